@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 from backoff_ctrl.engine.quantities import format_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
 
 def quantity_text(name: str, amount: int) -> str:
@@ -39,6 +41,11 @@ def span(seconds: float) -> str:
     if left < 48 * 3600:
         return f"{left // 3600}h"
     return f"{left // 86400}d"
+
+
+def clock(at: datetime) -> str:
+    """Return the time of day, in UTC as everywhere else: who looks need not know where it was written."""
+    return f"{at.astimezone(UTC):%H:%M:%S}Z"
 
 
 def aligned(rows: Iterable[Sequence[str]]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff_ctrl.api.exits import DONE, BadInput
+from backoff_ctrl.api.logs import log_to_stderr
 from backoff_ctrl.k8s.creates.creation import OptionError
 
 from .policy import POLICY, set_policy
@@ -172,7 +173,7 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
             raise
         raise BadInput("proxy needs further packages: pip install 'backoff-ctrl[proxy]'") from None
     set_policy(given["policy"])
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr(logging.INFO)
     try:
         address = read_address(listen)
         tls = _tls(given)

@@ -18,6 +18,7 @@ import yaml
 from backoff_ctrl.api.commands.cluster_options import check_cluster_options, cluster_options
 from backoff_ctrl.api.commands.proxy import command as proxy
 from backoff_ctrl.api.exits import DONE, BadInput
+from backoff_ctrl.api.logs import log_to_stderr
 from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
@@ -117,7 +118,7 @@ def _serve(settings: InjectionSettings, server: str | None, kubeconfig: str | No
 
     from .server import Webhook, serve  # noqa: PLC0415
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr(logging.INFO)
 
     async def run() -> None:
         over = asyncio.Event()

@@ -114,7 +114,10 @@ def handle_problems(app: FastAPI) -> None:
     async def standard(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         title = HTTPStatus(error.status_code).phrase
-        details = {404: "nothing is at this path: /openapi.json says what is", 405: "this path takes other methods"}
+        details = {
+            404: "nothing is at this path: /api and /openapi.json list what is",
+            405: "this path takes other methods",
+        }
         detail = details.get(error.status_code, str(error.detail))
         return problem(Problem(title, error.status_code, detail), error.headers)
 

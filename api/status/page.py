@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
+from backoff_ctrl.k8s.creates.wait import reason_words
 from backoff_ctrl.k8s.status.asked import ProblemError, wanted
 from backoff_ctrl.k8s.status.explaining.bodies import checked_name
 from backoff_ctrl.k8s.status.serving import own_version
@@ -25,6 +26,7 @@ from .answering import Answering
 from .answers import answer, asked_of, tagged
 from .overview import by_namespace
 from .readable import ago, percent, rounded, until
+from .reference import add_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,6 +71,8 @@ class Look:
     """Namespaces, also those without a card."""
     glance: Glance
     tasks: list[TaskItem]
+    several_gates: bool
+    """Whether places are in several lines of a namespace."""
     no_tasks: str
     """Why tasks are not shown; empty: they are, or there are none here."""
 
@@ -86,13 +90,19 @@ class Page(Answering):
         super().__init__(*shown)
         self._finder = finder
         self._tasks = tasks
-        self._templates = Environment(
+        self.templates = Environment(
             loader=FileSystemLoader(FILES),
             autoescape=True,
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters |= {"ago": ago, "percent": percent, "rounded": rounded, "until": until}
+        self.templates.filters |= {
+            "ago": ago,
+            "percent": percent,
+            "rounded": rounded,
+            "until": until,
+            "words": reason_words,
+        }
 
     async def whole(self, request: Request) -> Response:
         """The page; the form for a token where nobody is known yet, and for a namespace where one is needed."""
@@ -191,7 +201,7 @@ class Page(Answering):
         cards, count = await run_in_threadpool(self._overview.fullest, wanted_here, CARDS, line)
         glance = await run_in_threadpool(self._overview.glance, wanted_here, line)
         tasks, why = await self._tasks_of(request, where)
-        return Look(items, more is not None, cards, count, glance, tasks, why)
+        return Look(items, more is not None, cards, count, glance, tasks, len(self._gates.gates) > 1, why)
 
     async def _tasks_of(self, request: Request, where: dict[str, str | None]) -> tuple[list[TaskItem], str]:
         """Return the tasks that have not ended, those that wait first; or why they are not shown."""
@@ -222,7 +232,7 @@ class Page(Answering):
         return {name: self._render(f"{name}.html", **values) for name in PIECES}, look
 
     def _render(self, name: str, **values: Any) -> str:
-        return self._templates.get_template(name).render(now=datetime.now(UTC), **values)
+        return self.templates.get_template(name).render(now=datetime.now(UTC), **values)
 
 
 def _wanted(where: dict[str, str | None]) -> Callable[[str], bool]:
@@ -249,6 +259,7 @@ def add_page(app: FastAPI, page: Page, access: Access) -> None:
     }
     for path, handler in paths.items():
         app.add_api_route(path, handler, include_in_schema=False, response_class=Response)
+    add_reference(app, page.templates)
     if access.asks_for_token:
         app.add_api_route("/enter", page.enter, methods=["POST"], include_in_schema=False, response_class=Response)
         app.add_api_route("/leave", page.leave, methods=["POST"], include_in_schema=False, response_class=Response)

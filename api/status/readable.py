@@ -64,12 +64,12 @@ def ago(text: str | None, now: datetime) -> str:
     return span(abs((now - at).total_seconds()))
 
 
-def until(text: str | None, now: datetime) -> str:
-    """Return when something is likely, from now on."""
+def until(text: str | None, now: datetime, word: str = "in") -> str:
+    """Return when something is likely, from now on: ``in`` a time, or ``within`` one."""
     if not text:
         return ""
     try:
         left = (datetime.fromisoformat(text) - now).total_seconds()
     except ValueError:
         return ""
-    return "likely any moment" if left < 1 else f"likely in {span(left)}"
+    return "likely any moment" if left < 1 else f"likely {word} {span(left)}"

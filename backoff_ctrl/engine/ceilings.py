@@ -6,7 +6,7 @@ or *observed* in the quota object. Headroom is a hint with an age, never a proof
 
 from __future__ import annotations
 
-from math import exp
+from math import exp, sqrt
 from typing import Final, TypeAlias
 
 from .backoff import FOREVER
@@ -16,7 +16,7 @@ TREND_SPAN: Final = 150.0
 """Seconds: a trend looks back one to two of them."""
 FADES: Final = 1200.0  # seconds of waiting after which a rate counts for a third
 _ENOUGH: Final = 8.0  # creates that got in, faded: fewer say nothing of a rate
-_AHEAD_MIN: Final = 5  # a wait for fewer is chance: the next one that ends decides it, soon or late
+AHEAD_MIN: Final = 5  # a wait for fewer is chance: the next one that ends decides it, soon or late
 
 
 class Drain:
@@ -42,10 +42,13 @@ class Drain:
         of_class[0] += amount
         of_class[2] += 1.0
 
-    def seconds_for(self, amount: int, ahead: int, largest: int, since: float, now: float) -> float | None:
-        """Estimate the seconds until ``amount`` got in; None if there is no basis.
+    def seconds_for(
+        self, amount: int, ahead: int, largest: int, since: float, now: float
+    ) -> tuple[float, float] | None:
+        """Estimate the seconds until ``amount`` got in, and those in which it is in 19 times of 20; None: no basis.
 
-        It belongs to ``ahead`` creates, the asking one included, of at most the size class of ``largest``.
+        It belongs to ``ahead`` creates, the asking one included, of at most the size class of ``largest``. The second
+        is for creates that get in at random at that rate, and rather too long: for one, 3.7 times the mean time.
         """
         rate = count = 0.0
         for size, of_class in self._classes.items():
@@ -53,9 +56,10 @@ class Drain:
                 _fade(of_class, since, now)
                 count += of_class[2]
                 rate += of_class[0] / of_class[1] if of_class[1] else 0.0
-        if ahead < _AHEAD_MIN or count < _ENOUGH or not rate:
+        if count < _ENOUGH or not rate:
             return None
-        return amount / rate
+        mean, number = amount / rate, max(1, ahead)
+        return mean, mean * (1 + 1.65 / sqrt(number) + 1 / number)
 
 
 def _fade(of_class: list[float], since: float, now: float) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from .ceilings import TREND_SPAN, Ceiling, Charges
+from .ceilings import AHEAD_MIN, TREND_SPAN, Ceiling, Charges
 from .gangs import Draw, GangSnapshot, Reservation, gang_snapshot, room_for
 from .handler import ComputeResourceAwareBackOffHandler
 from .overload import WindowSnapshot
@@ -33,11 +33,12 @@ WaitReason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a request waits. Amounts are nano-units; ``next_probe`` and ``estimate`` are seconds from now, or None.
+    """Why a request waits. Amounts are nano-units; times other than ``waited`` are seconds from now, or None.
 
     ``quota`` and ``resource`` are empty if no quota is the reason. ``place`` is 1 for the first in line.
-    ``estimate`` is a guess from how fast others got in lately; None where that says nothing. ``beside``: further
-    resources of that quota which lack room for it, each with the amounts asked, left and limited.
+    ``estimate`` is a guess from how fast others got in lately; None where that says nothing, as for the first few in
+    line. ``latest``: by the same rate it is in by then 19 times of 20. ``beside``: further resources of that quota
+    which lack room for it, each with the amounts asked, left and limited.
     """
 
     reason: WaitReason
@@ -51,6 +52,7 @@ class Explanation:
     next_probe: float | None
     estimate: float | None
     beside: tuple[tuple[str, int, int, int], ...] = ()
+    latest: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ def explain(
     if isinstance(request, Reservation) and handler.gangs is not None and not handler.knowledge.observing:
         block = handler.gangs.reads.block  # its probe is a read
     next_probe = max(0.0, block.due - now) if block is not None and block.state == "shut" else None
-    seconds = estimate(handler, request, shape.meets, now) if reason == "quota" else None
+    seconds, latest = estimate(handler, request, shape.meets, now) if reason == "quota" else (None, None)
     return Explanation(
         reason=reason,
         quota=ceiling.quota if ceiling is not None else "",
@@ -145,6 +147,7 @@ def explain(
             if ceiling is not None and other is not ceiling and other.quota == ceiling.quota
             if more > room_for(request, other)
         ),
+        latest=latest,
     )
 
 
@@ -163,27 +166,32 @@ def cause(
 
 def estimate(
     handler: ComputeResourceAwareBackOffHandler, request: Request, meets: Charges, now: float, *, in_line: bool = True
-) -> float | None:
-    """Estimate the seconds until a request is admitted: by the ceiling that takes longest; None without a basis.
+) -> tuple[float | None, float | None]:
+    """Estimate the seconds until a request is admitted, and the latest: by the ceiling that takes longest.
 
-    ``meets`` is what it is charged, and where. ``in_line``: it waits; else it is one that might come.
+    Each is None without a basis. ``meets`` is what it is charged, and where. ``in_line``: it waits; else it is one that
+    might come.
     """
     line = handler.line
-    longest = None
+    longest = latest = 0.0
+    fewest = None
     for ceiling, asked in meets:
         if asked <= room_for(request, ceiling):
             continue
         if ceiling.drain is None:
-            return None
+            return None, None
         waiting, count = line.ahead_at(request, ceiling, asked)
         if not in_line:
             waiting, count = waiting + asked, count + 1
         needed = waiting - ceiling.left if waiting > ceiling.left > 0 else waiting
-        seconds = ceiling.drain.seconds_for(needed, count, asked, line.head_joined, now)
-        if seconds is None:
-            return None
-        longest = seconds if longest is None else max(longest, seconds)
-    return longest
+        found = ceiling.drain.seconds_for(needed, count, asked, line.head_joined, now)
+        if found is None:
+            return None, None
+        longest, latest = max(longest, found[0]), max(latest, found[1])
+        fewest = count if fewest is None else min(fewest, count)
+    if fewest is None:
+        return None, None
+    return (longest if fewest >= AHEAD_MIN else None), latest
 
 
 def _reason(

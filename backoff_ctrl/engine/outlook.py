@@ -79,7 +79,7 @@ def outlook(
     return Outlook(
         _prospect(never=bool(never), blocked=bool(full) or kept, known=known),
         tuple(blockers.values()),
-        estimate(handler, last, tuple(full.items()), now, in_line=False) if full and not never else None,
+        estimate(handler, last, tuple(full.items()), now, in_line=False)[0] if full and not never else None,
         kept=kept and not full,
         learned=not knowledge.observing,
         limits=limits,

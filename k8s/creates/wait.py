@@ -18,6 +18,11 @@ LABEL_MAX: Final = 400
 """Letters: longer than any kind, namespace and name that the server takes."""
 
 
+def reason_words(reason: str) -> str:
+    """Return a reason as people read it; the API and logs of decisions have its code."""
+    return "first requests to a namespace" if reason == "first-contact" else reason.replace("-", " ")
+
+
 def one_line(label: str) -> str:
     """Return a label as one line of plain text: a name is its creator's, and has not been checked by the server yet."""
     cut = label if len(label) <= LABEL_MAX else label[:LABEL_MAX] + "..."
@@ -69,9 +74,9 @@ class Wait:
         if self.reason == SAME_KEY:
             return "another create with its key goes first"
         if not self.quota:
-            return f"{self.reason}; place {self.place} in line"
+            return f"{reason_words(self.reason)}; place {self.place} in line"
         amounts = f"asks {self.resource}={self.asked}, {self.left} left in quota {self.quota}"
-        return f"{self.reason}: {amounts}; place {self.place} in line"
+        return f"{reason_words(self.reason)}: {amounts}; place {self.place} in line"
 
 
 def wait_of(what: tuple[str, str, str], why: Explanation | None, *, reason: str = PASSING, **more: Any) -> Wait:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -150,12 +151,25 @@ def test_a_quota_of_nothing_is_paused_and_what_blocks_is_said() -> None:
     assert "No ceilings are known yet" in bars([], 80, AT).plain
 
 
+def test_the_time_of_a_decision_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the API, in logs and on the page, wherever the terminal is."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        line = told(Decision(1, "2026-11-22T11:00:30+02:00", "g", "waits", "1", "team", "pods", "p")).plain
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert line.split()[0] == "09:00:30Z"
+
+
 def test_nothing_that_is_drawn_moves_the_cursor() -> None:
     """Names come from manifests that nobody has checked yet."""
     evil = "a\x1b[2J\nb[red]"
     waiting = Waiting(
         "1", "g", evil, "pods", evil, None, {}, None, 0, "2026-11-22T09:00:00Z", 1, "quota", [], None, None
     )
+    assert [row(waiting, AT, several_gates=each)[0] for each in (False, True)] == ["1", "1 at g"]
     assert row(waiting, AT)[1:3] == ("a?[2J?b[red]", "pods/a?[2J?b[red]")
     decision = Decision(1, "2026-11-22T09:00:00Z", "g", "waits", "1", evil, "pods", evil)
     assert told(decision).plain.endswith("a?[2J?b[red] pods/a?[2J?b[red]")

@@ -229,6 +229,18 @@ def test_without_a_basis_there_is_no_estimate() -> None:
     assert explained(line, fifth).estimate == pytest.approx(50, rel=0.05)
 
 
+def test_the_first_in_line_have_a_time_by_which_they_are_in() -> None:
+    """One gets in every ten seconds, at random moments: 19 times of 20 the first one has not to wait for 40."""
+    line = Timeline()
+    waiting = drained(line, 12)
+    latest = [explained(line, each).latest or 0.0 for each in waiting]
+    assert latest[0] == pytest.approx(36.5, rel=0.05)
+    assert latest == sorted(latest)
+    assert 50 < latest[4] < 110
+    line = Timeline()
+    assert explained(line, drained(line, 4)[0]).latest is None
+
+
 def test_a_small_create_is_not_estimated_by_the_large_ones_ahead() -> None:
     """It passes them; it waits for those of its size."""
     line = Timeline()

@@ -112,6 +112,30 @@ def test_header_cards_and_list_never_disagree(served: Served) -> None:
     assert len(counts) > 1
 
 
+def test_of_several_gates_each_place_names_its_own(served: Served) -> None:
+    """Both have a first one in the line of team: 1, 2, 1 said nothing of whose line that is."""
+    rows = text(served.url, "/pieces/waiting?namespace=team").split("<tr>")[2:]
+    places = [re.findall(r'class="place"[^>]*>(\d+)</span> <span class="kind">at ([^<]+)<', row) for row in rows]
+    waiting = ask(served.url, "/v1/waiting?namespace=team").json["items"]
+    assert [each for (each,) in places] == [(str(each["place"]), each["gate"]) for each in waiting]
+    assert [number for ((number, _),) in places] == ["1", "2", "1"]
+
+
+def test_the_api_is_a_page_of_its_own(served: Served) -> None:
+    """Every URL and object of the OpenAPI document; each link leads somewhere, and nothing is loaded from elsewhere."""
+    page, api = text(served.url, "/api"), ask(served.url, "/openapi.json").json
+    for path, operations in api["paths"].items():
+        for method in operations:
+            assert f'<h2 id="{method}{path}">' in page
+    for name in api["components"]["schemas"]:
+        assert f'<h3 id="{name}">' in page
+    links = re.findall(r'href="([^"]+)"', page)
+    assert {link[1:] for link in links if link[0] == "#"} <= set(re.findall(r' id="([^"]+)"', page))
+    assert all(link[0] in "/#" for link in links)
+    assert '<a href="/api">' in text(served.url)
+    assert 'list of <a href="#Waiting">Waiting</a>' in page
+
+
 def test_a_few_namespaces_leave_the_room_to_who_waits(served: Served) -> None:
     """Up to three; each quota has a chart of its last 15 minutes, in words, too."""
     page = text(served.url)

@@ -172,6 +172,21 @@ def test_a_row_tells_ages_and_estimates_by_the_clock_of_the_instance(capsys: pyt
     assert " ".join(row[7:]) == blocked
 
 
+def several(seen: Seen) -> Any:
+    """Answer the first in the lines of two gates, one of them at its first requests."""
+    one = {**item(0), "gate": "a", "estimated_at": None, "estimated_by": "2026-11-22T10:00:40Z", "blockers": []}
+    other = {**item(0), "gate": "b", "estimated_at": None, "reason": "first-contact", "blockers": []}
+    return 200, {"as_of": "2026-11-22T10:00:00Z", "items": [one, other], "next": None}
+
+
+def test_each_place_is_in_the_line_of_a_gate(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of several gates each has a first one. Its wait has a bound where no time is likely; reasons are words."""
+    with scripted_server(several) as script:
+        _, one, other = asked(capsys, "waiting", "--server", script.url)
+    assert one[2:] == ["3m", "1", "at", "a", "quota", "within", "40s"]
+    assert other[2:] == ["3m", "1", "at", "b", "first", "requests", "to", "a", "namespace", "-"]
+
+
 def test_the_commands_load_no_client_of_kubernetes() -> None:
     """They start as fast as the commands that only read."""
     script = (

@@ -9,6 +9,7 @@ import click
 from backoff_ctrl.api.commands.amounts import span
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.creates.wait import reason_words
 from backoff_ctrl.k8s.status.shapes.documents import Waiting
 
 from .asking import Instance
@@ -42,8 +43,8 @@ def command(
 ) -> int:
     """Show the creates that wait at a running gate, in the order of their namespace's line.
 
-    The program that holds the gate serves them where BACKOFF_CTRL_STATUS=127.0.0.1:9095 is set. The estimate says when
-    a create is likely to be admitted; "-" where there is no basis for one.
+    The program that contains the gate serves them if BACKOFF_CTRL_STATUS=127.0.0.1:9095 is set. The estimate says when
+    a create is likely to be admitted; for the first few in line, the time within which it is (95 %); "-": not known.
 
     Exit codes: 0 answered, also if nothing waits; 2 wrong use, or no instance answers.
     """
@@ -55,7 +56,8 @@ def command(
     instance = Instance(find_place(server), timeout)
     found: Listed[Waiting] = instance.everything("/v1/waiting", {"namespace": namespace}, Waiting)
     try:
-        rows = [] if as_json else [_row(each, found.at) for each in found.items]
+        several = len({each.gate for each in found.items}) > 1
+        rows = [] if as_json else [_row(each, found.at, several_gates=several) for each in found.items]
     except ValueError as error:  # a time that is none
         raise instance.not_ours(str(error)) from None
     if as_json:
@@ -69,24 +71,33 @@ def command(
     return DONE
 
 
-def _row(waiting: Waiting, at: datetime) -> tuple[str, ...]:
+def _row(waiting: Waiting, at: datetime, *, several_gates: bool) -> tuple[str, ...]:
     return (
         waiting.namespace,
         f"{waiting.kind}/{waiting.name}",
         span((at - read_time(waiting.since)).total_seconds()),
-        "-" if waiting.place is None else str(waiting.place),
-        waiting.reason,
-        estimate(waiting.estimated_at, at),
+        place(waiting, several_gates=several_gates),
+        reason_words(waiting.reason),
+        estimate(waiting, at),
         blocked_by(waiting),
     )
 
 
-def estimate(text: str | None, at: datetime) -> str:
-    """Say when it is likely to be admitted; "-" without an estimate. Raises ``ValueError``."""
-    if text is None:
+def place(waiting: Waiting, *, several_gates: bool) -> str:
+    """Return its place in line, and at which gate where several have a line; "-" if it stands in none."""
+    number = "-" if waiting.place is None else str(waiting.place)
+    return f"{number} at {waiting.gate}" if several_gates else number
+
+
+def estimate(waiting: Waiting, at: datetime) -> str:
+    """Say when it is likely to be admitted, or by when; "-" without an estimate. Raises ``ValueError``."""
+    found, word = waiting.estimated_at, "in"
+    if found is None:
+        found, word = waiting.estimated_by, "within"
+    if found is None:
         return "-"
-    left = (read_time(text) - at).total_seconds()
-    return f"in {span(left)}" if left >= 1 else "any moment"
+    left = (read_time(found) - at).total_seconds()
+    return f"{word} {span(left)}" if left >= 1 else "any moment"
 
 
 def blocked_by(waiting: Waiting) -> str:

@@ -14,6 +14,7 @@ import click
 from backoff_ctrl.api.commands.instance.options import table
 from backoff_ctrl.api.commands.policy import POLICY, set_policy
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput, Failed
+from backoff_ctrl.api.logs import log_to_stderr
 
 from .options import (
     AS_JSON,
@@ -84,7 +85,7 @@ def run(
     from .reading import wishes_in  # noqa: PLC0415
     from .settings import Platform  # noqa: PLC0415
 
-    _log()
+    log_to_stderr(logging.WARNING)
     platform = Platform(given["config"], given["settings"])
     set_policy(given["policy"], platform.policy())
     _serve(admin)
@@ -196,7 +197,7 @@ def logs(name: str, namespace: str | None, follow: bool, container: str, **given
     from .settings import Platform  # noqa: PLC0415
 
     named = namespace or _namespace_of(name, _items(None, given)), name
-    _log()
+    log_to_stderr(logging.WARNING)
     platform = Platform(given["config"], given["settings"])
     cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
     file = store_file(given["store"], None)
@@ -248,7 +249,7 @@ def abort(name: str, namespace: str | None, seconds: float, as_json: bool, **giv
         from .settings import Platform  # noqa: PLC0415
 
         where = namespace or _namespace_of(name, _items(None, given))
-        _log()
+        log_to_stderr(logging.WARNING)
         cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
         platform = Platform(given["config"], given["settings"])
         set_policy(given["policy"], platform.policy())
@@ -432,7 +433,3 @@ def _serve(admin: str | None) -> None:
         raise BadInput(f"--admin: {error}") from None
     except OSError as error:
         raise BadInput(f"--admin: can't listen on {admin} ({error.strerror or error}): choose another") from None
-
-
-def _log() -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")

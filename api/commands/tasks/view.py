@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 import click
+
+from backoff_ctrl.api.commands.amounts import clock
 
 from .showing import HEAD, NUMBERS, reason_of, row
 
@@ -63,7 +66,7 @@ class Lines:
         if self._shown.get(item.uid) == said:
             return
         self._shown[item.uid] = said
-        at = time.strftime("%H:%M:%S")
+        at = clock(datetime.now(UTC))
         place = "" if wait is None else f"; place {wait.place}"
         cells = [at, f"{item.namespace}/{item.name}", row(item, time.time())[3], f"{reason_of(item)}{place}"]
         click.echo("  ".join(cell for cell in cells if cell))

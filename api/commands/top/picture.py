@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from backoff_ctrl.api.commands.amounts import span
+from backoff_ctrl.api.commands.amounts import clock, span
 from backoff_ctrl.api.commands.instance.ceilings import waits_for
 from backoff_ctrl.api.commands.instance.reading import read_time
-from backoff_ctrl.api.commands.instance.waiting import blocked_by, estimate
+from backoff_ctrl.api.commands.instance.waiting import blocked_by, estimate, place
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.creates.wait import reason_words
 
 from .look import share
 
@@ -80,24 +81,23 @@ def _extras(ceiling: Ceiling) -> list[tuple[str, str]]:
     return [(amount, word) for amount, word in found if amount and parse_quantity(amount)]
 
 
-def row(waiting: Waiting, at: datetime) -> tuple[str, ...]:
+def row(waiting: Waiting, at: datetime, *, several_gates: bool = False) -> tuple[str, ...]:
     """Return the cells of one waiting create, in the order of ``COLUMNS``. They are safe to print."""
     cells = (
-        "-" if waiting.place is None else str(waiting.place),
+        place(waiting, several_gates=several_gates),
         waiting.namespace,
         f"{waiting.kind}/{waiting.name}",
         span((at - read_time(waiting.since)).total_seconds()),
-        estimate(waiting.estimated_at, at),
-        waiting.reason,
+        estimate(waiting, at),
+        reason_words(waiting.reason),
         blocked_by(waiting),
     )
     return tuple(map(printable, cells))
 
 
 def told(decision: Decision) -> Text:
-    """Write one decision as a line; its time is that of this machine's zone. Raises ``ValueError``."""
-    time = read_time(decision.at).astimezone().strftime("%H:%M:%S")
-    line = Text(f"{time} ", "dim")
+    """Write one decision as a line. Raises ``ValueError``."""
+    line = Text(f"{clock(read_time(decision.at))} ", "dim")
     line.append(f"{printable(decision.event).ljust(11)} ", _STYLES.get(decision.event, ""))
     line.append(printable(f"{decision.namespace} {decision.kind}/{decision.name}"))
     if why := _why(decision):
@@ -106,7 +106,7 @@ def told(decision: Decision) -> Text:
 
 
 def _why(decision: Decision) -> str:
-    parts = [decision.reason or "", "a probe" if decision.probe else ""]
+    parts = [reason_words(decision.reason or ""), "a probe" if decision.probe else ""]
     lane = decision.lane or ""
     parts.append(lane if lane not in ("", "quota") else "")
     if decision.quota:

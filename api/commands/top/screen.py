@@ -11,6 +11,8 @@ from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.widgets import DataTable, Footer, RichLog, Static
 
+from backoff_ctrl.api.commands.amounts import clock
+
 from .feed import Feed
 from .picture import COLUMNS, bars, row, told
 
@@ -161,15 +163,16 @@ class Top(App[None]):
         table: DataTable[Text] = self.query_one("#waiting", DataTable)
         kept = table.cursor_row
         table.clear()
+        several = len({each.gate for each in self._shown.waiting}) > 1
         for each in self._shown.waiting:
-            table.add_row(*map(Text, row(each, self._shown.at)))
+            table.add_row(*map(Text, row(each, self._shown.at, several_gates=several)))
         table.move_cursor(row=min(kept, table.row_count - 1), animate=False)
 
     def _draw_head(self) -> None:
         found = self._shown
         where = self._place + (f", namespace {self._namespace}" if self._namespace else "")
         waits = "no gate connected" if found.note else f"{found.waiting_in_all} waiting"
-        line = Text(f"{where}   {waits}   {found.at.astimezone():%H:%M:%S}", no_wrap=True)
+        line = Text(f"{where}   {waits}   {clock(found.at)}", no_wrap=True)
         if self._frozen:
             line.append("   frozen: space goes on", "bold yellow")
         if self._why:

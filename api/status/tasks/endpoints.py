@@ -144,7 +144,7 @@ class TaskEndpoints:
         return response
 
     async def abort(self, request: Request) -> Response:
-        """Write the wish that a task ends; the answer is the task as it is."""
+        """Request that a task ends; the answer is the task as it is."""
         asked_of(request)
         self._check_local(request)
         namespace, name = _named(request)

@@ -83,6 +83,7 @@ def waiting_item(source: Source, create: Any, each: WaitingSnapshot) -> Waiting:
         ],
         next_probe_at=None if why.next_probe is None else text(each.at + why.next_probe),
         estimated_at=None if why.estimate is None else text(each.at + why.estimate),
+        estimated_by=None if why.latest is None else text(each.at + why.latest),
     )
 
 
