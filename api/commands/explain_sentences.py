@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.answers.printing import printable
 
-from .amounts import span
+from .amounts import rounded, span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,4 +70,5 @@ def _estimate(part: ExplainedPart, as_of: str) -> str:
 
 
 def _blocker(each: Blocker) -> str:
-    return f"quota {each.quota}: {each.resource} asks {each.asked}, left {each.left} of {each.limited}"
+    asked, left, limited = (rounded(n, each.resource, each.limited) for n in (each.asked, each.left, each.limited))
+    return f"quota {each.quota}: {each.resource} asks {asked}, left {left} of {limited}"

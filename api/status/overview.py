@@ -7,13 +7,13 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
+from backoff_ctrl.api.commands.amounts import rounded
 from backoff_ctrl.k8s.status.documents.items import namespace_item, quantity
 from backoff_ctrl.k8s.status.shapes.documents import Watch
 from backoff_ctrl.k8s.status.slices import sliced
 
 from .connected.holds import Hold
 from .history import chart
-from .readable import rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
+from backoff_ctrl.api.commands.amounts import rounded
 from backoff_ctrl.k8s.creates.wait import reason_words
 from backoff_ctrl.k8s.status.asked import ProblemError, wanted
 from backoff_ctrl.k8s.status.explaining.bodies import checked_name
@@ -25,7 +26,7 @@ from .access import ANYTHING, COOKIE, HOLDERS, TOKEN_MAX
 from .answering import Answering
 from .answers import answer, asked_of, tagged
 from .overview import by_namespace
-from .readable import ago, percent, rounded, until
+from .readable import ago, percent, until
 from .reference import add_reference
 
 if TYPE_CHECKING:

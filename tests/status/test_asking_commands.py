@@ -195,3 +195,27 @@ def test_the_commands_load_no_client_of_kubernetes() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def mixed(seen: Seen) -> Any:
+    """Answer a create and a ceiling whose amounts have three units."""
+    memory = {"quota": "q", "resource": "limits.memory", "limited": "4Gi"}
+    one = {**item(0), "blockers": [{**memory, "asked": "1536Mi", "left": "524288Ki"}]}
+    full = {
+        **memory, "namespace": "team", "used": "3584Mi", "held": "0", "reserved": "0", "headroom": "524288Ki",
+        "unsettled": "0", "kept": False, "source": "observed", "heard_at": "2026-11-22T10:00:00Z", "trend": "-128Mi",
+        "block": None, "waiting": 1,
+    }  # fmt: skip
+    items = [one] if seen.path.startswith("/v1/waiting") else [full]
+    return 200, {"as_of": "2026-11-22T10:00:00Z", "items": items, "next": None}
+
+
+def test_amounts_that_are_compared_have_one_unit(capsys: pytest.CaptureFixture[str]) -> None:
+    """That of the limit; JSON has them as the API has."""
+    with scripted_server(mixed) as script:
+        assert asked(capsys, "waiting", "--server", script.url)[1][-6:] == [
+            "q", "limits.memory:", "asked", "1.5Gi,", "left", "0.5Gi",
+        ]  # fmt: skip
+        row = asked(capsys, "ceilings", "--server", script.url)[1]
+        assert row[3:10] == ["3.5Gi", "0", "0", "4Gi", "0.5Gi", "87%", "-0.12Gi"]
+        assert asked_json(capsys, "ceilings", "--server", script.url)["items"][0]["headroom"] == "524288Ki"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from backoff_ctrl.api.commands.amounts import ago, span
+from backoff_ctrl.api.commands.amounts import ago, rounded, span
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.answers.printing import printable
@@ -113,17 +113,21 @@ def fullest_first(ceilings: Sequence[Ceiling]) -> list[int]:
 
 def _row(ceiling: Ceiling, at: datetime) -> tuple[str, ...]:
     share = fullness(ceiling)
+
+    def amount(text: str | None) -> str:
+        return "-" if not text else rounded(text, ceiling.resource, ceiling.limited)
+
     return (
         ceiling.namespace,
         ceiling.quota,
         ceiling.resource,
-        ceiling.used,
-        ceiling.held or "-",
-        ceiling.reserved or "-",
-        ceiling.limited,
-        ceiling.headroom,
+        amount(ceiling.used),
+        amount(ceiling.held),
+        amount(ceiling.reserved),
+        amount(ceiling.limited),
+        amount(ceiling.headroom),
         f"{int(100 * share)}%" if parse_quantity(ceiling.limited) else "paused",
-        _signed(ceiling.trend),
+        _signed(ceiling.trend and amount(ceiling.trend)),
         ceiling.source,
         ago((at - read_time(ceiling.heard_at)).total_seconds()),
         waits_for(ceiling, at),

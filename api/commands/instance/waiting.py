@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from backoff_ctrl.api.commands.amounts import span
+from backoff_ctrl.api.commands.amounts import rounded, span
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.creates.wait import reason_words
@@ -102,7 +102,11 @@ def estimate(waiting: Waiting, at: datetime) -> str:
 
 def blocked_by(waiting: Waiting) -> str:
     """Return each quota's resource that is in the way, with what is asked of it and what is left."""
-    words = [f"{b.quota} {b.resource}: asked {b.asked}, left {b.left}" for b in waiting.blockers[:BLOCKERS]]
+    words = [
+        f"{b.quota} {b.resource}: asked {rounded(b.asked, b.resource, b.limited)}, "
+        f"left {rounded(b.left, b.resource, b.limited)}"
+        for b in waiting.blockers[:BLOCKERS]
+    ]
     if len(waiting.blockers) > BLOCKERS:
         words.append(f"and {len(waiting.blockers) - BLOCKERS} more")
     return "; ".join(words)

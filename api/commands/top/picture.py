@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from backoff_ctrl.api.commands.amounts import clock, span
+from backoff_ctrl.api.commands.amounts import clock, rounded, span
 from backoff_ctrl.api.commands.instance.ceilings import waits_for
 from backoff_ctrl.api.commands.instance.reading import read_time
 from backoff_ctrl.api.commands.instance.waiting import blocked_by, estimate, place
@@ -72,8 +72,11 @@ def _style(full: float) -> str:
 
 
 def _amounts(ceiling: Ceiling) -> str:
-    parts = [ceiling.used, *(f"{n} {word}" for n, word in _extras(ceiling))]
-    return printable(f"{' + '.join(parts)} of {ceiling.limited}")
+    def amount(text: str) -> str:
+        return rounded(text, ceiling.resource, ceiling.limited)
+
+    parts = [amount(ceiling.used), *(f"{amount(n)} {word}" for n, word in _extras(ceiling))]
+    return printable(f"{' + '.join(parts)} of {amount(ceiling.limited)}")
 
 
 def _extras(ceiling: Ceiling) -> list[tuple[str, str]]:
