@@ -1,4 +1,4 @@
-"""Exit codes (0 done, 1 what was asked for failed, 2 wrong use or bad input) and errors that end a command."""
+"""Exit codes (0 done, 1 what was asked for failed, 2 wrong usage or bad input) and errors that end a command."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, asked: bool) -> No
 def cli() -> None:
     """Admission and back-off control for Kubernetes ResourceQuota: creates wait their turn instead of failing.
 
-    Exit codes: 0 done, 1 what was asked for failed, 2 wrong use or bad input.
+    Exit codes: 0 done, 1 what was asked for failed, 2 wrong usage or bad input.
     """
 
 

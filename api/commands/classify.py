@@ -52,7 +52,7 @@ SUCCESS: Final = "This is a success, not a refusal: the server did what was aske
 @click.option("--status", type=click.IntRange(100, 599), help="The HTTP status of the answer, if you know it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def command(status: int | None, as_json: bool) -> None:
-    """Read an API server's answer from stdin and explain it.
+    """Read an API server's response from stdin and explain it.
 
     The input is a Status as JSON, or a text that contains the error: a line of a log, an event, the output of
     kubectl. For a full quota, this shows its name, what was requested, used and limited, and what is left. In a log

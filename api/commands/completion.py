@@ -21,7 +21,7 @@ _FILES: Final = ":0"
 @click.command("completion")
 @click.argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> None:
-    """Print the script that makes a shell complete our commands and options. Load it where your shell starts:
+    """Print the completion script of a shell. Load it when your shell starts:
 
     \b
     bash: echo 'source <(backoff-ctrl completion bash)' >> ~/.bashrc

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     type=click.Choice(["creator", "injection", "gateway", "serve"]),
     default="creator",
     show_default=True,
-    help="Whose rights: those of a program whose creates wait, or of a mode of the Helm chart, in its own pod.",
+    help="What to check the rights for: a program whose creates wait, or a mode of the Helm chart, in its own pod.",
 )
 @click.option("-A", "--all-namespaces", is_flag=True, help="With --for gateway: it watches all of them.")
 @click.option(
     "--keeps", metavar="NAME", help="With --for injection: the Secret and the Lease in which it keeps its certificates."
 )
-@click.option("--webhook", metavar="NAME", help="With --keeps: the configuration that is to trust them.")
+@click.option("--webhook", metavar="NAME", help="With --keeps: the MutatingWebhookConfiguration that must trust them.")
 @click.option("--gates-in", multiple=True, metavar="NAMESPACE", help="With --for serve: it looks for gates there.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def command(
@@ -47,8 +47,8 @@ def command(
 ) -> int:
     """Check the installation, the connection to the cluster, and the rights that the gate needs.
 
-    Prints a line for each check, with what to do if it fails. With --for, the rights are those of a mode of the Helm
-    chart: run it with the account of that mode, as the chart's notes say.
+    Prints a line for each check, and how to fix what fails. With --for, it checks the rights of a mode of the Helm
+    chart: run it with that mode's account, as the chart's notes say.
 
     Exit codes: 0 all checks passed, 1 some failed, 2 the cluster cannot be used at all.
     """

@@ -59,16 +59,16 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
 ) -> int:
     """Say whether a manifest would be created now, would wait, never fits, or is refused, and why.
 
-    A running instance knows who waits already, and estimates how long it takes; with --kubeconfig the answer comes from
-    the quotas and LimitRanges of the cluster. Nothing is created. For what makes pods, such as a Job, its create and
-    its pods are told apart. With --confirm the API server itself is asked, by a dry run of the create: what the answer
-    can't tell is said with it.
+    A running instance knows who is already waiting, and estimates how long it takes; with --kubeconfig the answer comes
+    from the quotas and LimitRanges of the cluster. Nothing is created. For an object that makes pods, such as a Job,
+    there is one answer for its create and one for its pods. With --confirm the API server itself is asked, by a dry run
+    of the create; the output also says what a dry run can't show.
 
     \b
     backoff-ctrl explain -f job.yaml
     backoff-ctrl explain -f job.yaml --kubeconfig ~/.kube/config -n team
 
-    Exit codes: 0 answered, whatever the answer is; 2 wrong use, a bad manifest, or nobody answers.
+    Exit codes: 0 answered, whatever the answer is; 2 wrong usage, a bad manifest, or no instance answers.
     """
     try:
         manifests = load_manifests(read_source(source), "stdin" if source == "-" else source)

@@ -29,7 +29,7 @@ def command(file: str | None, option: str | None, as_json: bool) -> None:
     """Show what a manifest will be charged, under every resource name that a quota could limit.
 
     Kinds that make other objects (Job, Deployment, JobSet, RayJob, SparkApplication, PyTorchJob, ...) include all of
-    them and are marked as estimated; each part is shown with its number and what makes it. A file may contain
+    them and are marked as estimated; each part is shown with its count and what makes it. A file may contain
     several manifests: each gets its own block, and --json prints a list instead of one object.
 
     \b

@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 def command(
     source: str, task_type: str | None, config: str | None, settings: tuple[str, ...], at: str | None, as_json: bool
 ) -> None:
-    """Say what a plugin makes of a Kubernetes object as it stands: its phase, the reason, and whose failure it is.
+    """Show how a plugin reads a Kubernetes object: its phase, the reason, and who caused a failure.
 
-    The file may hold the object's pods as well, as a List or as several documents: an image that can't be pulled, or a
-    container that ran out of memory, shows only there. Nothing is asked of a cluster.
+    The file may also contain the object's pods, as a List or as several documents: an image that can't be pulled, or a
+    container that ran out of memory, shows only there. No cluster is needed.
 
     \b
     kubectl get rayjob train -o yaml | backoff-ctrl phase -f -
 
-    Exit codes: 0 done, whatever the phase; 2 wrong use or bad input.
+    Exit codes: 0 done, whatever the phase; 2 wrong usage or bad input.
     """
     if find_spec("pydantic") is None or find_spec("jsonpath") is None:
         raise BadInput("phase needs the plugin manager's packages: pip install 'backoff-ctrl[tasks]'")

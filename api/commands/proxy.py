@@ -152,8 +152,8 @@ _GO_DROPS_TOKENS = (
 def command(listen: str, upstream: str | None, kubeconfig: str | None, context: str | None, **given: Any) -> int:
     """Stand between a creator in any language and the API server, until Ctrl-C or SIGTERM.
 
-    Creates of pods, claims and Services wait here while a quota is full, and so does whatever else a quota names; they
-    go in, in order, as soon as there is room. Everything else passes through as it is: reads, watches, logs, exec.
+    Creates of pods, claims and Services, and of other kinds that a quota names, wait here while the quota is full, and
+    are sent in order as soon as there is room. Everything else passes through unchanged: reads, watches, logs, exec.
     Creators keep their own tokens; point them here with a kubeconfig or an address. kubectl and Go programs send no
     token over plain HTTP: they need TLS mode, or --use-own-credentials.
 
@@ -161,7 +161,7 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
     backoff-ctrl proxy --listen 127.0.0.1:8001 --use-own-credentials
     kubectl --server http://127.0.0.1:8001 run p --image=busybox --restart=Never
 
-    Exit codes: 0 ended by Ctrl-C or SIGTERM; 2 wrong use, or an API server, address or certificate that can't be used.
+    Exit codes: 0 ended by Ctrl-C or SIGTERM; 2 wrong usage, or an unusable API server, address or certificate.
     """
     try:
         from backoff_ctrl.k8s.proxy.binding import BindError, check_reach, read_address  # noqa: PLC0415

@@ -68,7 +68,7 @@ _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
     default=0.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long it serves on at the end, not ready, while API servers learn to ask another replica.",
+    help="How long to keep serving after SIGTERM, not ready, until API servers use another replica.",
 )
 @click.option(
     "--service", default="backoff-ctrl-inject", show_default=True, help="The Service that the API server calls."
@@ -80,27 +80,27 @@ _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
     "--webhook",
     default="backoff-ctrl-inject",
     show_default=True,
-    help="The MutatingWebhookConfiguration that is to trust them.",
+    help="The MutatingWebhookConfiguration that must trust them.",
 )
 @click.option("-n", "--namespace", help="The namespace of the Service and the Secret; default: this pod's.")
 @click.option(
     "--excluded",
     multiple=True,
     metavar="NAMESPACE",
-    help="A namespace that its MutatingWebhookConfiguration leaves out: pods there lack no sidecar. May be repeated.",
+    help="A namespace that its MutatingWebhookConfiguration excludes: pods there need no sidecar. May be repeated.",
 )
 @cluster_options
 def command(file: str | None, server: str | None, kubeconfig: str | None, context: str | None, **given: Any) -> int:
-    """Give the gate as a sidecar to pods that are labelled backoff-ctrl.dev/inject=true: the admission webhook.
+    """Add the gate as a sidecar to pods labelled backoff-ctrl.dev/inject=true: the admission webhook.
 
-    A pod that can't have a sidecar (hostNetwork, no service account, Kubernetes before 1.29) is created without, and
-    its creator reads a warning. The webhook keeps its own certificates in a Secret and tells the API server to trust
-    them, or serves those of --tls-cert and --tls-key, which it reads again when they change.
+    A pod that can't have a sidecar (hostNetwork, no service account, Kubernetes before 1.29) is created without one,
+    and its creator gets a warning. The webhook keeps its own certificates in a Secret and tells the API server to trust
+    them, or serves those of --tls-cert and --tls-key, which it reloads when they change.
 
     \b
-    backoff-ctrl inject -f pod.yaml         # what would become of this pod?
+    backoff-ctrl inject -f pod.yaml         # what would this pod look like?
 
-    Exit codes: 0 ended by Ctrl-C or SIGTERM, or the manifest was printed; 2 wrong use or bad input.
+    Exit codes: 0 ended by Ctrl-C or SIGTERM, or the manifest was printed; 2 wrong usage or bad input.
     """
     sidecar = _sidecar(given)
     if file is not None:

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     help="Find gates among the pods of this namespace that have the label backoff-ctrl.dev/gate=true; may be repeated.",
 )
 @click.option("--gate-ca", metavar="FILE", help="The authority of the certificates of gates found in pods, as PEM.")
-@click.option("--gate-token-file", metavar="FILE", help="The token to show to gates behind https, read anew each time.")
+@click.option(
+    "--gate-token-file", metavar="FILE", help="The token to send to gates behind https, read again each time."
+)
 @click.option(
     "-n", "--namespace", "namespaces", multiple=True, help="Watch this namespace alone; may be repeated. Default: all."
 )
@@ -67,18 +69,18 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     tls_cert: str | None,
     tls_key: str | None,
 ) -> int:
-    """Serve what is full in a cluster, who holds it, who waits and until when, until Ctrl-C.
+    """Serve a page and an API that show which quotas are full, who uses them and who waits, until Ctrl-C.
 
-    It observes the quotas of the cluster, and merges the lines of the gates that --gate names and that it finds in pods
-    (--gates-in: what a pod there tells is shown, so name only namespaces whose pods you trust). On this machine
-    everybody may look. At any other address it needs a certificate, and whoever asks a Kubernetes token: the cluster
-    says which namespaces' quotas that account may read.
+    It watches the quotas of the cluster, and merges the lines of the gates given by --gate and found in pods by
+    --gates-in (it shows whatever those pods report, so name only namespaces whose pods you trust). On this machine
+    anyone may look. At any other address it needs a certificate, and callers need a Kubernetes token: the cluster
+    decides which namespaces' quotas that account may read.
 
     \b
     backoff-ctrl serve --gate http://127.0.0.1:9096
     open http://127.0.0.1:9095
 
-    Exit codes: 0 ended by Ctrl-C or SIGTERM; 2 wrong use, or a cluster, port or certificate that can't be used.
+    Exit codes: 0 ended by Ctrl-C or SIGTERM; 2 wrong usage, or a cluster, port or certificate that can't be used.
     """
     try:
         host, port = split_address(listen)

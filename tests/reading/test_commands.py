@@ -214,7 +214,7 @@ def test_footprint_gives_scripts_one_object_for_one_manifest(
 
 
 def test_footprint_takes_the_file_with_and_without_f(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Both ways print the same; two files at once are wrong use."""
+    """Both ways print the same; two files at once are wrong usage."""
     file = str(tmp_path / "pod.yaml")
     (tmp_path / "pod.yaml").write_text(POD)
     printed = []
@@ -294,7 +294,7 @@ def test_help_names_every_command_and_loads_none(capsys: pytest.CaptureFixture[s
     assert run(["--help"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in COMMANDS)
-    assert "2 wrong use or bad input" in " ".join(out.split())
+    assert "2 wrong usage or bad input" in " ".join(out.split())
     assert run(["--version"]) == 0
     assert capsys.readouterr().out.startswith("backoff-ctrl")
 

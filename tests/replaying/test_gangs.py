@@ -179,7 +179,7 @@ def test_the_table_says_what_never_happens(capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize("other", [("--keep-going",), ("--kubeconfig", "x"), ("--context", "x")])
 def test_gangs_run_in_virtual_time_only(capsys: pytest.CaptureFixture[str], other: tuple[str, ...]) -> None:
-    """Anything else is wrong use."""
+    """Anything else is wrong usage."""
     code, _, err = run(capsys, *other)
     assert code == 2
     assert "--gangs runs in virtual time: it cannot be combined with" in err

@@ -42,7 +42,7 @@ def command(
     The last line names the best next step. Nothing in the cluster is changed, and only the metadata of Secrets is read.
 
     Exit codes: 0 answered ("ok" in --json says whether all is well), 1 answered in part, because this account may not
-    list a kind that a quota charges, 2 wrong use, or the cluster cannot be used.
+    list a kind that a quota charges, 2 wrong usage, or the cluster cannot be used.
     """
     from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place  # noqa: PLC0415
     from backoff_ctrl.k8s.holders.reader import HoldingsReader  # noqa: PLC0415 - imports the client: 0.25 s

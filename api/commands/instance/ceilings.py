@@ -49,15 +49,15 @@ def command(
 ) -> int:
     """Show the ceilings that a running gate knows, the fullest first.
 
-    The program that holds the gate serves them where BACKOFF_CTRL_STATUS=127.0.0.1:9095 is set. Held is what creates on
-    their way will be charged, reserved what admitted gangs may still create; free is what is left beside that. A
-    ceiling is observed in its ResourceQuota, or learned from a refusal; heard says how long ago. Trend is by how much
-    used rose in the last minutes. The last column says what creates wait for where it is full.
+    The program that contains the gate serves them if BACKOFF_CTRL_STATUS=127.0.0.1:9095 is set. Held is the amount for
+    creates in flight, reserved what admitted gangs may still create, free what is left after both. A ceiling is
+    observed in its ResourceQuota or learned from a refusal; heard says how long ago. Trend is the change of used over
+    the last minutes. The last column says what creates wait for if the quota is full.
 
-    With --kubeconfig or --context the cluster's ResourceQuotas are read instead, and no gate is needed. What creates
-    on their way hold, and what waits, only a gate knows.
+    With --kubeconfig or --context the cluster's ResourceQuotas are read instead, and no gate is needed. Only a gate
+    knows held amounts and waiting creates.
 
-    Exit codes: 0 answered; 2 wrong use, no instance answers, or the cluster can't be used.
+    Exit codes: 0 answered; 2 wrong usage, no instance answers, or the cluster can't be used.
     """
     if kubeconfig is not None or context is not None:
         if server is not None:

@@ -41,12 +41,12 @@ def command(
     kubeconfig: str | None,
     context: str | None,
 ) -> int:
-    """Show the creates that wait at a running gate, in the order of their namespace's line.
+    """Show the creates that wait at a running gate, in the order of each namespace's line.
 
     The program that contains the gate serves them if BACKOFF_CTRL_STATUS=127.0.0.1:9095 is set. The estimate says when
     a create is likely to be admitted; for the first few in line, the time within which it is (95 %); "-": not known.
 
-    Exit codes: 0 answered, also if nothing waits; 2 wrong use, or no instance answers.
+    Exit codes: 0 answered, also if nothing waits; 2 wrong usage, or no instance answers.
     """
     if kubeconfig is not None or context is not None:
         raise BadInput(

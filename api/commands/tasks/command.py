@@ -43,8 +43,8 @@ PAGE: Final = 1000
 def command() -> None:
     """Run tasks through the plugin manager: each create waits for quota, each failure is retried as its spec says.
 
-    Tasks are kept in a store, a file of this user. `task run` carries out all that is unfinished there while it runs;
-    one process does so at a time, others watch. `list`, `show`, `logs`, `abort` and `delete` work beside it.
+    Tasks are kept in a store, a file of this user. `task run` runs everything unfinished in it; only one process does
+    so at a time, and others watch. `list`, `show`, `logs`, `abort` and `delete` work at the same time.
 
     \b
     backoff-ctrl task run -f train.yaml
@@ -66,14 +66,14 @@ def run(
 ) -> int:
     """Run tasks, and follow them until all have ended. Without a file: all unfinished tasks of the store.
 
-    A container that says nothing of its resources gets 1 cpu and 1Gi, as requests and as limits, or what the platform's
-    settings say.
+    A container that sets no resources gets 1 cpu and 1Gi, as requests and as limits, or what the platform's settings
+    say.
 
-    A task that is in the store already, with the same spec, is followed; with another spec it is refused. One that has
-    ended is not run again: `task delete NAME` first. Ctrl-C leaves: what runs in the cluster runs on, and the same
-    command takes it up again.
+    A task that is already in the store with the same spec is followed; with another spec it is refused. A task that has
+    ended is not run again: `task delete NAME` first. Ctrl-C leaves: what runs in the cluster keeps running, and the
+    same command resumes it.
 
-    Exit codes: 0 all succeeded; 1 a task failed or was aborted, or somebody left before the end; 2 wrong use, a task
+    Exit codes: 0 all succeeded; 1 a task failed or was aborted, or Ctrl-C came before the end; 2 wrong usage, a task
     that is refused (then none is stored), or a store or cluster that can't be used.
     """
     needs_packages()
@@ -110,9 +110,9 @@ def run(
 @AS_JSON
 @place_options
 def list_(namespace: str | None, as_json: bool, **given: Any) -> int:
-    """List tasks, the oldest first; also while another process carries them out.
+    """List tasks, the oldest first; also while another process runs them.
 
-    Exit codes: 0 done; 2 wrong use, or a store or server that can't be used.
+    Exit codes: 0 done; 2 wrong usage, or a store or server that can't be used.
     """
     needs_packages()
     from .showing import HEAD, NUMBERS, row  # noqa: PLC0415 - loads pydantic
@@ -134,9 +134,9 @@ def list_(namespace: str | None, as_json: bool, **given: Any) -> int:
 @AS_JSON
 @place_options
 def show(name: str, namespace: str | None, as_json: bool, **given: Any) -> int:
-    """Show the task NAME: where it is and why, its object, and how it came there.
+    """Show the task NAME: its phase and why, its object, and its history.
 
-    Exit codes: 0 done; 1 there is no such task; 2 wrong use, or a store or server that can't be used.
+    Exit codes: 0 done; 1 there is no such task; 2 wrong usage, or a store or server that can't be used.
     """
     needs_packages()
     from .showing import page  # noqa: PLC0415 - loads pydantic
@@ -162,19 +162,21 @@ def show(name: str, namespace: str | None, as_json: bool, **given: Any) -> int:
 @click.argument("name")
 @NAMESPACE
 @click.option("-f", "--follow", is_flag=True, help="Follow the log, across attempts, until the task has ended.")
-@click.option("-c", "--container", default="", metavar="NAME", help="Whose log; default: the task's main container.")
+@click.option(
+    "-c", "--container", default="", metavar="NAME", help="The container; default: the task's main container."
+)
 @place_options
 @cluster_options
 def logs(name: str, namespace: str | None, follow: bool, container: str, **given: Any) -> int:
-    """Print the log of the task NAME: what the pods of its present attempt have written.
+    """Print the log of the task NAME: the output of the pods of its current attempt.
 
-    Of an object with pods of its own (a Job, a Spark application) each line begins with the pod's name. A log goes with
-    its pod: there is none once the pod was deleted.
+    For an object with several pods (a Job, a Spark application) each line begins with the pod's name. Once a pod is
+    deleted, its log is gone.
 
     \b
     backoff-ctrl task logs train -f
 
-    Exit codes: 0 done; 1 there is no such task, or no log; 2 wrong use, or a store, server or cluster that can't be
+    Exit codes: 0 done; 1 there is no such task, or no log; 2 wrong usage, or a store, server or cluster that can't be
     used.
     """
     needs_packages()
@@ -227,12 +229,13 @@ def logs(name: str, namespace: str | None, follow: bool, container: str, **given
 @place_options
 @cluster_options
 def abort(name: str, namespace: str | None, seconds: float, as_json: bool, **given: Any) -> int:
-    """End the task NAME: its object is deleted, and no further attempt is made. It can't be taken back.
+    """End the task NAME: its object is deleted, and no further attempt is made. This can't be undone.
 
-    The wish is written to the store, for the manager that runs there; if none does, this command ends the task itself.
+    The request is written to the store for the manager that runs there; if there is none, this command ends the task
+    itself.
 
-    Exit codes: 0 it has ended; 1 there is no such task, or it goes on still; 2 wrong use, or a store, server or cluster
-    that can't be used.
+    Exit codes: 0 it has ended; 1 there is no such task, or it is still running; 2 wrong usage, or a store, server or
+    cluster that can't be used.
     """
     needs_packages()
     from .view import Silent  # noqa: PLC0415
@@ -271,9 +274,9 @@ def abort(name: str, namespace: str | None, seconds: float, as_json: bool, **giv
 @NAMESPACE
 @place_options
 def delete(name: str, namespace: str | None, **given: Any) -> int:
-    """Forget the task NAME, which has ended: its name is free then, and its history is gone.
+    """Forget the task NAME, which has ended: its name becomes free, and its history is gone.
 
-    Exit codes: 0 done; 1 there is no such task, or it has not ended; 2 wrong use, or a store or server that can't be
+    Exit codes: 0 done; 1 there is no such task, or it has not ended; 2 wrong usage, or a store or server that can't be
     used.
     """
     needs_packages()
@@ -290,7 +293,7 @@ def delete(name: str, namespace: str | None, **given: Any) -> int:
 
 @command.command("schema")
 def schema() -> int:
-    """Print the JSON schema of a task, for editors and checks of your own."""
+    """Print the JSON schema of a task, for editors and your own checks."""
     needs_packages()
     from backoff_ctrl.k8s.tasks.model import schema as of_tasks  # noqa: PLC0415 - loads pydantic
 

@@ -27,15 +27,15 @@ from backoff_ctrl.api.exits import DONE, BadInput
 def command(
     namespace: str | None, every: float, server: str | None, timeout: float, limit: int | None, as_json: bool
 ) -> int:
-    """Watch a running gate: the fullest quotas as bars, who waits and until when, and each decision as it comes.
+    """Watch a running gate: the fullest quotas as bars, who waits and for how long, and each decision as it is made.
 
-    In a bar, full blocks are used, grey blocks are held by creates on their way, dots are free. The decisions begin
-    with those that the gate keeps. Keys: tab goes to the next pane, arrows scroll, enter enlarges a pane, space
-    freezes, q quits.
+    In a bar, full blocks are used, grey blocks are held by creates in flight, dots are free. The list of decisions
+    starts with the recent ones that the gate has kept. Keys: tab goes to the next pane, arrows scroll, enter enlarges a
+    pane, space freezes, q quits.
 
     With --json it prints one document instead: ceilings, waiting creates and the last decisions.
 
-    Exit codes: 0 done; 2 wrong use, or no instance answers.
+    Exit codes: 0 done; 2 wrong usage, or no instance answers.
     """
     instance = Instance(find_place(server), timeout)
     if as_json:

@@ -42,7 +42,7 @@ _IN_PATH: Final = [
 ]
 
 _OF_LOG: Final = [
-    {"name": "container", "in": "query", "description": "Whose log, by default that of the task's main container.",
+    {"name": "container", "in": "query", "description": "The container; by default the task's main container.",
      "schema": {"type": "string", "maxLength": VALUE_MAX}},
     {"name": "follow", "in": "query", "description": "Whether to go on, as it is written, until the task has ended.",
      "schema": {"type": "boolean", "default": False}},
