@@ -82,7 +82,7 @@ _NOW: Final = (
     ),
     Panel(
         "Did a gate fail open?",
-        "Internal errors over the time shown: each let creates through ungated, or ended a look that only helps. The "
+        "Internal errors over the time shown: each let creates through ungated, or skipped an optional check. The "
         "log of the gate has the first of each kind.",
         "stat",
         (Query(f"sum({named(ALL.increase('backoff_ctrl_failed_open_total'))})"),),

@@ -274,7 +274,7 @@ _SERVER: Final = (
     Panel(
         "How much of the admitted gangs exists?",
         "Members that were created (drawn), and those that others get no room for until they are (reserved). Reserved "
-        "for long: whoever makes the pods is stuck.",
+        "for long: the program that creates the pods is stuck.",
         "lines",
         (Query(q.by("sum", ("state",), HERE.gauge("backoff_ctrl_gang_members")), "{{state}}"),),
         stacked=True,

@@ -50,7 +50,7 @@ def _quotas(reach: Reach, namespace: str | None) -> Iterator[dict[str, Any]]:
             if not pages.go_on(metadata):
                 return
         except EndlessListError as error:
-            raise ReachError(f"the list of resourcequotas at {reach.place.url} does not end: try again") from error
+            raise ReachError(f"the list of resourcequotas at {reach.place.url} has no end: try again") from error
 
 
 def _ceilings(quota: dict[str, Any], as_of: str) -> Iterator[Ceiling]:

@@ -76,7 +76,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
         raise BadInput(str(error)) from None
     explain: Explain
     if token_file is not None and (not confirm or kubeconfig is not None or context is not None):
-        raise BadInput("--token-file is for an instance that is asked with --confirm: leave it out, or add --confirm")
+        raise BadInput("--token-file is only for --confirm with an instance: leave it out, or add --confirm")
     if kubeconfig is None and context is None:
         explain = _by_instance(server, timeout, confirm, token_file)
     elif server is not None:

@@ -70,8 +70,8 @@ def _listed(reach: Reach, namespace: str) -> tuple[Ask, list[str], Sequence[Item
     if status != 200 or not is_list(quotas):
         said = printable(str(quotas.get("message") or f"status {status}"))
         raise BadInput(
-            f"the quotas of namespace {printable(namespace)} can't be listed ({said}): use an account that may, as "
-            "one with the role view may"
+            f"the quotas of namespace {printable(namespace)} can't be listed ({said}): use an account that may, "
+            "such as one with the role view"
         )
     ask, unreadable = asking_listed(namespace, quotas["items"] or ())
     return ask, unreadable, items_of(ranges["items"] or ()) if ranges_status == 200 and is_list(ranges) else None

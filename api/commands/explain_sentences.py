@@ -20,14 +20,14 @@ _CREATE: Final = {
     "wait": "would wait",
     "never": "never fits",
     "refused": "would be refused",
-    "unknown": "nobody knows here whether it fits",
+    "unknown": "not known here: too little is known about the quotas",
 }
 _PODS: Final = {
     "now": "all that it makes would fit now",
     "wait": "what it makes would not fit all at once now",
     "never": "what it makes never fits",
     "refused": "its pods would be refused",
-    "unknown": "nobody knows here whether what it makes fits",
+    "unknown": "not known here whether what it makes fits",
 }
 
 

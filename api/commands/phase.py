@@ -73,7 +73,7 @@ def _time(text: str) -> datetime:
         time = datetime.fromisoformat(text.upper())  # RFC 3339 allows a small t and z, too
         return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
-        raise BadInput(f"--at: {text!r} is no time: write it as 2026-03-01T12:00:00Z") from None
+        raise BadInput(f"--at: {text!r} is not a time: write it as 2026-03-01T12:00:00Z") from None
 
 
 def _chosen(objects: list[JSON], plugins: Registry, task_type: str | None, where: str) -> tuple[JSON, PluginEntry]:
@@ -83,9 +83,7 @@ def _chosen(objects: list[JSON], plugins: Registry, task_type: str | None, where
         kind = entry.resource_to_watch
         found = [each for each in objects if _is_of(each, kind.api_version, kind.kind)]
         if not found:
-            raise BadInput(
-                f"{where}: holds no {kind.kind} of {_group(kind.api_version)}, which is what {entry.id} runs"
-            )
+            raise BadInput(f"{where}: contains no {kind.kind} of {_group(kind.api_version)}, which {entry.id} runs")
         return _only(found, objects, where), entry
     served = [(each, entry) for each in objects for entry in _serving(each, plugins)]
     if not served:
@@ -124,7 +122,7 @@ def _only(found: list[JSON], objects: list[JSON], where: str) -> JSON:
     tops = [each for each in found if not uids & _owners(each)] or found
     if len(tops) > 1:
         names = ", ".join(printable(f"{each.get('kind')} {_metadata(each).get('name')}") for each in tops[:3])
-        raise BadInput(f"{where}: holds {len(tops)} objects to ask about ({names}): give one, and its pods at most")
+        raise BadInput(f"{where}: contains {len(tops)} objects ({names}): give one, with its pods if you like")
     return tops[0]
 
 

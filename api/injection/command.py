@@ -259,8 +259,8 @@ def _unasked(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     found = metadata if isinstance(metadata, dict) else {}
     named = f"{manifest.get('kind')} {found.get('name') or found.get('generateName') or ''}".rstrip()
     if manifest.get("kind") != "Pod":
-        return (f"{named} is no pod and stays as it is: the webhook is asked about the pods that are made of it",)
+        return (f"{named} is not a pod and stays unchanged: the webhook is called for the pods that are made from it",)
     labels = found.get("labels")
     if not isinstance(labels, dict) or labels.get(LABEL) != "true":
-        return (f'{named} lacks the label {LABEL}: "true", without which the webhook is not asked about it',)
+        return (f'{named} lacks the label {LABEL}: "true", without which the webhook is not called for it',)
     return ()

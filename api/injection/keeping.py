@@ -83,7 +83,7 @@ class Keeper:
         try:
             return await self._turn()
         except (AttributeError, KeyError, TypeError) as error:
-            raise KeepingError(f"the API server's answer lacks what belongs to it: {error!r}") from error
+            raise KeepingError(f"the API server's answer is incomplete: {error!r}") from error
 
     async def _turn(self) -> Kept:
         secret = await self._get(self._secret)
@@ -136,7 +136,9 @@ class Keeper:
         webhooks = [{**each, "clientConfig": {**each["clientConfig"], "caBundle": text}} for each in hooks["webhooks"]]
         version = {"resourceVersion": hooks["metadata"]["resourceVersion"]}
         if await self._sent("PATCH", self._hooks, {"metadata": version, "webhooks": webhooks}, _MERGE):
-            _logger.info("the API server is told to trust %d authorities of the webhook", bundle.count(b"BEGIN"))
+            _logger.info(
+                "told the API server to trust %d certificate authorities of the webhook", bundle.count(b"BEGIN")
+            )
 
     async def _get(self, path: str) -> JSON | None:
         return await self._ask("GET", path, absent=(404,))

@@ -140,7 +140,7 @@ def _taken(spec: Mapping[str, Any], *, joining: bool = False) -> str:
     """Say which name or place of the sidecar the pod uses for something else: the server would refuse two of one."""
     if not joining:
         if any(each.get("name") == NAME for each in containers(spec)):
-            return f"one of its containers is called {NAME} and is no sidecar of ours: call it otherwise"
+            return f"one of its containers is named {NAME} but is not our sidecar: rename it"
         for each in spec.get("volumes") or ():
             if each.get("name") in {ACCOUNT_VOLUME, AUTHORITY_VOLUME}:
                 return f"one of its volumes is called {each['name']}: call it otherwise"

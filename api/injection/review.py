@@ -57,10 +57,10 @@ def _request(body: bytes) -> JSON:
     try:
         review: Any = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise ReviewError(f"the body is no JSON: {error}") from None
+        raise ReviewError(f"the body is not JSON: {error}") from None
     request = review.get("request") if isinstance(review, dict) else None
     if not isinstance(request, dict) or review.get("apiVersion") != VERSION or not isinstance(request.get("uid"), str):
-        raise ReviewError(f"the body is no AdmissionReview of {VERSION} with a request and its uid")
+        raise ReviewError(f"the body is not an AdmissionReview of {VERSION} with a request and its uid")
     if not isinstance(request.get("resource", {}), dict):
         raise ReviewError("request.resource must be an object")
     if not _NAMESPACE.fullmatch(str(request.get("namespace") or "")):  # it becomes a label of the metrics

@@ -68,7 +68,9 @@ class Loopback:
         origin = headers.get("origin")
         its = origin is None or _host_of(origin) == host
         if not its and (method not in ("GET", "HEAD") or not is_loopback(_host_of(origin or ""))):
-            raise ProblemError(403, f"this server answers no page of {(origin or '')[:200]!r}", "#/headers/Origin")
+            raise ProblemError(
+                403, f"this server does not answer web pages of {(origin or '')[:200]!r}", "#/headers/Origin"
+            )
 
     def name(self, token: str) -> str:  # noqa: ARG002 - part of the interface
         """Nobody is known: every user of this machine comes from the same address."""
@@ -94,7 +96,7 @@ class Tokens:
         """No page of another host may post, whatever cookies the browser sends with it."""
         origin = headers.get("origin")
         if method not in ("GET", "HEAD") and origin is not None and _host_of(origin) != headers.get("host", ""):
-            raise ProblemError(403, f"this server answers no page of {origin[:200]!r}", "#/headers/Origin")
+            raise ProblemError(403, f"this server does not answer web pages of {origin[:200]!r}", "#/headers/Origin")
 
     def name(self, token: str) -> str:
         """Return the user's name."""

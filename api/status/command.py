@@ -89,7 +89,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     if server is not None and (kubeconfig is not None or context is not None):
         raise BadInput("--server cannot be combined with --kubeconfig or --context: give only one of them")
     if policy and store is None:
-        raise BadInput("--policy is of the gate that carries tasks out: give --store too, or --policy to the gate")
+        raise BadInput("--policy is for the gate of the tasks: give --store as well, or set --policy on the gate")
     tls = _tls(tls_cert, tls_key)
     if not is_loopback(host) and tls is None:
         raise BadInput(

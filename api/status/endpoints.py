@@ -156,7 +156,7 @@ class Endpoints(Answering):
             try:
                 items += [{**each, "gate_url": gate.url} for each in checked(shape, found["items"])]
             except (KeyError, TypeError, ValueError) as error:
-                gate.why = str(error) or "it is no gate"
+                gate.why = str(error) or "it is not a gate"
         return self._listed(request, items, None)
 
     def _listed(self, request: Request, items: list[Any], following: str | None) -> Response:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .connected.gates import Gates
     from .observing import Cluster
 
-NO_GATE: Final = "no gate connected: who waits already, and what is held, is not known"
+NO_GATE: Final = "no gate connected: waiting creates and held amounts are not known"
 SILENT: Final = "gates that do not answer are left out: {}"
 IN_LINE: Final = "others wait already, or room is kept for them: {}"
 

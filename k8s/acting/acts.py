@@ -71,7 +71,8 @@ class Acts:
                     watched = ledger
                     continue
                 ledger.forget_quota(namespace, quota)
-                return f"quota {quota} of namespace {namespace} is forgotten: the server's next answer teaches it anew"
+                again = "the gate learns it again from the server's next answer"
+                return f"quota {quota} of namespace {namespace} is forgotten: {again}"
             if watched is not None:
                 raise NotDoneError(
                     f"quota {quota} of namespace {namespace} is watched: the API server says what is known of it",

@@ -32,7 +32,7 @@ class Token:
         given = os.environ.get(TOKEN, "").strip()
         self._text = given
         if given and len(given) < TOKEN_MIN:
-            log.error("%s is shorter than %d characters: it is not used, and nobody may act", TOKEN, TOKEN_MIN)
+            log.error("%s is shorter than %d characters: it is not used, and actions are disabled", TOKEN, TOKEN_MIN)
             self._text = ""
         elif not given:
             self._text = secrets.token_urlsafe(24)
@@ -40,7 +40,9 @@ class Token:
                 self.file = _write(token_file(port), self._text)
             except OSError as error:
                 self._text = ""
-                log.warning("nobody may act on this gate, since its token can't be kept (%s): set %s", error, TOKEN)
+                log.warning(
+                    "actions on this gate are disabled, since its token can't be stored (%s): set %s", error, TOKEN
+                )
 
     def allows(self, authorization: str) -> bool:
         """Say whether a header ``Authorization`` has the token."""

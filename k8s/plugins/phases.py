@@ -122,8 +122,8 @@ def flaw_of(said: object) -> str:
         f"its phase is {said.phase!r} instead of a Phase": not isinstance(said.phase, Phase),
         f"its version is {said.version!r} instead of a number": type(said.version) is not int or said.version < 0,
         f"its reason is {type(said.reason).__name__} instead of a text": not isinstance(said.reason, str),
-        "its logs are no TaskLogs": not all(isinstance(each, TaskLog) for each in said.logs),
-        "its reasons are no Reasons with a time": not all(map(_is_reason, said.reasons)),
+        "its logs are not TaskLogs": not all(isinstance(each, TaskLog) for each in said.logs),
+        "its reasons are not Reasons with a time": not all(map(_is_reason, said.reasons)),
     }
     for flaw, is_there in wrong.items():
         if is_there:

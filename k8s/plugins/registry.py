@@ -127,7 +127,7 @@ def _enabled(found: Mapping[str, PluginEntry], enabled: Iterable[str]) -> dict[s
     names = [_clean(name) for name in enabled]
     for name in names:
         if name not in found:
-            raise PluginError(f"{ENABLED} names {name!r}, which is no plugin; there are: {', '.join(sorted(found))}")
+            raise PluginError(f"{ENABLED} names {name!r}, which is not a plugin; there are: {', '.join(sorted(found))}")
         if names.count(name) > 1:
             raise PluginError(f"{ENABLED} names {name!r} twice: once is enough")
     return {name: found[name] for name in names} if names else dict(found)
@@ -141,7 +141,7 @@ def _defaults(
         task_type, name = _clean(given), _clean(plugin)
         entry = chosen.get(name)
         if entry is None:
-            why = f"which {ENABLED} does not name: add it there" if name in found else "which is no plugin"
+            why = f"which {ENABLED} does not name: add it there" if name in found else "which is not a plugin"
             raise PluginError(f"{DEFAULTS} gives task type {task_type!r} to {name!r}, {why}")
         if task_type not in map(_clean, entry.registered_task_types):
             types = ", ".join(entry.registered_task_types)

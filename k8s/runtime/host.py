@@ -137,7 +137,7 @@ class Task:
         running.pop(task, None)
         self._ended.put(None)
         if not task.cancelled() and task.exception() is not None:
-            log.error("an internal error ended what runs beside the creates; they go on", exc_info=task.exception())
+            log.error("an internal error ended a background task; creates go on", exc_info=task.exception())
 
 
 Work = Callable[[Task], Coroutine[Any, Any, object]]
@@ -296,7 +296,7 @@ class Runtime:
     def _ready(self) -> asyncio.AbstractEventLoop:
         if not self._runs():
             if self._is_too_late():
-                raise RuntimeError("Python is ending: nothing begins beside it any more")
+                raise RuntimeError("Python is shutting down: no new background task starts")
             with self._lock:
                 if not self._runs():
                     self._start()

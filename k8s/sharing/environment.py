@@ -158,7 +158,7 @@ def _read_gates(name: str, trusted: str, found: Environment) -> None:
     for variable, text in [(GATE_NAME, name.strip()), *((TRUSTED_GATES, each) for each in names)]:
         if text and not _NAME.fullmatch(text):
             found.wrong.append(
-                f"{variable}: {text!r} is no name of a gate: write letters, digits, '-', '_' and '.'. It is ignored"
+                f"{variable}: {text!r} is not a valid gate name: use letters, digits, '-', '_' and '.'. It is ignored"
             )
     valid = frozenset(each for each in names if _NAME.fullmatch(each))
     found.signature = Signature(name.strip() if _NAME.fullmatch(name.strip()) else "", valid)

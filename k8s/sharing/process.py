@@ -188,7 +188,7 @@ def notify(ledger: Ledger, settings: Environment) -> None:
 
         ledger.subscribe(Notifier(ledger, read_receivers(Path(settings.notify)), gate_name()))
     except Exception as error:  # noqa: BLE001 - law 18: notifications only help
-        log.error("nobody is notified of creates that wait: %s", error)  # noqa: TRY400 - a sentence, no traceback
+        log.error("notifications are off: %s", error)  # noqa: TRY400 - a sentence, no traceback
 
 
 def trace(ledger: Ledger, settings: Environment) -> None:

@@ -55,11 +55,11 @@ class Actions:
         """Refuse pages, and whoever has not the token."""
         origin = headers.get("origin")
         if origin is not None and origin not in (f"http://{headers.get('host')}", f"https://{headers.get('host')}"):
-            raise ProblemError(403, f"no page of {origin!r} may act here", "#/headers/Origin")
+            raise ProblemError(403, f"web pages of {origin!r} can't act here", "#/headers/Origin")
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            raise ProblemError(403, "no page of another site may act here", "#/headers/Sec-Fetch-Site")
+            raise ProblemError(403, "web pages of other sites can't act here", "#/headers/Sec-Fetch-Site")
         if self._token is None:
-            raise ProblemError(403, "nobody may act here: there is no token", "#/headers/Authorization")
+            raise ProblemError(403, "actions are disabled here: there is no token", "#/headers/Authorization")
         if not self._token.allows(headers.get("authorization", "")):
             raise ProblemError(
                 401, f"actions need the header Authorization: Bearer TOKEN; it is in {self._token.where}",
@@ -74,7 +74,7 @@ def read_action(content_type: str, body: bytes, needed: Mapping[str, type]) -> d
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise ProblemError(400, f"the body is no JSON: {error}", "#/body") from None
+        raise ProblemError(400, f"the body is not JSON: {error}", "#/body") from None
     if not isinstance(found, dict):
         raise ProblemError(400, f"the body must be an object with {', '.join(needed)}", "#/body")
     for name, kind in needed.items():

@@ -102,7 +102,7 @@ class Routes:
         """Return the answer to a POST. Raises ``ProblemError``."""
         route = self._posts.get(asked.path)
         if route is None:
-            raise ProblemError(405, f"this takes no POST; these do: {', '.join(self._posts)}", "#/path")
+            raise ProblemError(405, f"this path does not accept POST; these do: {', '.join(self._posts)}", "#/path")
         return route(asked, headers, body)
 
     def methods(self, path: str) -> str:
@@ -149,7 +149,7 @@ class Routes:
         if confirm_wanted(asked.query):
             raise ProblemError(
                 403,
-                "a gate can't ask the server with your rights, and does not lend its own: ask backoff-ctrl serve, or "
+                "a gate can't use your rights, and does not lend its own: ask backoff-ctrl serve, or "
                 "use backoff-ctrl explain --kubeconfig FILE --confirm",
                 "#/query/confirm",
             )

@@ -200,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
         origin = self.headers.get("Origin")
         if origin is not None and not is_loopback(urlsplit(origin).netloc):
-            raise ProblemError(403, f"this server answers no page of {origin!r}", "#/headers/Origin")
+            raise ProblemError(403, f"this server does not answer web pages of {origin!r}", "#/headers/Origin")
 
     @property
     def _posts(self) -> bool:

@@ -75,7 +75,7 @@ class TaskLog:
         pods = await self._pods(task)
         if not pods:
             raise LogError(
-                f"there is no pod of {made.kind} {task.namespace}/{made.name} (any more): a log goes with its pod"
+                f"there is no pod of {made.kind} {task.namespace}/{made.name} (any more): its log is deleted with it"
             )
         for pod in pods:
             async for line in self._of_pod(pod, follow=False):

@@ -40,7 +40,7 @@ def read_task(manifest: Mapping[str, Any], namespace: str = "default") -> Task:
         found = f"{manifest.get('apiVersion')} {manifest.get('kind')}"
         raise TaskSpecError("apiVersion", f"this is {found[:100]}, not {API_VERSION} {KIND}: wrap it in a Task")
     if manifest.get("status") is not None:
-        raise TaskSpecError("status", "the manager alone writes it: leave it out")
+        raise TaskSpecError("status", "only the manager writes it: leave it out")
     for part in ("metadata", "spec"):
         _refuse_what_is_no_json(manifest.get(part), part)
     try:
@@ -95,12 +95,12 @@ def _refuse_what_is_no_json(whole: Any, name: str) -> None:
             left += [(f"{path}[{number}]", each) for number, each in enumerate(value)]
         elif isinstance(value, str):
             if _is_half(value):
-                raise TaskSpecError(path, f"{_shown(value)} can't be used: half a surrogate pair is no letter")
+                raise TaskSpecError(path, f"{_shown(value)} can't be used: half a surrogate pair is not a character")
         elif isinstance(value, float) and not isfinite(value):
             raise TaskSpecError(path, f"{value} can't be used: JSON has no such number")
         elif not isinstance(value, bool | int | float | None):
             raise TaskSpecError(path, f"{_shown(value)} can't be used: write it in quotes")
-    raise TaskSpecError(name, f"more than {VALUES_MAX:,} values: no API server takes that; are aliases of YAML nested?")
+    raise TaskSpecError(name, f"more than {VALUES_MAX:,} values: no API server accepts that; are YAML aliases nested?")
 
 
 def _is_half(text: str) -> bool:

@@ -217,7 +217,7 @@ class Reconciler:
         delay = self._rng.uniform(0.5, 1) * min(ERROR_CAP, ERROR_BASE * 2 ** min(times, 30))
         label = f"{task.namespace}/{task.name}"
         if times == 1 or times & (times - 1) == 0:
-            log.warning("a step of task %s failed and comes again in %.1f s: %s", label, delay, said)
+            log.warning("a step of task %s failed and is retried in %.1f s: %s", label, delay, said)
         if times == 1 or task.status.phase in ENDED:  # it may pass, and how an attempt ended stays said
             self._queue.add(task.uid, delay)
             return

@@ -158,7 +158,7 @@ def test_a_folder_of_somebody_else_holds_no_token(tmp_path: Path, caplog: pytest
     token = Token(1)
     assert token.file is None
     assert not token.allows("Bearer ")
-    assert "nobody may act on this gate" in caplog.text
+    assert "actions on this gate are disabled" in caplog.text
     (folder / "status-1.token").write_text("planted-by-somebody")
     assert read_token(1) == ""
     folder.chmod(0o700)

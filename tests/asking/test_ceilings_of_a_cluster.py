@@ -84,7 +84,7 @@ def test_what_goes_wrong_is_one_sentence(
     [
         (["ceilings", "--kubeconfig", "f", "--server", "http://x"], "give only one of them"),
         (["ceilings", "--kubeconfig", "/nonexistent"], "/nonexistent"),
-        (["waiting", "--kubeconfig", "f"], "who waits is known by the gate alone"),
+        (["waiting", "--kubeconfig", "f"], "only a gate knows who waits"),
         (["waiting", "--context", "c"], "ask the gate with --server URL"),
     ],
 )

@@ -108,7 +108,7 @@ async def test_an_instance_that_is_gone_is_said_on_the_screen(crowd: Crowd) -> N
     top = Top(asked, None, 0.2, await asyncio.to_thread(look, asked, None))
     async with top.run_test(size=(160, 40)) as pilot:
         await asyncio.to_thread(crowd.service.close)
-        await until(lambda: "nobody listens at" in str(top.query_one("#head", Static).content), pilot)
+        await until(lambda: "nothing listens at" in str(top.query_one("#head", Static).content), pilot)
         assert "team/q pods" in str(top.query_one("#bars", Static).content)
 
 
@@ -201,7 +201,7 @@ def test_without_a_terminal_or_an_instance_one_sentence_says_what_to_do(capsys: 
     assert run(["top"]) == 2
     assert "top draws on a terminal, and there is none here: use --json" in capsys.readouterr().err
     assert run(["top", "--json", "--server", "http://127.0.0.1:1"]) == 2
-    assert "nobody listens at http://127.0.0.1:1" in capsys.readouterr().err
+    assert "nothing listens at http://127.0.0.1:1" in capsys.readouterr().err
     with scripts.scripted_server(_no_decisions) as script:
         assert run(["top", "--json", "--server", script.url]) == 2
         assert "can't be followed (404 instead of a stream of events)" in capsys.readouterr().err

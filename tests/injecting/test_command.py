@@ -62,7 +62,7 @@ def test_arguments_that_a_sidecar_takes_are_its() -> None:
 @pytest.mark.parametrize(
     ("manifest", "said"),
     [
-        ({"kind": "Deployment", "metadata": {"name": "d"}}, "Deployment d is no pod and stays as it is"),
+        ({"kind": "Deployment", "metadata": {"name": "d"}}, "Deployment d is not a pod and stays unchanged"),
         ({**POD, "metadata": {"name": "p"}}, 'Pod p lacks the label backoff-ctrl.dev/inject: "true"'),
         ({**POD, "metadata": {"name": "p", "labels": {"backoff-ctrl.dev/inject": "yes"}}}, "Pod p lacks the label"),
     ],

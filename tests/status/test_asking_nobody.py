@@ -53,8 +53,8 @@ def test_where_nobody_listens_it_says_how_to_begin(
 ) -> None:
     """The variable to set, with the address that was asked."""
     line = refusal(capsys, command, "--server", f"http://127.0.0.1:{free}")
-    assert line.startswith(f"backoff-ctrl: nobody listens at http://127.0.0.1:{free}: set ")
-    assert f"BACKOFF_CTRL_STATUS=127.0.0.1:{free} in the program that holds the gate" in line
+    assert line.startswith(f"backoff-ctrl: nothing listens at http://127.0.0.1:{free}: set ")
+    assert f"BACKOFF_CTRL_STATUS=127.0.0.1:{free} in the program that contains the gate" in line
     monkeypatch.setenv("BACKOFF_CTRL_STATUS", str(free))
     assert refusal(capsys, command) == line
     assert "check --server" in refusal(capsys, command, "--server", f"https://127.0.0.1:{free}/x")
@@ -110,13 +110,13 @@ def test_the_instances_own_words_are_passed_on(crowd: Crowd, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
-        (200, b"<html>Sign in</html>", "it answers 200 with application/json, which is no JSON"),
-        (200, b"[]", "it answers JSON of another form"),
-        (200, b"[" * 100_000, "which is no JSON"),
-        (200, {"items": []}, "it answers JSON of another form: 'as_of'"),
-        (200, {"as_of": "now", "items": [], "next": None}, "JSON of another form"),
+        (200, b"<html>Sign in</html>", "it answers 200 with application/json, which is not JSON"),
+        (200, b"[]", "it answers with unexpected JSON"),
+        (200, b"[" * 100_000, "which is not JSON"),
+        (200, {"items": []}, "it answers with unexpected JSON: 'as_of'"),
+        (200, {"as_of": "now", "items": [], "next": None}, "unexpected JSON"),
         (200, {"as_of": "2026-11-22T10:00:00", "items": [], "next": None}, "has no time zone"),
-        (200, {"as_of": AS_OF, "items": [3], "next": None}, "JSON of another form"),
+        (200, {"as_of": AS_OF, "items": [3], "next": None}, "unexpected JSON"),
         (200, {"as_of": AS_OF, "items": [{}], "next": None}, "namespace is missing"),
         (200, {"as_of": AS_OF, "items": [{**CEILING, "used": 3}], "next": None}, "3 is no str"),
         (200, {"as_of": AS_OF, "items": [{**CEILING, "used": "much"}], "next": None}, "not a quantity"),
@@ -163,7 +163,7 @@ def test_a_certificate_is_trusted_by_its_authority_alone(
         url = f"https://localhost:{server.server_port}"
         line = refusal(capsys, "ceilings", "--server", url)
         assert line.startswith(f"backoff-ctrl: {url} has a certificate that is not trusted (self")
-        assert line.endswith("name the file of its authority with SSL_CERT_FILE")
+        assert line.endswith("name its certificate authority with SSL_CERT_FILE")
         monkeypatch.setenv("SSL_CERT_FILE", str(pair.certificate))
         assert run(["ceilings", "--server", url]) == 0
         server.shutdown()

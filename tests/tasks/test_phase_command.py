@@ -137,15 +137,15 @@ JOB = manifest("job")
 BAD: dict[str, tuple[Any, tuple[str, ...], str]] = {
     "no such kind": (THING, (), "objects.yaml: no plugin runs Thing of example.com/v1: describe its operator"),
     "no kind": ({"a": 1}, (), "no plugin runs an object without a kind of no apiVersion"),
-    "another kind": (JOB, ("--task-type", "spark"), "holds no SparkApplication of sparkoperator.k8s.io"),
+    "another kind": (JOB, ("--task-type", "spark"), "contains no SparkApplication of sparkoperator.k8s.io"),
     "no such task type": (JOB, ("--task-type", "jobst"), "--task-type: no plugin registered 'jobst': choose one of clustered-task, container, dask, job,"),
     "no such task type of a pod": ({"kind": "Pod", "apiVersion": "v1"}, ("--task-type", "nope"), "--task-type: no plugin registered 'nope'"),
-    "a time before all times": (JOB, ("--at", "0001-01-01T00:00:00+05:00"), "is no time"),
-    "a time after all times": (JOB, ("--at", "9999-12-31T23:59:59-05:00"), "is no time"),
+    "a time before all times": (JOB, ("--at", "0001-01-01T00:00:00+05:00"), "is not a time"),
+    "a time after all times": (JOB, ("--at", "9999-12-31T23:59:59-05:00"), "is not a time"),
     "an empty list": ({"kind": "List", "apiVersion": "v1", "items": None}, (), "contains no manifest"),
-    "a time": (JOB, ("--at", "noon"), "--at: 'noon' is no time"),
+    "a time": (JOB, ("--at", "noon"), "--at: 'noon' is not a time"),
     "no file of settings": (JOB, ("--config", "absent.yaml"), "absent.yaml can't be read"),
-    "two objects": ({"kind": "List", "items": [JOB, row("ray", "running")]}, (), "2 objects to ask about (Job train, RayJob train)"),
+    "two objects": ({"kind": "List", "items": [JOB, row("ray", "running")]}, (), "contains 2 objects (Job train, RayJob train)"),
     "no object": ("text", (), "must be an object"),
 }  # fmt: skip
 
@@ -170,7 +170,7 @@ def test_bad_input_is_a_sentence(
         (["k8s"], "must be an object with the sections plugins and tasks"),
         (
             {"plugins": {"k8s": {"pod-pending-timeout": "soon"}}},
-            "plugins.k8s.pod-pending-timeout: 'soon' is no duration",
+            "plugins.k8s.pod-pending-timeout: 'soon' is not a duration",
         ),
         ({"plugins": {"k8s": [1]}}, "plugins.k8s: must be an object with keys, not list"),
         ({"plugins": 3}, "plugins: must be an object with keys, not int"),

@@ -126,8 +126,8 @@ def _token(file: str | None, port: int | None) -> str:
         found = read_token(port or 0)
     if not found or not found.isprintable() or not found.isascii():
         raise BadInput(
-            f"there is no token to act with: set {TOKEN} here as in the program that holds the gate, or give the file "
-            "that its token is in with --token-file"
+            f"there is no token to act with: set {TOKEN} here as in the program that contains the gate, or "
+            "name the file with its token with --token-file"
         )
     return found
 

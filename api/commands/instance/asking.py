@@ -113,7 +113,7 @@ class Instance:
         try:
             return read(shape, found)  # type: ignore[no-any-return]
         except ValueError as error:
-            raise self.not_ours(f"it answers JSON of another form: {error}") from None
+            raise self.not_ours(f"it answers with unexpected JSON: {error}") from None
 
     def post(self, target: str, body: bytes, shape: type[T]) -> tuple[T, dict[str, Any]]:
         """POST JSON; return the answer in its shape, and as it came. Raises ``BadInput``."""
@@ -121,7 +121,7 @@ class Instance:
         try:
             return read(shape, found), found
         except ValueError as error:
-            raise self.not_ours(f"it answers JSON of another form: {error}") from None
+            raise self.not_ours(f"it answers with unexpected JSON: {error}") from None
 
     def delete(self, target: str, shape: type[T]) -> T:
         """DELETE; return what is told of what was there. Raises ``BadInput``."""
@@ -129,7 +129,7 @@ class Instance:
         try:
             return read(shape, found)  # type: ignore[no-any-return]
         except ValueError as error:
-            raise self.not_ours(f"it answers JSON of another form: {error}") from None
+            raise self.not_ours(f"it answers with unexpected JSON: {error}") from None
 
     def text(self, target: str) -> Iterator[bytes]:
         """Yield a text as it comes, however long that takes. Raises ``BadInput``."""
@@ -159,7 +159,7 @@ class Instance:
             listed = Listed(as_of, read_time(as_of), items, documents, note)
             return _Page(listed, read(str | None, found["next"]))
         except (ValueError, TypeError, KeyError) as error:
-            raise self.not_ours(f"it answers JSON of another form: {error}") from None
+            raise self.not_ours(f"it answers with unexpected JSON: {error}") from None
 
     def _get(self, target: str, body: bytes | None = None, method: str = "") -> Any:
         """GET a document, or POST JSON for it. Raises ``BadInput``."""
@@ -175,7 +175,7 @@ class Instance:
             yield
         except TimeoutError:
             raise BadInput(
-                f"{url} did not answer within {self._timeout:g} s: look whether the program there is stopped or "
+                f"{url} did not answer within {self._timeout:g} s: check whether the program there is stopped or "
                 "overloaded, or wait longer with --timeout"
             ) from None
         except ConnectionRefusedError:
@@ -183,15 +183,15 @@ class Instance:
         except ssl.SSLCertVerificationError as error:
             words = printable(error.verify_message or str(error))
             raise BadInput(
-                f"{url} has a certificate that is not trusted ({words}): check --server, or name the file of its "
-                "authority with SSL_CERT_FILE"
+                f"{url} has a certificate that is not trusted ({words}): check --server, or name its "
+                "certificate authority with SSL_CERT_FILE"
             ) from None
         except ssl.SSLError as error:
             words = error.reason or str(error)
             raise BadInput(f"{url} can't be asked over TLS ({printable(words)}): check --server") from None
         except ConnectionError:
             raise BadInput(
-                f"{url} closed the connection without an answer: try again, since it may be asked by too many; else "
+                f"{url} closed the connection without an answer: try again, since it may be overloaded; otherwise "
                 "check --server"
             ) from None
         except HTTPException as error:
@@ -228,7 +228,7 @@ class Instance:
         try:
             found = json.loads(body)
         except (ValueError, RecursionError):
-            raise self.not_ours(f"it answers {status} with {content_type}, which is no JSON") from None
+            raise self.not_ours(f"it answers {status} with {content_type}, which is not JSON") from None
         if status in (200, 201):
             return found
         detail = found.get("detail") if isinstance(found, dict) and content_type == PROBLEM else None
@@ -239,10 +239,10 @@ class Instance:
 
     def _nobody(self) -> str:
         if not self.place.local:
-            return f"nobody listens at {self.place.url}: check --server, and that the instance runs there"
+            return f"nothing listens at {self.place.url}: check --server, and that the instance runs there"
         return (
-            f"nobody listens at {self.place.url}: set {ENVIRONMENT}={self.place.listen} in the program that holds the "
-            "gate, or name another address with --server (the program's log says where its status is)"
+            f"nothing listens at {self.place.url}: set {ENVIRONMENT}={self.place.listen} in the program that contains "
+            "the gate, or name another address with --server (the program's log says where its status is)"
         )
 
     def not_ours(self, why: str) -> BadInput:

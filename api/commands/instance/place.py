@@ -78,6 +78,6 @@ def read_url(text: str, option: str = "--server") -> Place:
 
 def _refuse_extras(parts: SplitResult, shown: str, option: str) -> None:
     if parts.username is not None or parts.password is not None:
-        raise BadInput(f"{option}: leave the credentials out of the URL: the status API takes none ({shown})")
+        raise BadInput(f"{option}: leave the credentials out of the URL: the status API does not accept any ({shown})")
     if parts.query or parts.fragment:
         raise BadInput(f'{option}: "{shown}" must end before the ? or #: choose with the options -n, --quota and so on')

@@ -50,7 +50,7 @@ def command(
     """
     if kubeconfig is not None or context is not None:
         raise BadInput(
-            "who waits is known by the gate alone, the cluster has never seen those creates: ask the gate with "
+            "only a gate knows who waits, since the cluster has not seen those creates yet: ask the gate with "
             "--server URL (kubectl port-forward reaches one in a pod), without --kubeconfig and --context"
         )
     instance = Instance(find_place(server), timeout)

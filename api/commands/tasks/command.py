@@ -184,7 +184,7 @@ def logs(name: str, namespace: str | None, follow: bool, container: str, **given
         from .there import There  # noqa: PLC0415 - loads pydantic
 
         if any(given[name] for name in ("upstream", "kubeconfig", "context", "config", "settings")):
-            raise BadInput("with --server the cluster is asked there: leave out settings and what names a cluster")
+            raise BadInput("with --server the server asks the cluster: leave out settings and cluster options")
         there = There(given["server"], given["token_file"])
         where = namespace or _namespace_of(name, _items(None, given))
         for piece in there.log(where, name, container, follow=follow):
@@ -310,7 +310,7 @@ def _run_there(
         given[name] for name in ("store", "upstream", "kubeconfig", "context", "config", "settings", "policy")
     ):
         raise BadInput(
-            "with --server the manager is there: leave out --store, --abort-on-exit, settings and what names a cluster"
+            "with --server the manager runs there: leave out --store, --abort-on-exit, settings and cluster options"
         )
     from .showing import ended_before  # noqa: PLC0415 - loads pydantic
 
@@ -364,7 +364,7 @@ def _told(items: Mapping[str, TaskItem], *, as_json: bool) -> int:
 def _items(namespace: str | None, given: Mapping[str, Any]) -> list[TaskItem]:
     if given["server"] is not None:
         if given["store"] is not None:
-            raise BadInput("--store and --server name two places with tasks: give only one of them")
+            raise BadInput("--store and --server name two different stores: give only one of them")
         from .there import There  # noqa: PLC0415 - loads pydantic
 
         return There(given["server"], given["token_file"]).items(namespace)
@@ -412,7 +412,7 @@ def _namespace_of(name: str, items: Iterable[TaskItem]) -> str:
     """Return the one namespace with a task of this name. Raises ``Failed``, ``BadInput``."""
     found = sorted({each.namespace for each in items if each.name == name})
     if not found:
-        raise Failed(f"there is no task {name}: backoff-ctrl task list shows those that there are")
+        raise Failed(f"there is no task {name}: backoff-ctrl task list shows the existing ones")
     if len(found) > 1:
         raise BadInput(f"tasks of this name are in {', '.join(found)}: choose one with -n")
     return found[0]

@@ -65,7 +65,7 @@ def cluster_options(command: F) -> F:
 def store_file(store: str | None, server: str | None) -> Path:
     """Return the file of the store. Raises ``BadInput`` if two places are given."""
     if store is not None and server is not None:
-        raise BadInput("--store and --server name two places with tasks: give only one of them")
+        raise BadInput("--store and --server name two different stores: give only one of them")
     from backoff_ctrl.k8s.tasks.sqlite.file import default_file, expanded  # noqa: PLC0415 - sqlite
     from backoff_ctrl.k8s.tasks.store import StoreError  # noqa: PLC0415 - pydantic
 

@@ -161,7 +161,7 @@ class Gates:
                     raise ProblemError(
                         400, "after must be the next of an earlier page of this list, unchanged", "#/query/after"
                     ) from None
-                gate.why, after = str(error) or "it is no gate", ""
+                gate.why, after = str(error) or "it is not a gate", ""
             if after:
                 return items, [gate.number, after]
             number = gate.number
@@ -242,7 +242,7 @@ class Gates:
                 gate.why = ""
                 await self._look_at_ceilings(gate)
             except (GateError, KeyError, TypeError, ValueError) as error:
-                gate.namespaces, gate.holds, gate.ceilings, gate.why = {}, {}, {}, str(error) or "it is no gate"
+                gate.namespaces, gate.holds, gate.ceilings, gate.why = {}, {}, {}, str(error) or "it is not a gate"
             await asyncio.sleep(max(LOOK_EVERY, RESTING * (time.monotonic() - begun)))
 
     async def _look_at_ceilings(self, gate: Gate) -> None:

@@ -108,10 +108,10 @@ document.addEventListener("toggle", async (event) => {
 
 const words = {
   create: { now: "It would be created now.", wait: "It would wait.", never: "It never fits.",
-            refused: "It would be refused.", unknown: "Nobody knows here whether it fits." },
+            refused: "It would be refused.", unknown: "Too little is known about the quotas to say." },
   pods: { now: "All that it makes would fit now.", wait: "What it makes would not fit all at once now.",
           never: "What it makes never fits.", refused: "Its pods would be refused.",
-          unknown: "Nobody knows here whether what it makes fits." },
+          unknown: "Too little is known to say whether what it makes fits." },
 };
 
 function line(parent, text, kind) {

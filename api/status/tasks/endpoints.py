@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from .served import ServedTasks
 
 audit = logging.getLogger("backoff_ctrl.audit")
-WITHOUT: Final = "this server has no store of tasks: begin it with --store FILE (backoff-ctrl serve --store tasks.db)"
+WITHOUT: Final = "this server has no task store: start it with --store FILE (backoff-ctrl serve --store tasks.db)"
 AHEAD: Final = "update", "resourcequotas"
 """The right that a priority above 0 needs: who may change the quota decides who is served first under it."""
 LOGS: Final = "get", "pods/log"
@@ -60,7 +60,8 @@ GONE_EVERY: Final = 0.5
 """Seconds between two looks whether who follows a log that is still empty has left, or the server ends."""
 _LOCAL: Final = "send the token of this server: Authorization: Bearer TOKEN, found in {}"
 _TAKEN: Final = (
-    "task {0}/{1} exists: choose another name (whether its spec is this one is told to who may get such objects there)"
+    "task {0}/{1} exists: choose another name (only accounts that may get such objects there are told whether its spec "
+    "is the same)"
 )
 
 

@@ -79,7 +79,9 @@ class _Members:
 
     def add(self, number: int, manifest: Mapping[str, Any], count: int) -> None:
         if not isinstance(manifest, dict):
-            raise GangError(f"part {number} is no manifest, but {type(manifest).__name__}: a gang is a list of objects")
+            raise GangError(
+                f"part {number} is not a manifest but {type(manifest).__name__}: a gang is a list of objects"
+            )
         metadata = manifest.get("metadata")
         other = metadata.get("namespace") if isinstance(metadata, dict) else None
         if other not in (None, "", self.namespace):

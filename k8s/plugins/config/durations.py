@@ -35,13 +35,13 @@ def parse_duration(value: object) -> timedelta:
     if isinstance(value, int) and not isinstance(value, bool):
         return _checked(Fraction(value), value)
     if not isinstance(value, str) or len(value) > _LONGEST_TEXT:
-        raise ValueError(f"{str(value)[:40]!r} is no duration: write 30s, 3m or 1h30m, or a number of nanoseconds")
+        raise ValueError(f"{str(value)[:40]!r} is not a duration: write 30s, 3m or 1h30m, or a number of nanoseconds")
     if re.fullmatch(r"[+-]?[0-9]+", value):
         return _checked(Fraction(int(value)), value)
     sign, body = (value[0], value[1:]) if value[:1] in ("+", "-") else ("", value)
     parts = _PART.findall(body)
     if not parts or "".join(number + unit for number, unit in parts) != body:
-        raise ValueError(f"{value!r} is no duration: write 30s, 3m or 1h30m, or a number of nanoseconds")
+        raise ValueError(f"{value!r} is not a duration: write 30s, 3m or 1h30m, or a number of nanoseconds")
     total = Fraction(0)
     for number, unit in parts:
         total += Fraction(f"0{number}") * _UNITS[unit]

@@ -86,7 +86,7 @@ def _of_text(text: str, name: str) -> Values:
     try:
         values = yaml.load(text, BoundedLoader)  # noqa: S506  # a safe loader, bounded
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{name} is no YAML: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
     if values is None:
         return {}
     if not isinstance(values, dict):
@@ -170,7 +170,7 @@ def _sentence(error: Any, layers: Mapping[str, Values]) -> str:
     key = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path).lstrip(".")
     told = error["msg"].removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
-        told = "there is no such key: mend or remove it"
+        told = "there is no such key: correct or remove it"
     elif error["type"] in ("model_type", "dict_type"):
         told = f"must be an object with keys, not {type(error['input']).__name__}"
     return f"{where}: {key}: {told}"

@@ -39,7 +39,7 @@ def _phase(value: object) -> Phase:
     if isinstance(value, Phase):
         return value
     if value not in PHASES:
-        raise ValueError(f"{value!r} is no phase of an object: choose {', '.join(PHASES)}")
+        raise ValueError(f"{value!r} is not a phase of an object: choose {', '.join(PHASES)}")
     return PHASES[str(value)]
 
 
@@ -133,7 +133,7 @@ class State(Section):
         if (self.path is None) == (self.conditions is None):
             raise ValueError("name either path, where the state is a word, or conditions, where it is a list of them")
         if self.latest and self.conditions is None:
-            raise ValueError("latest chooses among conditions: leave it out beside path")
+            raise ValueError("latest chooses among conditions: it can't be combined with path")
         return self
 
 
@@ -232,7 +232,7 @@ class OperatorConfig(Section):
             raise ValueError("states: none of them means Success: a task of this kind would never end")
         if self.other.phase.is_terminal:
             raise ValueError(
-                "other: a state that nobody has described may be a new one of the operator's: it can't end a task; "
+                "other: an undescribed state may be new in the operator, so it can't end a task; "
                 "choose Queued, Initializing or Running"
             )
         return self

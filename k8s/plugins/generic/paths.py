@@ -22,11 +22,11 @@ class ObjectPath:
     def __init__(self, text: str) -> None:
         """Compile it. Raises ``ValueError`` with a sentence that says how one is written."""
         if not text.startswith("$"):
-            raise ValueError(f"{text!r} is no JSONPath: it begins with $, as in $.status.state")
+            raise ValueError(f"{text!r} is not a JSONPath: it begins with $, as in $.status.state")
         try:
             self._compiled = jsonpath.compile(text, strict=True)
         except jsonpath.JSONPathError as error:
-            raise ValueError(f"{text!r} is no JSONPath: {str(error).splitlines()[0]}") from None
+            raise ValueError(f"{text!r} is not a JSONPath: {str(error).splitlines()[0]}") from None
         self.text = text
 
     def all(self, document: Mapping[str, Any]) -> list[Any]:

@@ -69,7 +69,7 @@ def _class(name: str, config: K8sPluginConfig) -> AcceleratorClass:
     found = classes.get(name.upper())  # Flyte reads its keys in lower case, and means capitals
     if found is None:
         raise TaskSpecError(
-            f"{PATH}.deviceClass", f"there is no class {name!r}: choose of {', '.join(sorted(classes))}"
+            f"{PATH}.deviceClass", f"there is no class {name!r}: choose one of {', '.join(sorted(classes))}"
         )
     return found
 

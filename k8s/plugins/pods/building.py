@@ -85,9 +85,11 @@ def _primary(task: TaskContext, names: list[str], *, needs_primary: bool) -> str
     """Return the container whose end is the task's; empty: all have to succeed."""
     named = text_at(task.spec, "primaryContainer", "spec")
     if named and named not in names:
-        raise TaskSpecError("spec.primaryContainer", f"there is no container {named}: choose of {', '.join(names)}")
+        raise TaskSpecError("spec.primaryContainer", f"there is no container {named}: choose one of {', '.join(names)}")
     if not named and needs_primary and len(names) > 1:
-        raise TaskSpecError("spec.primaryContainer", f"say whose end is the task's: choose of {', '.join(names)}")
+        raise TaskSpecError(
+            "spec.primaryContainer", f"name the container whose end is the task's, one of {', '.join(names)}"
+        )
     return named or (names[0] if len(names) == 1 else "")
 
 

@@ -109,8 +109,8 @@ class Serving:
             return kept
         if content:
             _logger.warning(
-                "%s held no authority that can be used any longer: it was made anew, so creators that have read ca.crt "
-                "already must be started again",
+                "%s contained no usable authority: a new one was made, so creators that have already read ca.crt "
+                "must be restarted",
                 path,
             )
         made = new_authority(now)

@@ -439,7 +439,7 @@ class PutOff:
         if not requests:
             self._requests.pop(call, None)
         if request.create is not None and not request.create.over:
-            request.create.cancel(CallerAway(f"{request.create.label}: its caller did not come again"))
+            request.create.cancel(CallerAway(f"{request.create.label}: its caller did not retry"))
 
 
 def _note_answer(kept: Kept, task: asyncio.Task[Answer]) -> None:

@@ -152,7 +152,7 @@ class _Open:
             self.whole.append(value)
         elif self._key is _NO_KEY:
             if not isinstance(value, str) or value in self.whole or value == "<<":
-                raise PayloadError("the body has a field twice, one that is no text, or a merge key")
+                raise PayloadError("the body has a field twice, one that is not a text, or a merge key")
             self._key = value
         else:
             self.whole[self._key] = value

@@ -116,7 +116,7 @@ class ApiServer:
             return "it speaks TLS: its address begins with https://"
         if answer.status in ANSWERS or answer.status >= 500:
             return ""
-        return f"it is no API server, for it answers /version with {answer.status}"
+        return f"it is not an API server: it answers /version with {answer.status}"
 
     def close(self) -> None:
         """Close all connections at once."""

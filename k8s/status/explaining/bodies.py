@@ -71,9 +71,7 @@ def namespace_of(manifest: Mapping[str, Any], wanted: str | None) -> str:
         )
     found = wanted or given
     if not found:
-        raise ProblemError(
-            400, "say which namespace it is for: metadata.namespace, or ?namespace=", "#/body/metadata/namespace"
-        )
+        raise ProblemError(400, "name a namespace: metadata.namespace, or ?namespace=", "#/body/metadata/namespace")
     return checked_name(found, "#/query/namespace" if wanted else "#/body/metadata/namespace")
 
 
@@ -81,7 +79,7 @@ def checked_name(name: str, pointer: str) -> str:
     """Return the name of a namespace: it becomes a part of paths. Raises ``ProblemError`` for what can't be one."""
     if _LABEL.fullmatch(name) is None:
         raise ProblemError(
-            400, f"{name[:LABEL_MAX]!r} is no name of a namespace: small letters, digits and - only", pointer
+            400, f"{name[:LABEL_MAX]!r} is not a valid namespace name: use lower-case letters, digits and -", pointer
         )
     return name
 

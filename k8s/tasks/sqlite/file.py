@@ -98,7 +98,9 @@ def _prepare(connection: sqlite3.Connection, file: Path) -> None:
     _refuse_foreign(connection, file)  # before anything that writes: another program's file stays as it is
     mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
-        raise BrokenStoreError(f"{file} lies where SQLite can't share it ({mode}): choose a local disk with --store")
+        raise BrokenStoreError(
+            f"{file} is on a file system where SQLite can't share it ({mode}): choose a local disk with --store"
+        )
     connection.execute("PRAGMA synchronous = NORMAL")  # a kill loses nothing; wishes are written through, see Tables
     connection.execute("PRAGMA foreign_keys = ON")
     version = _version(connection)
@@ -156,7 +158,7 @@ def told(file: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         raise _meaning(file, error) from error
     except OSError as error:
-        raise BrokenStoreError(f"{file} can't be opened ({error.strerror or error}): mend that, {OTHER}") from error
+        raise BrokenStoreError(f"{file} can't be opened ({error.strerror or error}): fix that, {OTHER}") from error
 
 
 def _meaning(file: Path, error: sqlite3.Error) -> StoreError:

@@ -99,7 +99,7 @@ class Lease:
             )
             if not kept.rowcount:
                 self._until = -math.inf
-                raise LeaseLostError(f"another manager has {self._tables.file} now")
+                raise LeaseLostError(f"another manager has taken over {self._tables.file}")
         self._until = until
 
     def release(self) -> None:

@@ -169,7 +169,7 @@ class Tables:
         """
         with self.writing() as run:
             if holder is not None and run("SELECT 1 FROM lease WHERE holder = ?", (holder,)).fetchone() is None:
-                raise LeaseLostError(f"another manager has {self.file} now: nothing more was written")
+                raise LeaseLostError(f"another manager has taken over {self.file}: nothing more was written")
             return [_write(run, write) for write in writes]
 
     def request_abort(self, namespace: str, name: str) -> Stored:
@@ -324,11 +324,11 @@ def _refuse_circles(run: Run, namespaces: set[str]) -> None:
         rows = run("SELECT name, spec FROM tasks WHERE namespace = ? AND open", (namespace,))
         needs = {name: json.loads(spec).get("needs", ()) for name, spec in rows if '"needs"' in spec}
         if found := circle(needs):
-            raise NeedsError(f"spec.needs: these tasks would wait for each other for ever: {' -> '.join(found)}")
+            raise NeedsError(f"spec.needs: these tasks would wait for each other forever: {' -> '.join(found)}")
 
 
 def _absent(namespace: str, name: str) -> AbsentError:
-    return AbsentError(f"there is no task {namespace}/{name}: backoff-ctrl task list shows those that there are")
+    return AbsentError(f"there is no task {namespace}/{name}: backoff-ctrl task list shows the existing ones")
 
 
 def _status_text(status: TaskStatus) -> str:

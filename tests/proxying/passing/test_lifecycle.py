@@ -292,8 +292,8 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path, capsys: pytes
     ("status", "body", "sentence"),
     [
         (400, b"Client sent an HTTP request to an HTTPS server.\n", "it speaks TLS: its address begins with https://"),
-        (404, b"nothing here", "it is no API server, for it answers /version with 404"),
-        (302, b"", "it is no API server"),
+        (404, b"nothing here", "it is not an API server: it answers /version with 404"),
+        (302, b"", "it is not an API server"),
         (401, b"{}", "it does not accept the proxy's own credentials (401)"),
     ],
 )

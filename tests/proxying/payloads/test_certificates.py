@@ -288,7 +288,7 @@ def test_an_authority_that_ends_soon_is_replaced_with_a_word(files: TlsFiles, ca
     Serving(files, now - timedelta(days=3400))
     with caplog.at_level(logging.WARNING):
         serving = Serving(files, now)
-    assert "creators that have read ca.crt already must be started again" in caplog.text
+    assert "creators that have already read ca.crt must be restarted" in caplog.text
     assert serving._authority.certificate.not_valid_after_utc > serving.leaf.ends > now
     ends = Serving(files, now, life=timedelta(days=5000)).leaf.ends
     assert ends == serving._authority.certificate.not_valid_after_utc

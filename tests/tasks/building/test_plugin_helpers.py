@@ -82,7 +82,7 @@ def test_of_several_containers_the_primary_one_gets_the_defaults_and_the_runs_wo
     assert main["resources"]["requests"] == {"cpu": "1", "memory": "1024Mi"}
     assert [each["name"] for each in main["env"]] == ["A", "B"]
     assert ("resources" in side, [each["name"] for each in side["env"]]) == (False, ["A"])
-    with pytest.raises(TaskSpecError, match="there is no container other: choose of main, side"):
+    with pytest.raises(TaskSpecError, match="there is no container other: choose one of main, side"):
         pod(run, template(MAIN, SIDE), "spec.template", primary="other")
 
 

@@ -338,8 +338,8 @@ BAD = [
     ("pod", {"podTemplate": {"spec": {"containers": [{"image": "x"}]}}}, "spec.podTemplate.spec.containers[0].name", "needs a name"),
     ("pod", {"podTemplate": {**TWO, "metadata": {"labels": [1]}}}, "spec.podTemplate.metadata.labels", "must be an object"),
     ("pod", {"podTemplate": TWO, "resources": {"limits": {"cpu": 1}}}, "spec.resources", "no container is the primary one"),
-    ("pod", {"podTemplate": TWO, "primaryContainer": "gone"}, "spec.primaryContainer", "there is no container gone: choose of main, side"),
-    ("sidecar", {"podTemplate": TWO}, "spec.primaryContainer", "say whose end is the task's: choose of main, side"),
+    ("pod", {"podTemplate": TWO, "primaryContainer": "gone"}, "spec.primaryContainer", "there is no container gone: choose one of main, side"),
+    ("sidecar", {"podTemplate": TWO}, "spec.primaryContainer", "name the container whose end is the task's, one of main, side"),
     ("container", {"container": IMAGE, "accelerator": {"device": "a100"}}, "spec.accelerator", "no container asks for a GPU"),
     ("container", {"container": IMAGE, "accelerator": "a100"}, "spec.accelerator", "must be an object, not str"),
 ]  # fmt: skip

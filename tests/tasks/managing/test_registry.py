@@ -42,14 +42,17 @@ def test_names_are_trimmed_and_lower_cased_and_a_mixed_case_default_serves_two_t
 BAD: list[tuple[Callable[[], Any], str]] = [
     (lambda: Registry([PODS, TASKS]), r"pod and container both serve task type 'container'.*default-for-task-types"),
     (lambda: Registry([PODS, PODS]), "two plugins are called pod"),
-    (lambda: Registry([PODS], enabled=["pods"]), r"enabled-plugins names 'pods', which is no plugin; there are: pod"),
+    (
+        lambda: Registry([PODS], enabled=["pods"]),
+        r"enabled-plugins names 'pods', which is not a plugin; there are: pod",
+    ),
     (lambda: Registry([PODS], enabled=["pod", "POD"]), "enabled-plugins names 'pod' twice"),
     (lambda: Registry([PODS], enabled="pod"), "enabled-plugins is a list"),
     (
         lambda: Registry([PODS, SIDECAR], enabled=["pod"], defaults={"sidecar": "sidecar"}),
         r"default-for-task-types gives task type 'sidecar' to 'sidecar', which enabled-plugins does not name",
     ),
-    (lambda: Registry([PODS], defaults={"container": "ray"}), "to 'ray', which is no plugin"),
+    (lambda: Registry([PODS], defaults={"container": "ray"}), "to 'ray', which is not a plugin"),
     (lambda: Registry([PODS], defaults={"spark": "pod"}), "to 'pod', which serves only: container, python-task"),
     (lambda: Registry([PODS], defaults={"container": "pod", " CONTAINER": "pod"}), "names task type 'container' twice"),
     (lambda: Registry([OTHERS, entry(PodPlugin(), "x", default=True)]), "rest, x all serve whatever"),

@@ -87,7 +87,7 @@ def test_what_can_not_work_changes_nothing_and_is_said_once(tmp_path: Path, capl
         (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
         said.append(record.getMessage())
         assert ids(platform) == {"container"}
-    assert "enabled-plugins names 'containers', which is no plugin" in said[0]
+    assert "enabled-plugins names 'containers', which is not a plugin" in said[0]
     assert all(each.startswith(str(tmp_path)) for each in said)
     assert all(each.endswith("; the settings stay as they were") for each in said)
 

@@ -108,7 +108,7 @@ def test_a_wrong_one_is_refused_at_the_start(
 def test_a_server_without_a_gate_of_its_own_takes_none(capsys: pytest.CaptureFixture[str]) -> None:
     """Nor does a command whose manager is elsewhere."""
     assert run(["serve", "--policy", "base=2"]) == 2
-    assert "give --store too" in capsys.readouterr().err
+    assert "give --store as well" in capsys.readouterr().err
     assert run(["task", "run", "--server", "http://127.0.0.1:9", "--policy", "base=2"]) == 2
     assert "leave out" in capsys.readouterr().err
 

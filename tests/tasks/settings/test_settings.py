@@ -119,7 +119,7 @@ def test_flytes_back_off_sets_base_and_cap_of_the_policy(tmp_path: Path, backoff
     [
         ("{base-second: -1}", r"tasks\.backoff\.base-second: .*greater than or equal to 0"),
         ("{max-duration: 0s}", r"tasks\.backoff\.max-duration: "),
-        ("{max-duration: soon}", r"tasks\.backoff\.max-duration: 'soon' is no duration"),
+        ("{max-duration: soon}", r"tasks\.backoff\.max-duration: 'soon' is not a duration"),
         ("{base-seconds: 2}", r"tasks\.backoff\.base-seconds: there is no such key"),
     ],
 )
@@ -182,15 +182,15 @@ def test_variables_of_pods_from_our_own_environment(
 BAD = [
     ("plugins: {k8s: {default-cpus: 1 core}}", 'plugins.k8s.default-cpus: "1 core" is not a quantity'),
     ("plugins: {k8s: {default-memory: -1}}", "plugins.k8s.default-memory: -1 is less than nothing"),
-    ("plugins: {k8s: {default-cpu: 1}}", "plugins.k8s.default-cpu: there is no such key: mend or remove it"),
-    ("plugins: {k8s: {pod-pending-timeout: soon}}", "plugins.k8s.pod-pending-timeout: 'soon' is no duration: write 30s"),
+    ("plugins: {k8s: {default-cpu: 1}}", "plugins.k8s.default-cpu: there is no such key: correct or remove it"),
+    ("plugins: {k8s: {pod-pending-timeout: soon}}", "plugins.k8s.pod-pending-timeout: 'soon' is not a duration: write 30s"),
     ("plugins: {k8s: {image-pull-policy: Often}}", "plugins.k8s.image-pull-policy: Input should be ''"),
     ("plugins: {k8s: {default-tolerations: [{}, x]}}", "plugins.k8s.default-tolerations[1]: must be an object with keys, not str"),
     ("plugins: {k8s: {task-resources: {projects: [{domain: d}]}}}", "plugins.k8s.task-resources.projects[0].project: Field required"),
     ("plugins: {k8s: {task-resources: {limits: {cpu: many}}}}", "plugins.k8s.task-resources.limits.cpu: "),
     ("plugins: []", "plugins: must be an object with keys, not list"),
     ("- plugins", "must be an object with the sections plugins and tasks, not list"),
-    ("plugins: {k8s", "is no YAML: while parsing a flow mapping"),
+    ("plugins: {k8s", "is not YAML: while parsing a flow mapping"),
 ]  # fmt: skip
 
 

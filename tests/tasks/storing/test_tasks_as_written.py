@@ -56,7 +56,7 @@ def test_a_wrong_field_is_named(spec: dict[str, Any], said: str) -> None:
         ({"metadata": {}}, "metadata.name: it has to be there"),
         ({"metadata": {"name": "a", "namespace": "a.b"}}, "metadata.namespace: "),
         ({"metadata": {"name": "a", "labels": {"a": 1}}}, "metadata.labels.a: "),
-        ({"status": {"phase": "Success"}}, "status: the manager alone writes it"),
+        ({"status": {"phase": "Success"}}, "status: only the manager writes it"),
         ({"spec": None}, "spec: "),
         ({"more": 1}, "more: unknown"),
     ],
