@@ -73,7 +73,7 @@ _NOW: Final = (
     ),
     Panel(
         "How many creates are in flight?",
-        "Creates sent and not answered yet, at all chosen gates.",
+        "Creates sent but not yet answered, at all chosen gates.",
         "stat",
         (Query(f"sum({named(ALL.gauge('backoff_ctrl_in_flight'))})"),),
         unit="locale",
@@ -103,7 +103,7 @@ _NOW: Final = (
     ),
     Panel(
         "Are series left out?",
-        "Series that a gate does not expose, since there are more than its limit. Counters go on, but their latest "
+        "Series that a gate does not expose because of its limit. Counters go on, but their latest "
         "namespaces are not seen here.",
         "stat",
         (Query(f"sum({named(ALL.gauge('backoff_ctrl_series_left_out'))})"),),
@@ -117,7 +117,7 @@ _NOW: Final = (
 _QUICK: Final = (
     Panel(
         "How long does a decision take?",
-        "Time that the engine took for one decision or piece of news, with its lock held. All creates of a gate pass "
+        "Time that the engine took for one decision or update, while holding its lock. All creates of a gate pass "
         "this lock.",
         "lines",
         _quantiles("backoff_ctrl_decision_seconds"),
@@ -242,7 +242,7 @@ _ITSELF: Final = (
     ),
     Panel(
         "What went wrong inside?",
-        "Internal errors, and tickets that the engine had given up before their create ended, per rate interval. "
+        "Internal errors, and tickets that the engine had written off before their create ended, per rate interval. "
         "Both should stay 0.",
         "lines",
         (
@@ -258,7 +258,7 @@ _ITSELF: Final = (
     ),
     Panel(
         "Are people told?",
-        "Webhook notifications by outcome, per rate interval: sent, failed after all tries, or dropped because too "
+        "Webhook notifications by outcome, per rate interval: sent, failed after all attempts, or dropped because too "
         "many were waiting for their receiver.",
         "lines",
         (
@@ -279,7 +279,7 @@ _ITSELF: Final = (
 GATES: Final = Board(
     "backoff-ctrl-gate",
     "backoff-ctrl: the gates",
-    "Whether the gates are up, quick, well informed, and left in peace by the API server.",
+    "Whether the gates are up, fast and up to date, and whether the API server is overloaded.",
     (Choice("gate", "Gate", "The gates to show.", 'label_values(backoff_ctrl_gate_info{cluster=~"$cluster"}, gate)'),),
     (
         Row("Now", _NOW),

@@ -121,7 +121,7 @@ def _ceilings(title: str, description: str, unit: str, resources: str) -> Panel:
 
 
 _EACH: Final = (
-    "Used: charged already. Held: creates in flight, or answered a moment ago. Reserved: what gangs may still draw. "
+    "Used: already charged. Held: for creates in flight or just answered. Reserved: for gangs. "
     "Headroom: what is left of the limit, a hint; the API server decides."
 )
 _QUOTAS: Final = (
@@ -185,7 +185,7 @@ _WAITING: Final = (
     ),
     Panel(
         "How did the oldest wait grow?",
-        "How long the create has waited that waits longest. A line that climbs for hours is one that nothing lets in.",
+        "How long the oldest create has waited. If this climbs for hours, nothing is admitted.",
         "lines",
         (Query(f"max({q.oldest_wait(HERE)})", "oldest"),),
         width=8,
@@ -206,7 +206,7 @@ _WAITING: Final = (
     ),
     Panel(
         "Why does the gate decline creates?",
-        "Creates that the gate itself refused, per second, by why. never-fits: a create asks for more than the limit "
+        "Creates that the gate itself refused, per second, by reason. never-fits: it asks for more than the limit "
         "of a quota; waited-too-long: its time limit is over.",
         "lines",
         (Query(q.by("sum", ("reason",), HERE.rate("backoff_ctrl_declines_total")), "{{reason}}"),),
@@ -247,7 +247,7 @@ _SERVER: Final = (
     ),
     Panel(
         "Do probes find room?",
-        "Creates let through against a full quota, per second, by whether there was room. Many in vain: others use the "
+        "Creates let through against a full quota, per second, by whether there was room. Mostly none: others use the "
         "quota, and its changes are not watched.",
         "lines",
         (Query(q.by("sum", ("result",), HERE.rate("backoff_ctrl_probes_total")), "{{result}}"),),
@@ -292,7 +292,7 @@ _SERVER: Final = (
     ),
     Panel(
         "Where do ceilings come from?",
-        "Those observed are read from the ResourceQuota. Those learned were told by a refusal: only what "
+        "Observed ones are read from the ResourceQuota. Learned ones come from a refusal: only what "
         "refusals name is known.",
         "states",
         (
@@ -324,7 +324,10 @@ NAMESPACE: Final = Board(
             'label_values(backoff_ctrl_ceiling_limited{cluster=~"$cluster", namespace="$namespace"}, resourcequota)',
         ),
         Choice(
-            "gate", "Gate", "Whose view to show.", 'label_values(backoff_ctrl_gate_info{cluster=~"$cluster"}, gate)'
+            "gate",
+            "Gate",
+            "The gates whose view to show.",
+            'label_values(backoff_ctrl_gate_info{cluster=~"$cluster"}, gate)',
         ),
     ),
     (

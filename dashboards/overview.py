@@ -18,9 +18,9 @@ REASONS: Final = (
     "Waiting creates by reason. quota: too little is left. kept-for-another: what is left is kept for one that "
     "waited longer. never-fits: it asks for more than the limit. paused: the limit is 0. paused-by-operator: an "
     "operator paused the namespace. first-contact: nothing is known yet. overload: the API server asks for "
-    "patience. namespace-slowed: a webhook or the evaluation of quotas fails there. not-counted-yet: a quota "
+    "fewer requests. namespace-slowed: a webhook or the evaluation of quotas fails there. not-counted-yet: a quota "
     "names the kind, but its usage is still to be counted. comes-back: its client was told to retry. same-key: "
-    "another create with its key goes first. its-turn: nothing lasting."
+    "another create with its key goes first. its-turn: about to be sent."
 )
 _MOST: Final = 20
 """Rows of what could have one for each of thousands of namespaces."""
@@ -28,7 +28,7 @@ _MOST: Final = 20
 _NOW: Final = (
     Panel(
         "How many creates wait?",
-        "Creates in the waiting lines of all gates. They wait instead of failing; that alone is no fault.",
+        "Creates in the waiting lines of all gates. They wait instead of failing; that alone is not a problem.",
         "stat",
         (Query(q.or_zero(f"sum({ALL.gauge('backoff_ctrl_waiting')})")),),
         unit="locale",
@@ -77,7 +77,7 @@ _NOW: Final = (
     ),
     Panel(
         "How many gates answer?",
-        "Gates that Prometheus reads its metrics from. See the dashboard of the gates for those that do not answer.",
+        "Gates that Prometheus can scrape. See the dashboard of the gates for those that do not answer.",
         "stat",
         (Query(q.or_zero(f"count({ALL.gauge('backoff_ctrl_gate_info')})")),),
         unit="locale",
@@ -209,7 +209,7 @@ _WORTH: Final = (
 OVERVIEW: Final = Board(
     "backoff-ctrl-overview",
     "backoff-ctrl: all namespaces",
-    "What is full, who waits for quota and why, and what the gates spare the API server.",
+    "What is full, who waits for quota and why, and how many requests the gates save.",
     (),
     (Row("Now", _NOW), Row("Full and waiting", _WHO), Row("What it does", _WORTH)),
     "/",

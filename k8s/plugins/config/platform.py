@@ -34,18 +34,18 @@ class TaskPlugins(Settings):
     """Which plugins there are, and which of them serves a task type that several could serve."""
 
     enabled_plugins: list[str] = Field(default_factory=list)
-    """The ids of the plugins that there are; empty: all of them."""
+    """The ids of the enabled plugins; empty: all."""
     default_for_task_types: dict[str, str] = Field(default_factory=dict)
-    """The plugin of a task type: needed where several serve it."""
+    """The plugin of a task type; needed if several serve it."""
 
 
 class Backoff(Settings):
     """How long a create that a quota has refused waits before it is tried again, where quotas can't be watched."""
 
     base_second: int | None = Field(default=None, ge=0, le=3600)
-    """Seconds of the first delay; by default 1. 0, with which Flyte turns its back-off off, changes nothing."""
+    """Seconds of the first delay; 1 by default. 0, which turns Flyte's back-off off, changes nothing."""
     max_duration: Annotated[Duration, Field(ge=timedelta(milliseconds=1), le=timedelta(days=1))] | None = None
-    """The longest delay; by default `20s`, as in Flyte. It holds for the first delay, too."""
+    """The longest delay; by default `20s`, as in Flyte. It limits the first delay as well."""
 
     def policy(self) -> dict[str, float]:
         """Return what it sets of the gate's policy: ``base`` and ``cap``."""

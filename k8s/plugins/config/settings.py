@@ -104,28 +104,28 @@ class TaskResources(Settings):
     """What a container of a task gets where it asks for nothing, and the most that it may have."""
 
     defaults: dict[str, Quantity] = Field(default_factory=dict)
-    """Requests of a task's container that asks for nothing: `cpu`, `memory`. Stronger than `default-cpus`."""
+    """Requests of a task's container that sets none: `cpu`, `memory`. Wins over `default-cpus`."""
     limits: dict[str, Quantity] = Field(default_factory=dict)
     """The most that any container of a task may have, by resource name; `gpu` is `gpu-resource-name`."""
     projects: tuple[ProjectResources, ...] = ()
     """`project`, `domain` (optional), `defaults`, `limits`: they replace the platform's, resource by resource."""
     above_limits: Literal["clamp", "refuse"] = "clamp"
-    """A container that asks for more is given the limit, and told so (`clamp`), or its task is refused (`refuse`)."""
+    """A container that asks for more gets the limit and a note (`clamp`), or its task is refused (`refuse`)."""
 
 
 class K8sPluginConfig(Settings):
     """The section ``plugins.k8s``. Manifests' parts (tolerations, affinity) are plain Kubernetes JSON."""
 
     inject_finalizer: bool = False
-    """Objects whose tasks have an owner in the cluster get a finalizer, so that none vanishes before it was seen."""
+    """Objects whose tasks have an owner in the cluster get a finalizer, so that none disappears unnoticed."""
     default_annotations: dict[str, str] = Field(
         default_factory=lambda: {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
     )
-    """Annotations of every object; the object's own are stronger."""
+    """Annotations of every object; the object's own win."""
     default_labels: dict[str, str] = Field(default_factory=dict)
-    """Labels of every object; the object's own are stronger."""
+    """Labels of every object; the object's own win."""
     default_env_vars: dict[str, str] = Field(default_factory=dict)
-    """Environment variables of every container; the container's own are stronger, and the run's stronger still."""
+    """Environment variables of every container; the container's own win over them, and `spec.env` over both."""
     default_env_vars_from_env: dict[str, str] = Field(default_factory=dict)
     """The same with values from the manager's own environment: name in the container, name there."""
     default_env_from_configmaps: list[str] = Field(default_factory=list)
@@ -133,17 +133,17 @@ class K8sPluginConfig(Settings):
     default_env_from_secrets: list[str] = Field(default_factory=list)
     """Secrets that are an `envFrom` of every container, where they exist."""
     default_cpus: Quantity = "1000m"
-    """The cpu that a task's container requests where it says nothing; then it is its limit, too."""
+    """The cpu that a task's container requests if it sets none; also its limit then."""
     default_memory: Quantity = "1024Mi"
-    """The memory that a task's container requests where it says nothing; then it is its limit, too."""
+    """The memory that a task's container requests if it sets none; also its limit then."""
     default_tolerations: list[Part] = Field(default_factory=list)
     """Tolerations of every pod."""
     default_node_selector: dict[str, str] = Field(default_factory=dict)
-    """Node selector of every pod; the pod's own labels are stronger."""
+    """Node selector of every pod; the pod's own labels win."""
     default_affinity: Part | None = None
     """Affinity of pods that have none."""
     scheduler_name: str = ""
-    """Scheduler of pods that name none."""
+    """Scheduler of pods that set none."""
     interruptible_tolerations: list[Part] = Field(default_factory=list)
     """Tolerations of interruptible tasks."""
     interruptible_node_selector: dict[str, str] = Field(default_factory=dict)
@@ -153,27 +153,27 @@ class K8sPluginConfig(Settings):
     non_interruptible_node_selector_requirement: Part | None = None
     """The same for all other tasks."""
     resource_tolerations: dict[str, list[Part]] = Field(default_factory=dict)
-    """Tolerations of pods that ask for a resource, by its name."""
+    """Tolerations of pods that request a resource, by its name."""
     co_pilot: CoPilot = CoPilot()
     """No effect: tasks of this project move no data."""
     delete_resource_on_finalize: bool = False
-    """Objects are deleted once their task has ended; their logs go with them."""
+    """Objects are deleted once their task has ended, with their logs."""
     create_container_error_grace_period: Duration = timedelta(minutes=3)
-    """How long `CreateContainerError` may last before the task has failed."""
+    """How long `CreateContainerError` may last before the task fails."""
     create_container_config_error_grace_period: Duration = timedelta(0)
-    """How long `CreateContainerConfigError` may last; 0: it is a failure at once."""
+    """How long `CreateContainerConfigError` may last; 0: it fails at once."""
     image_pull_backoff_grace_period: Duration = timedelta(minutes=3)
-    """How long `ImagePullBackOff` may last before the attempt has failed."""
+    """How long `ImagePullBackOff` may last before the attempt fails."""
     image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
     """Image pull policy of containers that have none."""
     pod_pending_timeout: Duration = timedelta(0)
-    """How long a pod may be pending before the attempt has failed; 0: for ever."""
+    """How long a pod may be pending before the attempt fails; 0: forever."""
     gpu_device_node_label: str = "k8s.amazonaws.com/accelerator"
-    """The node label, and the taint, of a GPU's device: what a task's `accelerator.device` chooses."""
+    """The node label, and the taint, of a GPU's device: chosen by a task's `accelerator.device`."""
     gpu_partition_size_node_label: str = "k8s.amazonaws.com/gpu-partition-size"
-    """The node label, and the taint, of a GPU's partition: what `accelerator.partitionSize` chooses."""
+    """The node label, and the taint, of a GPU's partition: chosen by `accelerator.partitionSize`."""
     gpu_unpartitioned_node_selector_requirement: Part | None = None
-    """The requirement of a task that wants a whole GPU, in place of the absence of that label."""
+    """The requirement of a task that wants a whole GPU, instead of the absence of that label."""
     gpu_unpartitioned_toleration: Part | None = None
     """The toleration of a task that wants a whole GPU."""
     gpu_resource_name: str = "nvidia.com/gpu"
@@ -196,20 +196,20 @@ class K8sPluginConfig(Settings):
     default_pod_template_name: str = ""
     """The PodTemplate that pods are built on: of their namespace, else of the manager's own."""
     default_pod_template_resync: Duration = timedelta(seconds=30)
-    """How long a PodTemplate is believed before it is read again."""
+    """How long a PodTemplate is cached."""
     disable_inject_owner_references: bool = False
-    """Objects get no owner reference, though their task has an owner in the cluster."""
+    """Objects get no owner reference even if their task has an owner in the cluster."""
     enable_distributed_error_aggregation: bool = False
-    """No effect: tasks of this project write no error files. Of a training job the pod that failed first tells why."""
+    """No effect: tasks of this project write no error files. A training job's first failed pod gives the reason."""
     send_object_events: bool = False
-    """What Kubernetes events tell of an object is added to the reasons of its phase."""
+    """Kubernetes events about an object are added to the reasons of its phase."""
     update_base_backoff_duration: int = Field(default=10, ge=0)
-    """Milliseconds before a conflict on a finalizer is tried again; it doubles each time."""
+    """Milliseconds before a finalizer conflict is retried; doubled each time."""
     update_backoff_retries: int = Field(default=5, ge=0)
-    """How often such a conflict is tried."""
+    """How many attempts there are in all."""
     add_tolerations_for_extended_resources: list[str] = Field(default_factory=list)
     """Extended resources whose pods tolerate a taint of the same name."""
     reservation_limit: Annotated[Duration, Field(gt=timedelta(0))] = timedelta(minutes=5)
-    """How long room stays reserved for the pods of a task's object while none of them appears: not in Flyte's file."""
+    """How long room stays reserved for the pods of a task's object while none of them appears; not in Flyte."""
     task_resources: TaskResources = TaskResources()
     """What a task's container gets where it asks for nothing, and the most that it may have: not in Flyte's file."""
