@@ -247,8 +247,8 @@ _SERVER: Final = (
     ),
     Panel(
         "Do probes find room?",
-        "Creates let through against a full quota, per second, by whether there was room. Mostly none: others use the "
-        "quota, and its changes are not watched.",
+        "Creates let through against a full quota, per second, by whether there was room. If there is mostly "
+        "none, others use the quota, and its changes are not watched.",
         "lines",
         (Query(q.by("sum", ("result",), HERE.rate("backoff_ctrl_probes_total")), "{{result}}"),),
         unit="reqps",
