@@ -76,7 +76,7 @@ class History:
             try:
                 await run_in_threadpool(self.look)
             except Exception:  # the page goes on without charts
-                log.exception("the past of the ceilings could not be noted; it is tried again")
+                log.exception("the past of the ceilings could not be recorded; it is retried")
             await asyncio.sleep(LOOK_EVERY)
 
     def look(self) -> None:

@@ -55,7 +55,7 @@ class Notices:
         if create.answer is None:
             end = f"ended with {type(create.error).__name__}"
         else:
-            end = "is in" if create.answer.ok else f"was refused with {create.answer.status}"
+            end = "was created" if create.answer.ok else f"was refused with {create.answer.status}"
         since = create.creation.noticed_at
         seconds = create.seconds if since is None else self._engine.now() - since
         log.info("%s %s after %.1f s", create.label, end, seconds)

@@ -237,7 +237,7 @@ class Delivery:
             await retrying(self._send, session, event["id"], body)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next event is tried
             if not self._failing:  # once, until it works again
-                log.warning("receiver %s can't be told: %s", self.receiver.name, error)
+                log.warning("receiver %s can't be notified: %s", self.receiver.name, error)
             self._failing = True
             return "failed"
         self._failing = False

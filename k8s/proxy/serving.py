@@ -186,7 +186,7 @@ class _Life:
             problem = f"the API server at {self._settings.place.url} can't be used: {why}"
             if self._settings.listen_first:
                 if problem != said:
-                    _logger.warning("%s; it is tried again", problem)
+                    _logger.warning("%s; retrying", problem)
                 said = problem
             elif loop.time() > deadline or not server.may_come:
                 raise PlaceError(f"{problem}; start it, or correct --upstream or --kubeconfig")

@@ -132,7 +132,7 @@ class Reconciler:
             except (BrokenStoreError, LeaseLostError):
                 raise
             except StoreError as error:
-                log.warning("wishes can't be read now: %s", error)
+                log.warning("requests can't be read now: %s", error)
                 await asyncio.sleep(STORE_PAUSE)
 
     def _heed(self, change: Change) -> None:

@@ -76,6 +76,4 @@ class Sweeper:
                 try:
                     await executor.sweep(context(task), task.status.plugin_state)
                 except Exception as error:  # noqa: BLE001 - it is looked for again
-                    log.warning(
-                        "task %s/%s was aborted; its object is looked for: %s", task.namespace, task.name, error
-                    )
+                    log.warning("task %s/%s was aborted; looking for its object: %s", task.namespace, task.name, error)

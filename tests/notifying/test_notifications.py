@@ -198,7 +198,7 @@ def test_what_is_refused_for_good_or_led_elsewhere_is_not_tried_again(caplog: py
         until(lambda: sum(delivery.counts.values()) == 4)
         assert delivery.counts == {"sent": 1, "failed": 3, "dropped": 0}
         assert [each.body["id"] for each in hooked.seen] == ["0", "1", "2", "3"]
-    assert caplog.text.count("receiver r can't be told") == 1
+    assert caplog.text.count("receiver r can't be notified") == 1
     delivery.close(0)
 
 

@@ -87,4 +87,4 @@ class Platform:
 
     def _note(self, changes: Sequence[str]) -> None:
         if any(each.startswith("tasks.backoff.") for each in changes):
-            log.warning("%s: tasks.backoff has changed: it is in force from the next start on", self._file)
+            log.warning("%s: tasks.backoff has changed: it takes effect at the next start", self._file)

@@ -174,7 +174,7 @@ class Top(App[None]):
         waits = "no gate connected" if found.note else f"{found.waiting_in_all} waiting"
         line = Text(f"{where}   {waits}   {clock(found.at)}", no_wrap=True)
         if self._frozen:
-            line.append("   frozen: space goes on", "bold yellow")
+            line.append("   frozen: press space to continue", "bold yellow")
         if self._why:
             line.append(f"   {self._why}", "bold red")
         self.query_one("#head", Static).update(line)

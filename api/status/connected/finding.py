@@ -53,7 +53,7 @@ class Finder:
             try:
                 await self.look()
             except Exception:  # the page goes on with the gates that it has
-                log.exception("looking for gates failed; it is tried again")
+                log.exception("looking for gates failed; it is retried")
             await asyncio.sleep(LIST_EVERY)
 
     async def look(self) -> None:

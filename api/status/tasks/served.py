@@ -87,7 +87,7 @@ class ServedTasks:
             await manager.run()
         except StoreError as error:
             self.trouble = str(error)
-            log.error("no task is carried out any more: %s", error)  # noqa: TRY400 - a sentence for people
+            log.error("tasks are no longer run: %s", error)  # noqa: TRY400 - a sentence for people
         except Exception as error:
-            self.trouble = f"no task is carried out any more, after an internal error: {error!r}"
-            log.exception("no task is carried out any more, after an internal error")
+            self.trouble = f"tasks are no longer run, after an internal error: {error!r}"
+            log.exception("tasks are no longer run, after an internal error")

@@ -79,7 +79,7 @@ class Ender:
             found = await self._read(task, plugin, known)
         if found is not None and not is_going(found):
             label = f"{plugin.kind.resource} {namespace}/{metadata_of(found).get('name')}"
-            log.warning("%s appeared after its task was aborted: it is ended", label)
+            log.warning("%s appeared after its task was aborted: ending it", label)
             await self._end(task, plugin, found)
 
     async def finalize(self, task: TaskContext, plugin: PluginCalls, known: State) -> None:

@@ -393,7 +393,7 @@ class CreateRequest:
             self._comes_again(create)
         elif create.noticed:
             log.info(
-                "%s is not in: after %.0f s its caller was told not to wait any longer", create.label, create.seconds
+                "%s was not created: after %.0f s its caller was told to stop waiting", create.label, create.seconds
             )
         return not_yet(self.label, error.wait, create.seconds, again=False)
 

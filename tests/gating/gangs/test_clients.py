@@ -222,7 +222,7 @@ def test_bad_gangs_are_errors_at_once(core: Any) -> None:
         with pytest.raises(GangError, match=f"a gang is a list of objects, such as .*, not {said}"):
             gang(core, wrong, namespace="team")  # type: ignore[arg-type]
     for odd in ("pod", None, 7, ["pod"]):
-        with pytest.raises(GangError, match="part 2 is no manifest, but "):
+        with pytest.raises(GangError, match="part 2 is not a manifest but "):
             gang(core, [pod("a"), odd], namespace="team")
     with pytest.raises(GangError, match="part 1 can't be read"):
         gang(core, [{"spec": {"containers": 7}}], namespace="team")

@@ -86,7 +86,7 @@ def test_a_line_when_a_create_begins_to_wait_and_one_when_it_is_in(caplog: pytes
     run_virtual(story())
     assert lines(caplog) == [
         ("INFO", "pods team/p waits (quota: asks requests.cpu=1500m, 1 left in quota q; place 1 in line)"),
-        ("INFO", "pods team/p is in after 12.0 s"),
+        ("INFO", "pods team/p was created after 12.0 s"),
     ]
 
 
@@ -113,7 +113,7 @@ def test_a_create_that_is_refused_again_has_no_second_line(caplog: pytest.LogCap
     gate, server = AsyncGate(), Refusing(times=4)
     run_virtual(_created(gate, server))
 
-    assert [line for _, line in lines(caplog)][1:] == [f"pods team/p is in after {server.when:.1f} s"]
+    assert [line for _, line in lines(caplog)][1:] == [f"pods team/p was created after {server.when:.1f} s"]
 
 
 def test_short_waits_have_no_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:

@@ -43,7 +43,7 @@ def test_a_create_has_one_line_when_it_waits_and_one_when_it_is_in(caplog: pytes
         run_virtual(check())
     begun, ended = _lines(caplog)
     assert begun == f"pods team/w waits {BEGIN}"
-    waited = float(ended.removeprefix("pods team/w is in after ").partition(" ")[0])
+    waited = float(ended.removeprefix("pods team/w was created after ").partition(" ")[0])
     assert 10.2 < waited < 11, "since its caller came first"
 
 
@@ -77,7 +77,7 @@ def test_past_its_time_a_create_has_a_line(caplog: pytest.LogCaptureFixture) -> 
 
     with caplog.at_level(logging.INFO):
         run_virtual(check())
-    assert _lines(caplog)[1:] == ["pods team/w is not in: after 4 s its caller was told not to wait any longer"]
+    assert _lines(caplog)[1:] == ["pods team/w was not created: after 4 s its caller was told to stop waiting"]
 
 
 def test_a_name_can_not_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
