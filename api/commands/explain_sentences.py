@@ -23,11 +23,11 @@ _CREATE: Final = {
     "unknown": "not known here: too little is known about the quotas",
 }
 _PODS: Final = {
-    "now": "all that it makes would fit now",
-    "wait": "what it makes would not fit all at once now",
-    "never": "what it makes never fits",
+    "now": "all objects that it makes would fit now",
+    "wait": "the objects that it makes would not all fit now",
+    "never": "the objects that it makes never fit",
     "refused": "its pods would be refused",
-    "unknown": "not known here whether what it makes fits",
+    "unknown": "not known here whether the objects that it makes would fit",
 }
 
 

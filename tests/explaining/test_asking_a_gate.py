@@ -149,7 +149,7 @@ def test_the_command_says_it_in_sentences(crowd: Crowd, tmp_path: Path) -> None:
         "note: LimitRange defaults are not known here and are left out",
         "",
         "Job team/j: would be created now",
-        "  and then what it makes would not fit all at once now",
+        "  and then the objects that it makes would not all fit now",
         "  quota q: pods asks 2, left 0 of 1",
         "note: LimitRange defaults are not known here and are left out",
     ]

@@ -175,7 +175,7 @@ def test_of_a_daemon_set_one_pod_is_counted() -> None:
     }
     found = explain(manifest, quota("q", {"requests.cpu": "1"}, {"requests.cpu": "1"}), ranges=[])
     assert found.parts[1].verdict == "wait"
-    assert found.note == "how many Pods DaemonSet makes is known to the cluster alone: one of each is counted"
+    assert found.note == "only the cluster knows how many Pods DaemonSet makes: one of each is counted"
 
 
 def test_unknown_limit_ranges_are_said() -> None:

@@ -278,5 +278,5 @@ def test_the_environment_names_the_file_and_nothing_is_loaded_without_it(tmp_pat
     assert program() == ["['HostedWatch']", "False"]
     assert program(BACKOFF_CTRL_NOTIFY=str(file)) == ["['Notifier', 'HostedWatch']", "True"]
     wrong, *rest = program(BACKOFF_CTRL_NOTIFY=str(tmp_path / "none"))
-    assert wrong.startswith(f"ERROR nobody is notified of creates that wait: {tmp_path}/none can't be read")
+    assert wrong.startswith(f"ERROR notifications are off: {tmp_path}/none can't be read")
     assert rest[0] == "['HostedWatch']"

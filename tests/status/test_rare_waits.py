@@ -78,7 +78,7 @@ def test_what_never_fits_is_told_with_its_quota_and_what_the_gate_does(small: Cr
     path = "/v1/explain?namespace=team"
     found = ask(small.url, path, method="POST", body=body, Content_Type="application/json").json
     assert found["verdict"] == "never"
-    assert ("declines what never fits at once" in found["note"]) == fails
+    assert ("declines at once what never fits" in found["note"]) == fails
     assert ("wait until the limit is raised" in found["note"]) == (not fails)
     if not fails:
         small.wait_with("big", manifest=pod("big", cpu="2"))

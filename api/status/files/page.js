@@ -109,9 +109,9 @@ document.addEventListener("toggle", async (event) => {
 const words = {
   create: { now: "It would be created now.", wait: "It would wait.", never: "It never fits.",
             refused: "It would be refused.", unknown: "Too little is known about the quotas to say." },
-  pods: { now: "All that it makes would fit now.", wait: "What it makes would not fit all at once now.",
-          never: "What it makes never fits.", refused: "Its pods would be refused.",
-          unknown: "Too little is known to say whether what it makes fits." },
+  pods: { now: "All objects that it makes would fit now.", wait: "The objects that it makes would not all fit now.",
+          never: "The objects that it makes never fit.", refused: "Its pods would be refused.",
+          unknown: "Too little is known to say whether the objects that it makes would fit." },
 };
 
 function line(parent, text, kind) {

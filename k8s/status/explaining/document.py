@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 NEVER: Final = {
-    "fail": "the gate declines what never fits at once (on_never_fits: fail)",
+    "fail": "the gate declines at once what never fits (on_never_fits: fail)",
     "wait": "the gate lets what never fits wait until the limit is raised (on_never_fits: wait)",
 }
 

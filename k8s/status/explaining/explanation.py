@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 NOT_COUNTED: Final = "LimitRange defaults are not known here and are left out"
 LEARNED: Final = "the quotas are not watched: what is known was learned from refusals, and there may be more quotas"
-KEPT: Final = "there is room, but it is kept for a create that has waited long"
-NUMBER: Final = "how many {kind}s {maker} makes is known to the cluster alone: one of each is counted"
-SUSPENDED: Final = "{kind}s of {maker} are made when it is resumed, and are left out"
+KEPT: Final = "there is room, but it is reserved for a create that has waited long"
+NUMBER: Final = "only the cluster knows how many {kind}s {maker} makes: one of each is counted"
+SUSPENDED: Final = "{kind}s of {maker} are left out: they are made when it is resumed"
 
 
 @dataclass(frozen=True, slots=True)
