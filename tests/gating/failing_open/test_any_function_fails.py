@@ -66,6 +66,7 @@ MAY_FAIL = {
     ("k8s.runtime.host", "weakly.<locals>.ring"): CALLED_BY_THE_LOOP,
     ("k8s.runtime.host", "Alarm.begin"): CALLED_BY_THE_LOOP,
     ("k8s.runtime.host", "Alarm.ring"): CALLED_BY_THE_LOOP,
+    ("k8s.runtime.host", "LoopAlarms._ring"): CALLED_BY_THE_LOOP,
     ("k8s.runtime.host", "Runtime._host"): A_THREADS_FIRST,
 }
 """What may fail all the same, and why."""
