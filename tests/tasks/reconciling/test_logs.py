@@ -132,7 +132,7 @@ async def test_a_line_without_an_end_is_cut() -> None:
 @pytest.mark.parametrize(
     ("made", "log", "error", "said"),
     [
-        ("", b"", LogError, "task team/one has no object yet, it is Success: wait for it with -f"),
+        ("", b"", LogError, "task team/one ended as Success without an object, and so without a log"),
         ("gone", b"", LogError, r"there is no pod of Pod team/gone \(any more\)"),
         ("one-0", (400, WAITS), LogError, "is waiting to start: x: wait for it with -f"),
         ("one-0", (404, {"message": "pods one-0 not found"}), LogError, "not found"),
