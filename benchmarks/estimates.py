@@ -12,12 +12,9 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.k8s.replay.admission import QuotaAdmission
-from backoff_ctrl.k8s.replay.comparing import make_gate
-from backoff_ctrl.k8s.replay.runs import replay
-from backoff_ctrl.k8s.replay.trace import PACKAGED, read_trace
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-from backoff_ctrl.k8s.replay.workload import make_workload
+from backoff_ctrl.k8s.replay.clients import Gated, make_client, replay
+from backoff_ctrl.k8s.replay.virtual_time import QuotaAdmission, run_virtual
+from backoff_ctrl.k8s.replay.workload import PACKAGED, make_workload, read_trace
 from backoff_ctrl.k8s.status.counters import Counters
 
 if TYPE_CHECKING:
@@ -51,7 +48,10 @@ def run(workload: Workload, *, observe: bool) -> list[tuple[float | None, float]
     looks: dict[Any, list[tuple[float, float | None]]] = defaultdict(list)
 
     async def main() -> Watched:
-        client = make_gate(QuotaAdmission(workload), workload.seed, observe=observe)
+        client = make_client(
+            "gate_observing" if observe else "gate_learning", QuotaAdmission(workload), seed=workload.seed
+        )
+        assert isinstance(client, Gated)
         ledger = client.gate.ledger
         watched = Watched(ledger.now, lambda _: None)
         ledger.subscribe(watched)

@@ -23,9 +23,9 @@ import time
 from contextlib import ExitStack
 from typing import Any, Final
 
-from backoff_ctrl.k8s.replay.behind_proxy import proxy_process
-from backoff_ctrl.k8s.replay.over_http import HttpCluster, get_ready, make_client
-from backoff_ctrl.k8s.replay.sandboxed import sandbox_process
+from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.replay.clients import make_client
+from backoff_ctrl.k8s.replay.over_http import proxy_process, reached, sandbox_process
 from backoff_ctrl.k8s.replay.workload import Pod
 
 PROCESSES: Final = 4
@@ -40,9 +40,9 @@ async def work(
 ) -> list[tuple[float, float]]:
     """Create the pods of one process; return when each came and when it was created, in seconds of the epoch."""
     created = []
-    async with HttpCluster(url, through=through or None) as cluster:
+    async with reached(find_place(url, None, None, None), through=through or None) as cluster:
         made = make_client(client, cluster, seed=hash(name), factor=PLAIN_FACTOR if client == "plain" else 1.0)
-        await get_ready(made, cluster)
+        await cluster.until_observed(made)
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)  # all begin together
 
@@ -87,7 +87,7 @@ def once(way: str, creates: int, quota: int, seconds: float) -> dict[str, float]
 
 async def counted(url: str) -> tuple[Any, int]:
     """Return the counters of the server, and how many different pods there are. A pod that is there twice fails."""
-    async with HttpCluster(url) as cluster:
+    async with reached(find_place(url, None, None, None)) as cluster:
         stored = await cluster.stored()
         assert max(stored.values()) == 1, "a pod was created twice"
         return await cluster.creates(), len(stored)

@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from backoff_ctrl.api.exits import BadInput, Failed
-from backoff_ctrl.k8s.replay.behind_proxy import PROXY, has_proxy
-from backoff_ctrl.k8s.replay.comparing import CLIENTS, Bounds, bounds_of
-from backoff_ctrl.k8s.replay.demonstration import (
-    ON_CLUSTER,
-    Run,
-    document,
-    factor_for,
-    run_for_real,
-    run_in_virtual_time,
-)
+from backoff_ctrl.k8s.replay.clients import CLIENTS, ReplayError, Result, Run, run_in_virtual_time
+from backoff_ctrl.k8s.replay.gangs import GANG_CLIENTS, GangResult, GangWorkload, run_gangs, with_gangs
 from backoff_ctrl.k8s.replay.picture import PictureError, draw
-from backoff_ctrl.k8s.replay.runs import ReplayError
-from backoff_ctrl.k8s.replay.trace import PACKAGED, read_trace
-from backoff_ctrl.k8s.replay.workload import Workload, make_workload
+from backoff_ctrl.k8s.replay.reference import Bounds, area_bound, arrival_bound, bounds_of
+from backoff_ctrl.k8s.replay.workload import PACKAGED, Workload, make_workload, read_trace
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from .on_cluster import RunOne
+RunOne = Callable[[Workload, str, float, Callable[[], object]], Run]
+"""Runs one client over HTTP; it is given the workload, the client's name, the speed-up and what to call at each pod."""
 
 PICTURE: Final = Path("build/demo.svg")
 WIDE: Final = 110  # columns: the table with padding
 NARROWEST: Final = 80  # columns: narrower terminals wrap lines, which is better than cut numbers
+FASTEST: Final = 200.0
+"""The largest speed-up: beyond it, the latencies of real HTTP distort the result."""
+FAST: Final = 150.0
+"""The smallest speed-up: a small workload takes less time instead of running slower."""
+SECONDS: Final = 80.0
+"""The target for all clients together, within these two bounds."""
+ON_CLUSTER: Final = 60.0
+"""The speed-up on a real cluster, whose controller manager writes at most 20 releases a second."""
 LEGEND: Final = {
     "plain": "retries with random exponential back-off, up to 60 s",
     "ancestor": "Flyte 1's back-off, which learns from the text of refusals",
@@ -44,6 +43,10 @@ LEGEND: Final = {
     "gate_observing": "backoff-ctrl watching the quotas",
     "proxy": "plain, unchanged, behind the sidecar: backoff-ctrl proxy",
     "reference": "a yardstick that knows the quotas and is never refused: the better of two algorithms per column",
+}
+GANG_LEGEND: Final = {
+    "plain": "creates the members one by one, each with retries (random exponential back-off, up to 60 s)",
+    "gate_observing": "backoff-ctrl watching the quotas: a gang waits as one, and is created when all of it fits",
 }
 
 
@@ -108,7 +111,7 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
     rows = read_trace(trace or PACKAGED)
     workload = make_workload(rows, pods=pods, seed=seed)
     if keep_going:
-        from .loop import keep_replaying  # noqa: PLC0415
+        from .loop import keep_replaying  # noqa: PLC0415 - imports aiohttp
 
         keep_replaying(rows, pods, seed)
         return
@@ -120,57 +123,48 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
             from .on_cluster import on_cluster_of  # noqa: PLC0415 - imports the client: 0.25 s
 
             with on_cluster_of(kubeconfig, context, progress) as run_one:
-                bounds, runs, in_virtual_time, factor = _run_all(workload, virtual, progress, run_one, ON_CLUSTER)
+                compared = _run_all(workload, progress, run_one, factor=ON_CLUSTER)
+        elif virtual:
+            compared = _run_all(workload, progress)
         else:
-            bounds, runs, in_virtual_time, factor = _run_all(workload, virtual, progress)
+            from backoff_ctrl.k8s.replay.over_http import PROXY, has_proxy, run_on_sandbox  # noqa: PLC0415 - the same
+
+            if not has_proxy():
+                click.echo("no row for the sidecar: pip install 'backoff-ctrl[proxy]'", err=True)
+            compared = _run_all(workload, progress, run_on_sandbox, also=[PROXY] if has_proxy() else [])
     if as_json:
-        click.echo(json.dumps(document(workload, bounds, runs, in_virtual_time, factor), indent=2))
+        click.echo(json.dumps(document(workload, *compared), indent=2))
     else:
-        _print(workload, rows.source, bounds, runs, in_virtual_time, factor)
-    _draw(workload, runs)
-    _check(runs)
-
-
-def _compare_gangs(workload: Workload, source: str, *, as_json: bool) -> None:
-    """Run the comparison of gangs. Its document is that of ``--virtual`` (the same pods, none in gangs) and more."""
-    from .with_gangs import check_gangs, document_of_gangs, print_gangs, run_all_gangs  # noqa: PLC0415 - seldom asked
-
-    with _progress() as progress:
-        work, results = run_all_gangs(workload, progress)
-    if as_json:
-        with _progress() as progress:
-            told = document(workload, *_run_all(workload, virtual=True, progress=progress))
-        click.echo(json.dumps({**told, "gangs": document_of_gangs(work, results)}, indent=2))
-    else:
-        print_gangs(work, source, results)
-    check_gangs(results)
+        _print(workload, rows.source, *compared)
+    _draw(workload, compared[1])
+    _check({name: run.result for name, run in compared[1].items()})
 
 
 def _run_all(
     workload: Workload,
-    virtual: bool,
     progress: Progress,
-    run_one: RunOne = run_for_real,
+    run_one: RunOne | None = None,
+    *,
+    also: Sequence[str] = (),
     factor: float | None = None,
 ) -> tuple[Bounds, Mapping[str, Run], Mapping[str, Run], float | None]:
-    """Run every client in virtual time, then over HTTP unless ``virtual`` is set; there also behind the sidecar."""
+    """Run every client in virtual time, then over HTTP if it is said how: there the clients ``also``, too.
+
+    Returns the bounds, the runs to show, those in virtual time, and the speed-up; that is None without HTTP.
+    """
     bounds = bounds_of(workload)
-    in_virtual_time = {}
-    task = progress.add_task("virtual time", total=len(CLIENTS))
-    for name in CLIENTS:
-        in_virtual_time[name] = run_in_virtual_time(workload, name)
-        progress.advance(task)
-    if virtual:
+    in_virtual_time = {
+        name: run_in_virtual_time(workload, name) for name in progress.track(CLIENTS, description="virtual time")
+    }
+    if run_one is None:
         return bounds, in_virtual_time, in_virtual_time, None
-    behind = _behind_proxy(run_one)
-    names = [*CLIENTS, *behind]
-    factor = factor or factor_for(in_virtual_time, len(behind))
-    tasks = {name: progress.add_task(name, total=len(workload.pods), start=False) for name in names}
+    factor = factor or factor_for(in_virtual_time, len(also))
+    tasks = {name: progress.add_task(name, total=len(workload.pods), start=False) for name in (*CLIENTS, *also)}
     runs = {}
     for name, bar in tasks.items():
         progress.start_task(bar)
         try:
-            runs[name] = run_one(workload, name, factor, partial(_completed, progress, bar))
+            runs[name] = run_one(workload, name, factor, partial(progress.advance, bar))
         except KeyboardInterrupt:
             placed = int(progress.tasks[bar].completed)
             click.echo(f"{name}: interrupted after {placed} of {len(workload.pods)} pods were created", err=True)
@@ -182,18 +176,33 @@ def _run_all(
     return bounds, runs, in_virtual_time, factor
 
 
-def _behind_proxy(run_one: RunOne) -> list[str]:
-    """Return the row with the sidecar, which stands before the sandbox only; say so if its packages are missing."""
-    if run_one is not run_for_real:
-        return []
-    if not has_proxy():
-        click.echo("no row for the sidecar: pip install 'backoff-ctrl[proxy]'", err=True)
-        return []
-    return [PROXY]
+def factor_for(virtual: Mapping[str, Run], unmodelled: int = 0) -> float:
+    """Return the speed-up with which all clients together take about ``SECONDS``, within ``FAST`` and ``FASTEST``.
+
+    ``unmodelled`` more of them have no model in virtual time; each takes as long as the quickest.
+    """
+    each = [run.result.makespan_s for run in virtual.values()]
+    together = sum(each) + unmodelled * min(each)
+    return float(min(FASTEST, max(FAST, round(together / SECONDS))))
 
 
-def _completed(progress: Progress, bar: TaskID, placed: int) -> None:
-    progress.update(bar, completed=placed)
+def document(
+    workload: Workload, bounds: Bounds, runs: Mapping[str, Run], virtual: Mapping[str, Run], factor: float | None
+) -> dict[str, Any]:
+    """Return the document of ``--json``. ``factor`` is the speed-up, or None for a demo in virtual time."""
+    return {
+        "pods": len(workload.pods),
+        "virtual": factor is None,
+        "seed": workload.seed,
+        "first_row": workload.first_row,
+        "rows": workload.rows,
+        "dropped_rows": workload.dropped,
+        "namespaces": workload.hard(),
+        "factor": factor,
+        "reference": dataclasses.asdict(bounds),
+        "clients": {name: dataclasses.asdict(each.result) for name, each in runs.items()},
+        "in_virtual_time": {name: dataclasses.asdict(each.result) for name, each in virtual.items()},
+    }
 
 
 def _print(
@@ -224,18 +233,11 @@ def _print(
     headings += [] if factor is None else ["creates\nvs virtual\ntime", "makespan\nvs virtual\ntime"]
     for heading in headings:
         table.add_column(heading, justify="right")
-    for cells in _rows(bounds, runs, in_virtual_time, len(headings), factor is None):
+    for cells in _rows(bounds, runs, {} if factor is None else in_virtual_time):
         table.add_row(*cells)
     console.print(table)
-    _print_legend(console, bounds, {*runs, "reference"}, factor is None)
-    if not any(run.result.lost or run.result.duplicated for run in runs.values()):
-        console.print("Every client created every pod exactly once, as counted at the server.")
-
-
-def _print_legend(console: Console, bounds: Bounds, shown: Collection[str], virtual: bool) -> None:
-    """Print what the table's rows and columns mean."""
     bound = max(bounds.area_bound_s, bounds.arrival_bound_s)
-    meanings = (f"  {name:15} {meaning}" for name, meaning in LEGEND.items() if name in shown)
+    meanings = (f"  {name:15} {meaning}" for name, meaning in LEGEND.items() if name in {*runs, "reference"})
     console.print("", *meanings, sep="\n", soft_wrap=True)
     console.print(
         "\ncalls saved: creates not sent, compared with plain.\n"
@@ -243,34 +245,36 @@ def _print_legend(console: Console, bounds: Bounds, shown: Collection[str], virt
         "larger of demand x time / quota and last arrival + run time).",
         soft_wrap=True,
     )
-    if not virtual:
+    if factor is not None:
         console.print("vs virtual time: compared with a simulation of the same replay, without a server.")
+    if not any(run.result.lost or run.result.duplicated for run in runs.values()):
+        console.print("Every client created every pod exactly once, as counted at the server.")
 
 
-def _rows(
-    bounds: Bounds, runs: Mapping[str, Run], in_virtual_time: Mapping[str, Run], columns: int, virtual: bool
-) -> Iterator[list[str]]:
+def _rows(bounds: Bounds, runs: Mapping[str, Run], in_virtual_time: Mapping[str, Run]) -> Iterator[list[str]]:
     plain = runs["plain"].result.creates_sent
     for name, run in runs.items():
         result = run.result
         saved = f"{100 * (plain - result.creates_sent) / plain:.0f} %" if name != "plain" else ""
         cells = [name, f"{result.creates_sent:,}", f"{result.refused:,}", saved]
-        cells += [f"{seconds:,.0f} s" for seconds in (result.wait_p50_s, result.wait_p95_s, result.makespan_s)]
-        if not virtual and (modelled := in_virtual_time.get(name)) is not None:
-            model = modelled.result
+        cells += [_seconds(each) for each in (result.wait_p50_s, result.wait_p95_s, result.makespan_s)]
+        if name in in_virtual_time:
+            model = in_virtual_time[name].result
             cells.append(f"{100 * (result.creates_sent / model.creates_sent - 1):+.1f} %")
             cells.append(f"{100 * (result.makespan_s / model.makespan_s - 1):+.1f} %")
-        yield cells + [""] * (columns + 1 - len(cells))
+        yield cells
     best = (bounds.wait_p50_s, bounds.wait_p95_s, bounds.makespan_s)
-    cells = ["reference", "", "", "", *(f"{seconds:,.0f} s" for seconds in best)]
-    yield cells + [""] * (columns + 1 - len(cells))
+    yield ["reference", "", "", "", *map(_seconds, best)]
+
+
+def _seconds(seconds: float | None) -> str:
+    return "never" if seconds is None else f"{seconds:,.0f} s"
 
 
 def _draw(workload: Workload, runs: Mapping[str, Run]) -> None:
     """Draw the picture. If matplotlib is missing, only say so: the figures are printed anyway."""
-
     try:
-        draw(workload, [run.panel for run in runs.values()], PICTURE)
+        draw(workload, list(runs.values()), PICTURE)
     except PictureError as error:
         click.echo(str(error), err=True)
     except OSError as error:
@@ -279,20 +283,114 @@ def _draw(workload: Workload, runs: Mapping[str, Run]) -> None:
         click.echo(f"The picture is in {PICTURE}.", err=True)
 
 
-def _check(runs: Mapping[str, Run]) -> None:
-    """Raise ``Failed`` if a pod was lost or created twice."""
+def _check(results: Mapping[str, Result | GangResult]) -> None:
+    """Raise ``Failed`` if a pod was lost or created twice: only plain creation of gangs may stand still for ever."""
     wrong = [
-        f"{name}: {run.result.lost} lost, {run.result.duplicated} duplicated"
-        for name, run in runs.items()
-        if run.result.lost or run.result.duplicated
+        f"{name}: {result.lost} lost, {result.duplicated} duplicated"
+        for name, result in results.items()
+        if result.duplicated or (result.lost and not (name == "plain" and _stood_still(result)))
     ]
     if wrong:
         raise Failed(f"not every pod was created exactly once: {'; '.join(wrong)}")
 
 
+def _stood_still(result: Result | GangResult) -> bool:
+    return isinstance(result, GangResult) and result.stood_still_at_s is not None
+
+
 def _progress() -> Progress:
     """Return a progress display on stderr that disappears at the end."""
-
     columns = (TextColumn("{task.description:15}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=not console.is_interactive)
+
+
+# -- gangs ---------
+
+
+GANG_ROWS: Final[Mapping[str, Callable[[GangResult], str]]] = {
+    "creates sent": lambda result: f"{result.creates_sent:,}",
+    "refused": lambda result: f"{result.refused:,}",
+    "gangs complete": lambda result: f"{result.gangs_complete} of {{gangs}}",
+    "gangs that held a half": lambda result: f"{result.gangs_held_half}",
+    "longest half": lambda result: _seconds(result.half_held_longest_s),
+    "computes nothing": lambda result: f"{result.half_held_pod_s:,.0f} pod-s",
+    "gangs wait, p50": lambda result: _seconds(result.gang_wait_p50_s),
+    "gangs wait, p95": lambda result: _seconds(result.gang_wait_p95_s),
+    "singles wait, p50": lambda result: _seconds(result.single_wait_p50_s),
+    "singles wait, p95": lambda result: _seconds(result.single_wait_p95_s),
+    "makespan": lambda result: _seconds(result.makespan_s),
+}
+"""The rows of the table of gangs: a label, and what makes a client's cell."""
+
+
+def _compare_gangs(workload: Workload, source: str, *, as_json: bool) -> None:
+    """Run the comparison of gangs. Its document is that of ``--virtual`` (the same pods, none in gangs) and more."""
+    work = with_gangs(workload)
+    results: dict[str, GangResult] = {}
+    with _progress() as progress:
+        for name in progress.track(GANG_CLIENTS, description="gangs"):
+            try:
+                results[name] = run_gangs(work, name)
+            except ReplayError as error:
+                raise Failed(f"{name}: {error}") from error
+        compared = _run_all(workload, progress) if as_json else None
+    if compared:
+        more = {
+            "gangs": len(work.gangs),
+            "pods_in_gangs": work.members,
+            "sizes": [len(gang) for gang in work.gangs],
+            "area_bound_s": area_bound(work.workload),
+            "clients": {name: dataclasses.asdict(result) for name, result in results.items()},
+        }
+        click.echo(json.dumps({**document(workload, *compared), "gangs": more}, indent=2))
+    else:
+        _print_gangs(work, source, results)
+    _check(results)
+
+
+def _print_gangs(work: GangWorkload, source: str, results: Mapping[str, GangResult]) -> None:
+    """Print the size of the workload, the table, and what its rows and columns mean."""
+    console = Console(highlight=False) if Console().is_terminal else Console(width=WIDE, highlight=False)
+    workload, sizes = work.workload, [len(gang) for gang in work.gangs]
+    gangs = f"{work.members} of them in {len(sizes)} gangs of {min(sizes)} to {max(sizes)}" if sizes else "no gangs"
+    console.print(
+        f"{len(workload.pods)} pods of {Path(source).name}, {gangs}, in {len(workload.quotas)} namespaces with a quota "
+        "each; in virtual time.",
+        soft_wrap=True,
+    )
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table.caption, table.caption_justify = "All times are in seconds of the trace.", "left"
+    table.add_column("")
+    for name in results:
+        table.add_column(name, justify="right", no_wrap=True)
+    for label, cell in GANG_ROWS.items():
+        table.add_row(label, *(cell(result).format(gangs=len(sizes)) for result in results.values()))
+    console.print(table)
+    console.print(*(f"  {name:15} {meaning}" for name, meaning in GANG_LEGEND.items()), sep="\n", soft_wrap=True)
+    bound = max(area_bound(workload), arrival_bound(workload))
+    console.print(
+        "\nheld a half: some members lived for over a second without the others. A gang runs only once all of it "
+        "lives.\n"
+        "computes nothing: the time that members of incomplete gangs held quota, in pod-seconds.\n"
+        f"makespan: from the first arrival to the end of the last pod. It cannot be below {bound:,.0f} s here.",
+        soft_wrap=True,
+    )
+    for line in _sentences(work, results):
+        console.print(line, soft_wrap=True)
+
+
+def _sentences(work: GangWorkload, results: Mapping[str, GangResult]) -> Iterator[str]:
+    """Say which clients stand still for ever, and whether the others created every pod once."""
+    ended = []
+    for name, result in results.items():
+        if result.stood_still_at_s is None:
+            ended.append(name)
+        else:
+            yield (
+                f"{name} stands still for ever from {result.stood_still_at_s:,.0f} s on: the "
+                f"{len(work.gangs) - result.gangs_complete} gangs that are not complete hold the quota that they wait "
+                f"for. {result.lost} pods are never created."
+            )
+    if ended and not any(results[name].lost or results[name].duplicated for name in ended):
+        yield f"Created every pod exactly once, as counted at the server: {', '.join(ended)}."

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 from rich.console import Console
@@ -13,18 +15,12 @@ from rich.live import Live
 from rich.table import Table
 
 from backoff_ctrl.engine.quantities import format_quantity
-from backoff_ctrl.k8s.replay.clients.gated import Gated
-from backoff_ctrl.k8s.replay.over_http import HttpCluster, get_ready, make_client
-from backoff_ctrl.k8s.replay.runs import replay
-from backoff_ctrl.k8s.replay.sandboxed import sandbox_process
-from backoff_ctrl.k8s.replay.workload import in_nano, make_workload
+from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.replay.clients import Gated, make_client, replay
+from backoff_ctrl.k8s.replay.over_http import HttpCluster, reached, sandbox_process
+from backoff_ctrl.k8s.replay.rooms import quota_of
+from backoff_ctrl.k8s.replay.workload import QUOTA_NAME, Trace, Workload, in_nano, make_workload
 from backoff_ctrl.k8s.status.serving import Service
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from backoff_ctrl.k8s.replay.trace import Trace
-    from backoff_ctrl.k8s.replay.workload import Workload
 
 FACTOR: Final = 100.0
 REFRESH: Final = 0.5  # seconds
@@ -57,19 +53,39 @@ def keep_replaying(trace: Trace, pods: int, seed: int) -> None:
 
 async def _keep_replaying(url: str, trace: Trace, pods: int, seed: int, totals: Totals) -> None:
     console = Console()
-    async with HttpCluster(url) as cluster:
+    async with reached(find_place(url, None, None, None)) as cluster:
         client = make_client(CLIENT, cluster, seed=seed, factor=FACTOR)
         assert isinstance(client, Gated)
         cluster.record_usage()
-        await get_ready(client, cluster)
+        await cluster.until_observed(client)
         with _page(url, client) as told, Live(console=console, auto_refresh=False) as live:
             console.print(told, soft_wrap=True)
             while True:
                 workload = make_workload(trace, pods=pods, seed=seed + totals.rounds)
-                await cluster.furnish({namespace: workload.hard(namespace) for namespace in workload.quotas})
+                await _furnish(cluster, workload)
                 await _round(workload, cluster, client, totals, live)
                 totals.rounds += 1
-                await cluster.clear_away()
+                await _clear_away(cluster)
+
+
+async def _furnish(cluster: HttpCluster, workload: Workload) -> None:
+    """Give the sandbox the workload's namespaces and quotas."""
+    for namespace, hard in workload.hard().items():
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        await cluster.ask("POST", "/api/v1/namespaces", space)
+        path = f"/api/v1/namespaces/{namespace}/resourcequotas"
+        if not (await cluster.ask("POST", path, quota_of(hard))).ok:  # it is there, of an earlier workload
+            await cluster.ask("PUT", f"{path}/{QUOTA_NAME}", quota_of(hard))
+
+
+async def _clear_away(cluster: HttpCluster) -> None:
+    """Delete the pods that have ended, and forget what was recorded."""
+    cluster.admitted_at.clear()
+    cluster.usage.clear()
+    ended = await cluster.ask("GET", "/api/v1/pods?fieldSelector=status.phase%3DSucceeded")
+    for pod in json.loads(ended.body)["items"]:
+        where = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+        await cluster.ask("DELETE", f"{where}?gracePeriodSeconds=0")
 
 
 @contextmanager

@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import shlex
 import signal
 import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import FrameType
+from typing import Final
 
 import click
+from rich.progress import Progress
 
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.cluster.finding import ReachError, find_place
-from backoff_ctrl.k8s.replay.demonstration import run_on_cluster
+from backoff_ctrl.k8s.replay.clients import Run
+from backoff_ctrl.k8s.replay.over_http import run_over_http
 from backoff_ctrl.k8s.replay.rooms import Rooms
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from types import FrameType
-
-    from rich.progress import Progress
-
-    from backoff_ctrl.k8s.replay.demonstration import Run
-    from backoff_ctrl.k8s.replay.workload import Workload
-
-    RunOne = Callable[[Workload, str, float, Callable[[int], object]], Run]
-
+from backoff_ctrl.k8s.replay.workload import Workload
 
 _HANGUP: Final = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()
 _ENDING: Final = (signal.SIGTERM, *_HANGUP)
 
 
 @contextmanager
-def on_cluster_of(kubeconfig: str | None, context: str | None, progress: Progress) -> Iterator[RunOne]:
+def on_cluster_of(
+    kubeconfig: str | None, context: str | None, progress: Progress
+) -> Iterator[Callable[[Workload, str, float, Callable[[], object]], Run]]:
     """Yield a function that runs one client on the cluster. However the block ends, its namespaces are deleted.
 
     Raises ``BadInput`` if the cluster cannot be used.
@@ -45,7 +42,7 @@ def on_cluster_of(kubeconfig: str | None, context: str | None, progress: Progres
         place = find_place(None, kubeconfig, context, None)
         with _signals_as_ctrl_c(), Rooms(place) as rooms:
             try:
-                yield partial(run_on_cluster, rooms=rooms)
+                yield partial(_run_on_cluster, rooms=rooms)
             except BaseException:
                 try:
                     _delete(rooms)
@@ -55,6 +52,16 @@ def on_cluster_of(kubeconfig: str | None, context: str | None, progress: Progres
             _finish(rooms, given, progress)
     except ReachError as error:
         raise BadInput(str(error)) from error
+
+
+def _run_on_cluster(
+    workload: Workload, client: str, factor: float, on_placed: Callable[[], object], rooms: Rooms
+) -> Run:
+    """Run one client in new namespaces. Raises ``ReachError`` if the cluster can't be used, or ``ReplayError``."""
+    there, names = rooms.furnish(client.replace("_", "-"), workload)
+    work = run_over_http(rooms.place, client, there, factor, on_placed, namespaces=list(names))
+    run = asyncio.run(work)
+    return dataclasses.replace(run, usage=[(when, names[space], used) for when, space, used in run.usage])
 
 
 def _finish(rooms: Rooms, given: Sequence[str], progress: Progress) -> None:

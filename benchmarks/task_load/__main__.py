@@ -17,8 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from backoff_ctrl.k8s.replay.trace import read_trace
-from backoff_ctrl.k8s.replay.workload import make_workload
+from backoff_ctrl.k8s.replay.workload import make_workload, read_trace
 from benchmarks.task_load.in_flight import in_flight
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import wanted

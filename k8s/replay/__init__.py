@@ -1,8 +1,12 @@
-"""Replays a real workload through several clients and compares each with references that know the quotas.
+"""Replays a recorded workload through several clients and compares each with references that know the quotas.
 
-``trace`` reads the rows of a cluster trace, ``workload`` turns them into pods and quotas by one fixed recipe.
-``virtual_time`` and ``admission`` simulate a cluster in virtual time; ``over_http`` uses a sandbox or a real cluster.
-``clients`` create the pods, ``reference`` computes what is possible, ``figures`` prints the comparison.
+``workload`` reads a cluster trace and makes pods and quotas of it, by one fixed recipe. ``clients`` has what creates
+the pods (plain retries, Flyte 1's back-off, the gate) and what a run of one gives. ``virtual_time`` simulates a cluster
+on a clock that jumps; ``over_http`` uses a sandbox in a process of its own, or a real cluster in the namespaces that
+``rooms`` makes and deletes. ``reference`` computes what is possible, ``figures`` prints the published comparison and
+``picture`` draws a run. ``gangs`` is the same workload with pods that compute only together.
+
+``backoff-ctrl demo``, ``make figures``, benchmarks and tests call it; nothing else in the product does.
 """
 
 if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md

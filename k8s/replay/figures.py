@@ -5,32 +5,88 @@ Exits 0 if every bar is met, 1 after listing the bars that are missed, 2 for an 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import statistics
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from .comparing import Bounds, Comparison, Job, work
-from .trace import PACKAGED, TraceError
+from backoff_ctrl.engine.policy import Policy
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+from .clients import CLIENTS, Result, make_client, run_in_virtual_time
+from .reference import Bounds, bounds_of
+from .workload import PACKAGED, RUN_TIME_CAP, TraceError, make_workload, read_trace
 
 OUT: Final = Path("build/figures.json")
 ADMISSIONS_MIN: Final = 3000  # fewer admissions can't show 1 refusal per 1,000
 PUBLISHED: Final = (list(range(1, 10)), 400)  # what the README prints: seeds and pods
+UNCAPPED: Final = ("gate_learning", "gate_observing")
+PATIENT: Final = Policy(wait_max=31_536_000.0)
+"""For uncapped run times: pods of the trace run for weeks, so others wait longer than the default limit of a day."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One workload and all its clients: the unit of work of a process. Picklable."""
+
+    seed: int
+    pods: int
+    capped: bool
+    trace: Path = PACKAGED
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One client on one workload. Ratios are against the better reference; 1.0 where both are zero."""
+
+    client: str
+    result: Result
+    makespan_ratio: float
+    wait_p50_ratio: float
+    wait_p95_ratio: float
+
 
 Finished = tuple[Job, Bounds, list[Comparison]]
+
+
+def work(job: Job) -> Finished:
+    """Make the job's workload and run its clients."""
+    cap = RUN_TIME_CAP if job.capped else None
+    workload = make_workload(read_trace(job.trace), pods=job.pods, seed=job.seed, run_time_cap=cap)
+    bounds = bounds_of(workload)
+    comparisons = []
+    for name in CLIENTS if job.capped else UNCAPPED:
+        make = partial(make_client, name, policy=None if job.capped else PATIENT)
+        comparisons.append(compare(name, run_in_virtual_time(workload, name, make).result, bounds))
+    return job, bounds, comparisons
+
+
+def compare(client: str, result: Result, bounds: Bounds) -> Comparison:
+    """Compare a result with the references."""
+    return Comparison(
+        client,
+        result,
+        _ratio(result.makespan_s, bounds.makespan_s),
+        _ratio(result.wait_p50_s, bounds.wait_p50_s),
+        _ratio(result.wait_p95_s, bounds.wait_p95_s),
+    )
+
+
+def _ratio(measured: float, reference: float) -> float:
+    """Return measured / reference; 1.0 if both are under a second, where latencies dominate."""
+    if measured < 1.0 and reference < 1.0:
+        return 1.0
+    return measured / reference if reference else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,58 +160,35 @@ def judge(summaries: dict[str, Summary]) -> list[Bar]:
     return bars
 
 
-def measure_all(jobs: list[Job], processes: int, on_done: Callable[[], object]) -> list[Finished]:
-    """Do the jobs, in separate processes if ``processes`` > 1; return the results in the order of ``jobs``."""
-    finished: dict[Job, Finished] = {}
-    with contextlib.ExitStack() as stack:
-        for done in _results(jobs, processes, stack):
-            finished[done[0]] = done
-            on_done()
-    return [finished[job] for job in jobs]
+def report(finished: list[Finished]) -> dict[str, Any]:
+    """Make the JSON document of all results."""
+    capped = [done for done in finished if done[0].capped]
+    summaries = _summaries(capped)
+    uncapped = _summaries(done for done in finished if not done[0].capped)
+    return {
+        "seeds": [job.seed for job, _, _ in capped],
+        "pods": capped[0][0].pods,
+        "clients": {client: dataclasses.asdict(summary) for client, summary in summaries.items()},
+        "uncapped": {client: dataclasses.asdict(summary) for client, summary in uncapped.items()},
+        "bars": [{**dataclasses.asdict(bar), "met": bar.met} for bar in judge(summaries)],
+        "by_seed": [
+            {
+                "seed": job.seed,
+                "capped": job.capped,
+                "reference": dataclasses.asdict(bounds),
+                "clients": {each.client: dataclasses.asdict(each.result) for each in comparisons},
+            }
+            for job, bounds, comparisons in finished
+        ],
+    }
 
 
-def _results(jobs: list[Job], processes: int, stack: contextlib.ExitStack) -> Iterator[Finished]:
-    if processes == 1:
-        yield from map(work, jobs)
-        return
-    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
-    stack.callback(pool.shutdown, wait=True, cancel_futures=True)
-    for future in as_completed([pool.submit(work, job) for job in jobs]):
-        yield future.result()
-
-
-def by_client(finished: Iterable[Finished]) -> dict[str, list[Comparison]]:
-    """Group the comparisons by client."""
+def _summaries(finished: Iterable[Finished]) -> dict[str, Summary]:
     rows: dict[str, list[Comparison]] = {}
     for _, _, comparisons in finished:
         for comparison in comparisons:
             rows.setdefault(comparison.client, []).append(comparison)
-    return rows
-
-
-def report(finished: list[Finished]) -> dict[str, Any]:
-    """Make the JSON document of all results."""
-    capped = [done for done in finished if done[0].capped]
-    uncapped = [done for done in finished if not done[0].capped]
-    rows, uncapped_rows = by_client(capped), by_client(uncapped)
-    summaries = {client: summarize(group) for client, group in rows.items()}
-    return {
-        "seeds": [done[0].seed for done in capped],
-        "pods": capped[0][0].pods,
-        "clients": {client: dataclasses.asdict(summary) for client, summary in summaries.items()},
-        "uncapped": {client: dataclasses.asdict(summarize(group)) for client, group in uncapped_rows.items()},
-        "bars": [{**dataclasses.asdict(bar), "met": bar.met} for bar in judge(summaries)],
-        "by_seed": [_seed_report(*done) for done in finished],
-    }
-
-
-def _seed_report(job: Job, bounds: Bounds, comparisons: list[Comparison]) -> dict[str, Any]:
-    return {
-        "seed": job.seed,
-        "capped": job.capped,
-        "reference": dataclasses.asdict(bounds),
-        "clients": {c.client: dataclasses.asdict(c.result) for c in comparisons},
-    }
+    return {client: summarize(group) for client, group in rows.items()}
 
 
 def print_table(document: dict[str, Any]) -> None:
@@ -212,15 +245,13 @@ def parse_seeds(text: str) -> list[int]:
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON document instead of the table.")
 def main(seeds: str, pods: int, processes: int, trace: Path, as_json: bool) -> None:
     """Measure every client in virtual time, write build/figures.json and list the bars that are missed."""
-    chosen = parse_seeds(seeds)
-    jobs = [Job(seed, pods, capped, trace) for capped in (False, True) for seed in chosen]
+    # The uncapped ones first: they take longest.
+    jobs = [Job(seed, pods, capped, trace) for capped in (False, True) for seed in parse_seeds(seeds)]
     try:
-        with _progress(len(jobs)) as step:
-            finished = measure_all(jobs, processes, step)
+        finished = _measured(jobs, processes)
     except TraceError as err:
         raise click.UsageError(str(err)) from err
-    finished.sort(key=lambda done: (not done[0].capped, chosen.index(done[0].seed)))
-    document = report(finished)
+    document = report(sorted(finished, key=lambda done: not done[0].capped))
     OUT.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(document, indent=1)
     OUT.write_text(text + "\n", encoding="utf-8")
@@ -230,6 +261,19 @@ def main(seeds: str, pods: int, processes: int, trace: Path, as_json: bool) -> N
         print_table(document)
         print(f"written to {OUT}")
     judge_aloud(document)
+
+
+def _measured(jobs: list[Job], processes: int) -> list[Finished]:
+    """Do the jobs, in separate processes if ``processes`` > 1, with a progress bar on stderr; return them in order."""
+    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with ExitStack() as stack:
+        progress = stack.enter_context(
+            Progress(*columns, console=console, transient=True, disable=not console.is_interactive)
+        )
+        pool = stack.enter_context(get_context("spawn").Pool(processes)) if processes > 1 else None
+        results: Iterable[Finished] = pool.imap(work, jobs) if pool else map(work, jobs)
+        return list(progress.track(results, total=len(jobs)))
 
 
 def judge_aloud(document: dict[str, Any]) -> None:
@@ -248,17 +292,6 @@ def judge_aloud(document: dict[str, Any]) -> None:
         click.echo(f"missed: {bar}", err=True)
     if missed:
         raise SystemExit(1)
-
-
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[], object]]:
-    """Show a progress bar on stderr."""
-
-    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_interactive) as progress:
-        task = progress.add_task("replaying", total=total)
-        yield lambda: progress.advance(task)
 
 
 if __name__ == "__main__":

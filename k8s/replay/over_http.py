@@ -1,4 +1,4 @@
-"""The replay over real HTTP: on a sandbox, or on any cluster in the replay's own namespaces."""
+"""The replay over real HTTP: on a sandbox in a process of its own, or on any cluster in the replay's own namespaces."""
 
 from __future__ import annotations
 
@@ -6,98 +6,77 @@ import asyncio
 import contextlib
 import json
 import logging
+import signal
+import subprocess
+import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
+from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager
+from importlib.util import find_spec
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any, Final
 
 import aiohttp
 
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
-from backoff_ctrl.k8s.replay.clients.gated import Gated, faster
-from backoff_ctrl.k8s.replay.clients.plain import Ancestor, Plain
+from backoff_ctrl.k8s.cluster.finding import ClusterAccess, find_place
+from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.gate.ledger import Ledger
+from backoff_ctrl.k8s.sandbox import Sandbox
+from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet, Server
+from backoff_ctrl.k8s.watching.source import ClusterSource
+from backoff_ctrl.k8s.watching.status import WatchState
 from backoff_ctrl.k8s.watching.watch import QuotaWatch
 
-from .apart import set_apart
-from .runs import Result, count, replay
-from .workload import POD_LABEL, QUOTA_NAME
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Mapping
-    from types import TracebackType
-
-    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
-    from backoff_ctrl.k8s.gate.ledger import Ledger
-    from backoff_ctrl.k8s.replay.clients.plain import Client
-    from backoff_ctrl.k8s.watching.objects import Kind
-
-    from .workload import Pod, Workload
+from .clients import Client, Gated, Run, counted, make_client, replay
+from .rooms import set_apart
+from .virtual_time import Usage
+from .workload import POD_LABEL, QUOTA_NAME, Workload
 
 log = logging.getLogger(__name__)
 
-CONNECTIONS: Final = 64
+PROXY: Final = "proxy"
+"""The client that retries plainly, behind the sidecar."""
+HOLD: Final = 600.0
+"""Seconds of the trace that one request is held: what docs/sidecar.md says for clients without a limit of their own."""
+HOLD_TOTAL: Final = 86_400.0
+ASK_SECONDS: Final = 60.0
 READY_SECONDS: Final = 20.0
+START_SECONDS: Final = 30.0
+STOP_SECONDS: Final = 5.0
+STALE_SHARE: Final = 0.03  # of releases, after which admission lags behind the watch (on 1.36: 2-4 %)
+_POLL: Final = 0.01
 
 
 class HttpCluster:
-    """An API server's pods and quotas over HTTP. An async context manager.
-
-    ``place`` is a real cluster, of which only ``namespaces`` are used. Without it ``url`` is that of a sandbox, which
-    counts creates itself.
-    """
+    """An API server's pods and quotas over HTTP, within ``reached``."""
 
     def __init__(
         self,
-        url: str,
-        *,
-        place: ClusterAccess | None = None,
-        namespaces: Collection[str] = (),
-        through: str | None = None,
+        place: ClusterAccess,
+        namespaces: Collection[str] | None,
+        session: ClusterSession,
+        creating: ClusterSession,
     ) -> None:
-        """``through`` is the URL of a proxy before it, to which creates are sent."""
-        self._url = url
-        self._through = through
         self._place = place
         self._namespaces = namespaces
-        self._detour: Mapping[str, Any] = {} if place is None else place.detour
-        self._counts = {"seen": 0, "created": 0, "refused": 0}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._session = session
+        self._creating = creating
+        self._tasks: list[asyncio.Task[None]] = []
+        self._counts: Counter[str] = Counter()
+        self._watch: QuotaWatch | None = None
         self.admitted_at: dict[str, float] = {}  # by POD_LABEL, seconds of the loop's clock
-        self.listed = asyncio.Event()  # set once an observing gate has listed every quota
-        self.usage: list[tuple[float, str, dict[str, int]]] = []  # (time, namespace, used) of each watch event
-
-    async def __aenter__(self) -> Self:
-        """Open the HTTP session; connections are made when needed."""
-        tls = True if self._place is None else self._place.tls()
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0 if self._through else CONNECTIONS, ssl=tls),
-            timeout=aiohttp.ClientTimeout(total=60),
-        )
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Cancel the spawned tasks and disconnect."""
-        for task in self._tasks:
-            task.cancel()
-        for outcome in await asyncio.gather(*self._tasks, return_exceptions=True):
-            if isinstance(outcome, Exception):  # logged only: the result of the replay stands without it
-                log.warning("a background task of the replay failed: %s: %s", type(outcome).__name__, outcome)
-        await self._session.close()
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run ``work`` in the background until the context ends."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
+        self.usage: Usage = []  # of each watch event, once ``record_usage`` was called
 
     async def create(self, namespace: str, body: dict[str, Any]) -> Answer:
         """POST a pod."""
-        if self._place is not None:
+        if self._namespaces is not None:
             body = set_apart(body)
-        answer = await self._ask("POST", f"namespaces/{namespace}/pods", body, self._through)
+        answer = await self.ask("POST", f"/api/v1/namespaces/{namespace}/pods", body, self._creating)
         self._counts["seen"] += 1
         self._counts["refused"] += answer.status == 403
-        self._counts["created"] += answer.status == 201
         if answer.status == 201:
             name = body["metadata"]["labels"][POD_LABEL]
             self.admitted_at.setdefault(name, asyncio.get_running_loop().time())
@@ -105,191 +84,237 @@ class HttpCluster:
 
     async def look_up(self, namespace: str, name: str) -> Answer:
         """GET a pod."""
-        return await self._ask("GET", f"namespaces/{namespace}/pods/{name}")
+        return await self.ask("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
 
-    async def _ask(
-        self, method: str, path: str, body: dict[str, Any] | None = None, through: str | None = None
+    async def ask(
+        self, method: str, path: str, body: dict[str, Any] | None = None, session: ClusterSession | None = None
     ) -> Answer:
+        """Send a request. Raises ``NotSent`` or ``OutcomeUnknown`` without an answer."""
         try:
-            url = f"{through or self._url}/api/v1/{path}"
-            async with self._session.request(
-                method, url, json=body, headers=self._headers(), **self._detour
-            ) as response:
+            sending = (session or self._session).request(method, path, body=body, timeout=ASK_SECONDS)
+            async with await sending as response:
                 return Answer(response.status, dict(response.headers), await response.read())
         except aiohttp.ClientConnectorError as error:
             raise NotSent(str(error)) from error
         except (aiohttp.ClientError, TimeoutError) as error:
             raise OutcomeUnknown(str(error)) from error
 
-    def _headers(self) -> dict[str, str]:
-        return {} if self._place is None else self._place.headers()
-
     def _everywhere(self, resource: str) -> list[str]:
         """Return the paths that list a resource: one for a whole sandbox, one per namespace of a cluster."""
-        if self._place is None:
-            return [resource]
-        return [f"namespaces/{namespace}/{resource}" for namespace in self._namespaces]
+        if self._namespaces is None:
+            return [f"/api/v1/{resource}"]
+        return [f"/api/v1/namespaces/{namespace}/{resource}" for namespace in self._namespaces]
 
     async def creates(self) -> Mapping[str, int]:
-        """Return the numbers of creates (seen, created, refused): as counted by the sandbox, or by the answers."""
-        if self._place is not None:
+        """Return how many creates were seen and refused: as counted by the sandbox, or by a cluster's answers."""
+        if self._namespaces is not None:
             return self._counts
-        async with self._session.get(f"{self._url}/sandbox/counters") as response:
-            counts: dict[str, dict[str, int]] = await response.json()
-            return counts["creates"]
+        counts: dict[str, dict[str, int]] = json.loads((await self.ask("GET", "/sandbox/counters")).body)
+        return counts["creates"]
 
     async def stored(self) -> Counter[str]:
         """Count the existing pods by POD_LABEL: a pod that was created twice counts twice."""
         found: Counter[str] = Counter()
         for path in self._everywhere("pods"):
-            answer = await self._ask("GET", path)
-            found.update(pod["metadata"]["labels"][POD_LABEL] for pod in json.loads(answer.body)["items"])
+            pods = json.loads((await self.ask("GET", path)).body)["items"]
+            found.update(pod["metadata"]["labels"][POD_LABEL] for pod in pods)
         return found
 
-    async def furnish(self, quotas: Mapping[str, Mapping[str, str]]) -> None:
-        """Give a sandbox these namespaces, each with a quota of this ``spec.hard``."""
-        for namespace, hard in quotas.items():
-            named = {"metadata": {"name": namespace}}
-            await self._ask("POST", "namespaces", {"apiVersion": "v1", "kind": "Namespace", **named})
-            path = f"namespaces/{namespace}/resourcequotas"
-            quota = {"metadata": {"name": QUOTA_NAME}, "spec": {"hard": dict(hard)}}
-            body = {"apiVersion": "v1", "kind": "ResourceQuota", **quota}
-            if not (await self._ask("POST", path, body)).ok:  # it is there, of an earlier workload
-                await self._ask("PUT", f"{path}/{QUOTA_NAME}", body)
-
-    async def clear_away(self) -> None:
-        """Delete the pods of a sandbox that have ended, and forget what was recorded."""
-        self.admitted_at.clear()
-        self.usage.clear()
-        for item in json.loads((await self._ask("GET", "pods?fieldSelector=status.phase%3DSucceeded")).body)["items"]:
-            where = item["metadata"]
-            await self._ask("DELETE", f"namespaces/{where['namespace']}/pods/{where['name']}?gracePeriodSeconds=0")
-
     def record_usage(self) -> None:
-        """Record every change of the quotas in ``usage`` until the context ends, for the picture."""
+        """Record every change of the quotas in ``usage`` from now on, for the picture."""
         for path in self._everywhere("resourcequotas"):
-            self.spawn(self._record(path))
+            self._spawn(self._record(path))
 
     async def _record(self, path: str) -> None:
         loop = asyncio.get_running_loop()
-        async for event in self._quota_events(path):
-            quota = event["object"]
-            used = (quota.get("status") or {}).get("used") or {}
-            amounts = {name: parse_quantity(amount) for name, amount in used.items()}
-            self.usage.append((loop.time(), quota["metadata"]["namespace"], amounts))
-
-    async def _quota_events(self, path: str) -> AsyncIterator[dict[str, Any]]:
-        query = {"watch": "true", "timeoutSeconds": "3600"}
-        silence = aiohttp.ClientTimeout(total=None)
-        url = f"{self._url}/api/v1/{path}"
-        async with self._session.get(
-            url, params=query, timeout=silence, headers=self._headers(), **self._detour
-        ) as response:
+        query = [("watch", "true"), ("timeoutSeconds", 3600)]
+        endless = aiohttp.ClientTimeout(total=None)
+        async with await self._session.request("GET", path, query=query, timeout=endless) as response:
             async for line in response.content:
-                event: dict[str, Any] = json.loads(line)
+                event = json.loads(line)
                 if event["type"] in ("ADDED", "MODIFIED"):
-                    yield event
+                    used = (event["object"].get("status") or {}).get("used") or {}
+                    amounts = {name: parse_quantity(amount) for name, amount in used.items()}
+                    self.usage.append((loop.time(), event["object"]["metadata"]["namespace"], amounts))
 
-    def observing(self) -> Callable[[Ledger], None]:
-        """Return what makes a ledger observe the quotas, through the official client's list and watch."""
+    def observe(self, ledger: Ledger) -> None:
+        """Let a ledger observe the quotas from now on, as the product does: by list and watch."""
+        self._watch = QuotaWatch(ledger, self._namespaces)
+        self._spawn(self._watch.run(ClusterSource(self._session)))
 
-        def observe(ledger: Ledger) -> None:
-            self.spawn(self._watch(ledger))
-
-        return observe
-
-    async def _watch(self, ledger: Ledger) -> None:
-        from backoff_ctrl.k8s.cluster.finding import find_place  # noqa: PLC0415
-        from backoff_ctrl.k8s.cluster.session import ClusterSession  # noqa: PLC0415
-        from backoff_ctrl.k8s.watching.source import ClusterSource  # noqa: PLC0415
-
-        place, listed = self._place, self.listed
-        unlisted: set[str | None] = {None} if place is None else set(self._namespaces)
-
-        class Announcing(ClusterSource):
-            """Sets ``listed`` once every list is complete: a watch begins after each."""
-
-            async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncGenerator[object, None]:
-                unlisted.discard(namespace)
-                if not unlisted:
-                    listed.set()
-                async for event in super().watch(kind, namespace, version):
-                    yield event
-
-        reached = place or find_place(self._url, None, None, None)
-        async with ClusterSession(reached.configuration) as session:
-            namespaces = None if place is None else self._namespaces
-            await QuotaWatch(ledger, namespaces).run(Announcing(session))
-
-    async def run_pods(self, namespace: str) -> None:
-        """Act as the kubelet of a real cluster's namespace until cancelled, since no node runs the replay's pods."""
-        from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet, Server  # noqa: PLC0415
-
-        assert self._place is not None
-        server = Server(self._url, self._headers(), self._place.tls(), self._detour)
-        async with Kubelet(server, namespace=namespace, starts=False):
-            await asyncio.Event().wait()
-
-
-def make_client(name: str, cluster: HttpCluster, *, seed: int, factor: float) -> Plain | Ancestor | Gated:
-    """Make one of the clients, with every duration of its schedule divided by ``factor``."""
-    from backoff_ctrl.engine.policy import Policy  # noqa: PLC0415
-
-    match name:
-        case "plain" | "proxy":
-            return Plain(cluster, seed=seed, factor=factor)
-        case "ancestor":
-            return Ancestor(cluster, factor=factor)
-        case "gate_learning":
-            return Gated(cluster, seed=seed, policy=faster(Policy(), factor))
-        case "gate_observing":
-            return Gated(cluster, seed=seed, policy=faster(Policy(), factor), observe=cluster.observing())
-        case _:
-            raise ValueError(f"there is no client named {name!r}")
-
-
-async def get_ready(client: Client, cluster: HttpCluster) -> None:
-    """Let an observing gate list every quota before the first pod arrives. Raises ``TimeoutError`` if it can't."""
-    if isinstance(client, Gated) and client.observes:
-        client.start()
+    async def until_observed(self, client: Client) -> None:
+        """Let an observing gate list every quota. Raises ``TimeoutError`` if it can't."""
+        if isinstance(client, Gated):
+            client.start()
+        if self._watch is None:
+            return
         async with asyncio.timeout(READY_SECONDS):
-            await cluster.listed.wait()
+            for namespace in self._namespaces or [""]:
+                while (seen := self._watch.record.of(namespace)) is None or seen.state is not WatchState.QUOTAS:  # noqa: ASYNC110
+                    await asyncio.sleep(_POLL)
+
+    def run_pods(self) -> None:
+        """Act as the kubelet of a real cluster's namespaces from now on, since no node runs the replay's pods."""
+        server = Server(
+            str(self._place.configuration.host), self._place.headers(), self._place.tls(), self._place.detour
+        )
+
+        async def run(namespace: str) -> None:
+            async with Kubelet(server, namespace=namespace, starts=False):
+                await asyncio.Event().wait()
+
+        for namespace in self._namespaces or ():
+            self._spawn(run(namespace))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(work))
+
+    async def aclose(self) -> None:
+        """Cancel what runs in the background."""
+        for task in self._tasks:
+            task.cancel()
+        for outcome in await asyncio.gather(*self._tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):  # logged only: the result of the replay stands without it
+                log.warning("a background task of the replay failed: %s: %s", type(outcome).__name__, outcome)
+
+
+@asynccontextmanager
+async def reached(
+    place: ClusterAccess, *, namespaces: Collection[str] | None = None, through: str | None = None
+) -> AsyncIterator[HttpCluster]:
+    """Use a real cluster, of which only ``namespaces`` are touched; or (None) a sandbox, which counts creates itself.
+
+    ``through`` is the URL of a proxy before it, to which creates are sent.
+    """
+    creating = place if through is None else find_place(through, None, None, None)
+    async with (
+        ClusterSession(place.configuration) as session,
+        ClusterSession(creating.configuration) as creates,
+        aclosing(HttpCluster(place, namespaces, session, creates)) as cluster,
+    ):
+        yield cluster
 
 
 async def run_over_http(
-    url: str,
+    place: ClusterAccess,
     name: str,
     workload: Workload,
     factor: float,
-    on_placed: Callable[[Pod], None] | None = None,
+    on_placed: Callable[[], object] = lambda: None,
     *,
-    place: ClusterAccess | None = None,
+    namespaces: Collection[str] | None = None,
     through: str | None = None,
-) -> tuple[Result, list[tuple[float, str, dict[str, int]]], dict[str, float]]:
-    """Replay through one client at ``url``; times in the result are seconds of the trace.
+) -> Run:
+    """Replay through one client, ``factor`` times faster; times in the result are seconds of the trace.
 
-    ``place`` is a real cluster that has the workload's namespaces; without it ``url`` is that of a sandbox.
-    ``through`` is the URL of a proxy before it, to which creates are sent.
-    Returns the result, the quotas' use over time and the admission times. Raises ``ReplayError``.
+    ``namespaces`` and ``through`` are those of ``reached``. Raises ``ReplayError``.
     """
-    quick = workload.faster(factor)
     loop = asyncio.get_running_loop()
-    async with HttpCluster(url, place=place, namespaces=list(workload.quotas), through=through) as cluster:
+    async with reached(place, namespaces=namespaces, through=through) as cluster:
         cluster.record_usage()
-        if place is not None:
-            for namespace in workload.quotas:
-                cluster.spawn(cluster.run_pods(namespace))
+        cluster.run_pods()
         client = make_client(name, cluster, seed=workload.seed, factor=factor)
-        await get_ready(client, cluster)
+        await cluster.until_observed(client)
         began = loop.time()
         try:
-            await replay(quick, client, on_placed)
+            await replay(workload.faster(factor), client, on_placed)
         finally:
             if isinstance(client, Gated):
                 with contextlib.suppress(asyncio.CancelledError):
                     await client.gate.aclose()
         counts, stored = await cluster.creates(), await cluster.stored()
-        at = {pod: (when - began) * factor for pod, when in cluster.admitted_at.items()}
-        usage = [((when - began) * factor, space, used) for when, space, used in cluster.usage]
-    result = count(workload, creates=counts["seen"], refused=counts["refused"], admitted=stored, admitted_at=at)
-    return result, usage, at
+        return counted(
+            name,
+            workload,
+            creates=counts["seen"],
+            refused=counts["refused"],
+            admitted=stored,
+            admitted_at={pod: (when - began) * factor for pod, when in cluster.admitted_at.items()},
+            usage=[((when - began) * factor, space, used) for when, space, used in cluster.usage],
+        )
+
+
+def run_on_sandbox(workload: Workload, client: str, factor: float, on_placed: Callable[[], object]) -> Run:
+    """Run one client against a sandbox of its own. Raises ``OSError`` if it, or the proxy before it, does not start."""
+    with ExitStack() as stack:
+        url = stack.enter_context(sandbox_process(workload.hard(), seed=workload.seed))
+        through = stack.enter_context(proxy_process(url, factor)) if client == PROXY else None
+        place = find_place(url, None, None, None)
+        return asyncio.run(run_over_http(place, client, workload, factor, on_placed, through=through))
+
+
+@contextmanager
+def sandbox_process(quotas: Mapping[str, Mapping[str, str]], *, seed: int) -> Iterator[str]:
+    """Serve namespaces with these quotas, and a fake kubelet, while the block runs; yields the URL.
+
+    In a process of their own, so that server and clients share no interpreter lock. Raises ``OSError`` if it can't
+    serve.
+    """
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs, dict(quotas), seed), name="sandbox", daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(START_SECONDS):
+            raise OSError(f"the sandbox did not start within {START_SECONDS:g} s")
+        try:
+            url = ours.recv()
+        except EOFError:
+            raise OSError("the sandbox process ended before it could serve") from None
+        yield str(url)
+    finally:
+        ours.close()  # the process ends when it sees this
+        process.join(STOP_SECONDS)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+def _serve(parent: Connection, quotas: Mapping[str, Mapping[str, str]], seed: int) -> None:
+    """The sandbox process. It ignores Ctrl-C: the parent handles it and ends this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(BrokenPipeError):  # the parent is gone
+        asyncio.run(_serve_until_closed(parent, quotas, seed))
+
+
+async def _serve_until_closed(parent: Connection, quotas: Mapping[str, Mapping[str, str]], seed: int) -> None:
+    closed = asyncio.Event()
+    asyncio.get_running_loop().add_reader(parent.fileno(), closed.set)
+    async with Sandbox(seed=seed) as sandbox:
+        sandbox.faults.stale_admission_share = STALE_SHARE
+        for namespace, hard in quotas.items():
+            sandbox.create_namespace(namespace)
+            sandbox.create_quota(namespace, QUOTA_NAME, hard)
+        async with Kubelet(Server(sandbox.url), starts=False):
+            parent.send(sandbox.url)
+            await closed.wait()
+
+
+def has_proxy() -> bool:
+    """Say whether the packages of the extra ``proxy`` are installed."""
+    return find_spec("httptools") is not None
+
+
+@contextmanager
+def proxy_process(upstream: str, factor: float) -> Iterator[str]:
+    """Run ``backoff-ctrl proxy`` before ``upstream`` while the block runs; yields its URL.
+
+    Its holds are divided by ``factor``, as all durations are. Raises ``OSError`` if it does not start.
+    """
+    holds = ("--hold", str(HOLD / factor), "--hold-total", str(HOLD_TOTAL / factor), "--drain", "0")
+    command = [sys.executable, "-m", "backoff_ctrl", "proxy", "--listen", "127.0.0.1:0", "--upstream", upstream, *holds]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603 - ourselves
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            said = process.stdout.readline()
+            if not said.startswith("listening on "):
+                raise OSError(f"the proxy did not start: {process.stderr.read().strip()}")
+            yield said.split()[-1]
+        finally:
+            process.terminate()
+            try:
+                process.communicate(timeout=STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()

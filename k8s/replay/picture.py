@@ -6,21 +6,16 @@ It shows one resource in one namespace: the most contended resource of the large
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 from backoff_ctrl.engine.errors import BackoffError
 
-from .workload import UNITS, in_nano
+from .clients import Run
+from .workload import UNITS, Workload, in_nano
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from .workload import Workload
-
-Usage = list[tuple[float, str, dict[str, int]]]
-
+_LABELS: Final = {"limits.cpu": "CPUs", "limits.memory": "MiB", "requests.nvidia.com/gpu": "GPUs"}
 _USED: Final = "#4c78a8"
 _LIMIT: Final = "#222222"
 _WAITING: Final = "#e45756"
@@ -35,17 +30,6 @@ _NAMES: Final = {
 
 class PictureError(BackoffError, RuntimeError):
     """matplotlib is not installed; the message says how to install it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One client's run. Times are seconds of the trace; ``usage`` is (time, namespace, used in nano-units)."""
-
-    client: str
-    creates_sent: int
-    refused: int
-    usage: Usage
-    admitted_at: Mapping[str, float]
 
 
 def hardest_pressed(workload: Workload) -> tuple[str, str]:
@@ -63,7 +47,7 @@ def hardest_pressed(workload: Workload) -> tuple[str, str]:
     return max((key for key in areas if key[0] == largest), key=lambda key: areas[key])
 
 
-def draw(workload: Workload, panels: Sequence[Panel], path: Path) -> None:
+def draw(workload: Workload, runs: Sequence[Run], path: Path) -> None:
     """Write the picture in the format given by the suffix of ``path``. Raises ``PictureError`` without matplotlib."""
     try:
         import matplotlib as mpl  # noqa: PLC0415
@@ -74,10 +58,10 @@ def draw(workload: Workload, panels: Sequence[Panel], path: Path) -> None:
         raise PictureError("no picture: matplotlib is not installed; install backoff-ctrl[demo]") from err
     namespace, resource = hardest_pressed(workload)
     with mpl.rc_context({"svg.hashsalt": "backoff-ctrl", "font.size": 9, "svg.fonttype": "none"}):
-        figure = Figure(figsize=(9, 1.2 + 1.9 * len(panels)), layout="constrained")
-        axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-        for axis, panel in zip(axes, panels, strict=True):
-            _draw_panel(axis, panel, workload, namespace, resource)
+        figure = Figure(figsize=(9, 1.2 + 1.9 * len(runs)), layout="constrained")
+        axes = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
+        for axis, run in zip(axes, runs, strict=True):
+            _draw_run(axis, run, workload, namespace, resource)
         axes[-1].set_xlabel("time since the first arrival, in seconds of the trace")
         figure.suptitle(
             f"{resource} in namespace {namespace}: used, limited, and the number of waiting pods\n"
@@ -90,23 +74,23 @@ def draw(workload: Workload, panels: Sequence[Panel], path: Path) -> None:
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=110)
 
 
-def _draw_panel(axis: Any, panel: Panel, workload: Workload, namespace: str, resource: str) -> None:
+def _draw_run(axis: Any, run: Run, workload: Workload, namespace: str, resource: str) -> None:
     unit = in_nano({resource: 1})[resource] * (1000 if UNITS[resource] == "m" else 1)
     limit = in_nano(workload.quotas[namespace])[resource] / unit
-    steps = [(when, used.get(resource, 0) / unit) for when, space, used in panel.usage if space == namespace]
+    steps = [(when, used.get(resource, 0) / unit) for when, space, used in run.usage if space == namespace]
     times = [0.0, *(max(0.0, when) for when, _ in steps)]
     used = [0.0, *(amount for _, amount in steps)]
     axis.fill_between(times, used, step="post", color=_USED, alpha=0.55, linewidth=0, label="used")
     axis.axhline(limit, color=_LIMIT, linestyle="--", linewidth=1, label="limited")
     axis.set_ylim(0, limit * 1.18)
-    axis.set_ylabel(_label(resource))
+    axis.set_ylabel(_LABELS[resource])
     axis.set_title(
-        f"{_NAMES.get(panel.client, panel.client)}: {panel.creates_sent:,} creates sent, {panel.refused:,} refused",
+        f"{_NAMES[run.client]}: {run.result.creates_sent:,} creates sent, {run.result.refused:,} refused",
         loc="left",
         fontsize=9.5,
     )
     line = axis.twinx()
-    when, waiting = waiters(workload, panel.admitted_at, namespace)
+    when, waiting = waiters(workload, run.admitted_at, namespace)
     line.step(when, waiting, where="post", color=_WAITING, linewidth=1.2, label="waiting pods (right axis)")
     line.set_ylim(0, max(1, *waiting) * 1.18)
     line.set_ylabel("waiting pods", color=_WAITING)
@@ -115,12 +99,6 @@ def _draw_panel(axis: Any, panel: Panel, workload: Workload, namespace: str, res
     axis.waiters = line
     for each in (axis, line):
         each.spines["top"].set_visible(False)
-
-
-def _label(resource: str) -> str:
-    if resource == "limits.cpu":
-        return "CPUs"
-    return "MiB" if resource == "limits.memory" else "GPUs"
 
 
 def _legend(axis: Any) -> tuple[list[Any], list[str]]:

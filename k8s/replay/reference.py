@@ -3,23 +3,21 @@
 Both know at once when a pod arrives or ends, and admit without latency. They are the yardstick for what a client can
 reach: the figures compare with the better of the two, measure by measure.
 
-* ``keeping``: one line in order of arrival, in which a pod that fits may overtake. A pod that is first in line for a
+* with ``keep``: one line in order of arrival, in which a pod that fits may overtake. A pod that is first in line for a
   resource is overtaken when another one takes some of that resource. After 32 times and 60 s, room is kept for it in
   the resources that block it, until it is admitted; keeping pauses while that room has not grown for some time.
   Written from the rule alone: it shares no code with the engine.
-* ``first_fit``: at every change all pods that fit are admitted, in order of arrival; no room is kept.
+* without: at every change all pods that fit are admitted, in order of arrival; no room is kept.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .workload import Pod, Workload
+from .workload import Pod, Workload
 
 OVERTAKES_MAX: Final = 32
 OVERTAKEN_FOR_MAX: Final = 60.0  # seconds
@@ -35,13 +33,18 @@ class Measured:
     wait_p50: float
     wait_p95: float
 
-    def better(self, other: Measured) -> Measured:
-        """Return the smaller of each measure."""
-        return Measured(
-            min(self.makespan, other.makespan),
-            min(self.wait_p50, other.wait_p50),
-            min(self.wait_p95, other.wait_p95),
-        )
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a workload's results are compared with, in seconds: the better of the two references, measure by measure,
+    and two lower bounds of the makespan.
+    """
+
+    makespan_s: float
+    wait_p50_s: float
+    wait_p95_s: float
+    area_bound_s: float
+    arrival_bound_s: float
 
 
 @dataclass(slots=True, eq=False)
@@ -123,26 +126,23 @@ def _overtake(first: set[_Waiter], now: float) -> None:
         waiter.overtaken += 1
 
 
-def keeping(workload: Workload) -> Measured:
-    """Run the first reference: a line with the gate's overtaking rule."""
-    return measure(workload, _simulate(workload, keep=True))
-
-
-def first_fit(workload: Workload) -> Measured:
-    """Run the second reference: work-conserving first fit."""
-    return measure(workload, _simulate(workload, keep=False))
-
-
-def better_reference(workload: Workload) -> Measured:
-    """Return the better of the two references, measure by measure."""
-    return keeping(workload).better(first_fit(workload))
+def bounds_of(workload: Workload) -> Bounds:
+    """Run both references and compute the bounds."""
+    keeping, first_fit = (measure(workload, reference(workload, keep=keep)) for keep in (True, False))
+    return Bounds(
+        makespan_s=min(keeping.makespan, first_fit.makespan),
+        wait_p50_s=min(keeping.wait_p50, first_fit.wait_p50),
+        wait_p95_s=min(keeping.wait_p95, first_fit.wait_p95),
+        area_bound_s=area_bound(workload),
+        arrival_bound_s=arrival_bound(workload),
+    )
 
 
 _ENDS, _ARRIVES, _LOOKS = range(3)  # the order of events at one instant
 
 
-def _simulate(workload: Workload, *, keep: bool) -> dict[str, float]:
-    """Return the admission time of each pod. At the same instant, ends come before arrivals."""
+def reference(workload: Workload, *, keep: bool) -> dict[str, float]:
+    """Return the time at which a reference admits each pod. At the same instant, ends come before arrivals."""
     pods = workload.pods
     namespaces = {name: _Namespace(quota, keep) for name, quota in workload.quotas.items()}
     events = [(pod.arrival, _ARRIVES, index) for index, pod in enumerate(pods)]

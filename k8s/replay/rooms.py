@@ -1,32 +1,29 @@
 """Creates a replay's own namespaces with their quotas on any cluster, and deletes them afterwards.
 
-Nothing else in the cluster is changed. A namespace is deleted only if it has the label and the uid that it was created
-with, so that it is certainly ours.
+The quotas are charged for the pods there, but no node ever runs them (``set_apart``). Nothing else in the cluster is
+changed. A namespace is deleted only if it has the label and the uid that it was created with, so that it is certainly
+ours.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from types import TracebackType
+from typing import Any, Final, Self
 
 from backoff_ctrl.k8s.answers.rejections import read_rejection
-from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, answer_later
+from backoff_ctrl.k8s.cluster.asking import Reach, answer_later
+from backoff_ctrl.k8s.cluster.finding import ClusterAccess, ReachError
 
-from .apart import PREFIX, RUN_LABEL, set_apart
-from .workload import QUOTA_NAME
+from .workload import QUOTA_NAME, Workload
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import TracebackType
-
-    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
-
-    from .workload import Workload
-
+RUN_LABEL: Final = "backoff-ctrl.dev/demo"  # on each namespace of a demo; its value identifies the run
+PREFIX: Final = "backoff-ctrl-demo"
 READY_SECONDS: Final = 60.0
 GONE_SECONDS: Final = 120.0
 CLEAR_SECONDS: Final = 60.0
@@ -52,6 +49,24 @@ NEEDED: Final = (
     ("patch", "pods/status"),
 )
 """The rights that a demo needs. Delete is checked first: nothing is created that could not be deleted again."""
+
+APART: Final[Mapping[str, Any]] = {
+    "schedulerName": PREFIX,
+    "schedulingGates": [{"name": RUN_LABEL}],
+    "automountServiceAccountToken": False,
+    "securityContext": {"runAsNonRoot": True, "runAsUser": 65534, "seccompProfile": {"type": "RuntimeDefault"}},
+}
+"""Fields that keep pods off the nodes: the name of a scheduler that does not exist, and a scheduling gate that is never
+removed. They also pass the strictest Pod Security Standard, for clusters that enforce it.
+"""
+_CONTAINER: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def set_apart(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the pod with the fields that keep it off the nodes. Its charge is the same."""
+    spec = pod["spec"]
+    containers = [{**each, "securityContext": dict(_CONTAINER)} for each in spec["containers"]]
+    return {**pod, "spec": {**spec, **APART, "containers": containers}}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,17 +123,13 @@ class Rooms:
 
         Returns the workload moved to the new namespaces, and the original namespace of each new one.
         """
-        parts = {namespace: f"{namespace[:_PART]}-{index}" for index, namespace in enumerate(workload.quotas)}
-        names = {old: f"{PREFIX}-{self.run}-{purpose}-{part}" for old, part in parts.items()}
-        for old, name in names.items():
-            self._make_namespace(name)
-            quota = {
-                "apiVersion": "v1",
-                "kind": "ResourceQuota",
-                "metadata": {"name": QUOTA_NAME},
-                "spec": {"hard": workload.hard(old)},
-            }
-            self._do("create", "resourcequotas", "POST", f"/api/v1/namespaces/{name}/resourcequotas", quota)
+        names = {
+            old: f"{PREFIX}-{self.run}-{purpose}-{old[:_PART]}-{index}" for index, old in enumerate(workload.quotas)
+        }
+        for old, hard in workload.hard().items():
+            self._make_namespace(names[old])
+            path = f"/api/v1/namespaces/{names[old]}/resourcequotas"
+            self._check("create", "resourcequotas", path, *self._reach.ask("POST", path, quota_of(hard)))
         there = workload.in_namespaces(names)
         for pod in {pod.namespace: pod for pod in there.pods}.values():
             self._await(f"the quota in {pod.namespace} to be enforced", partial(self._enforced, pod.namespace))
@@ -133,7 +144,7 @@ class Rooms:
         }
         made = _Made(name, Future())
         self._made.append(made)  # before sending: the namespace may exist although the answer was lost
-        # In its own thread: Ctrl-C interrupts the wait, not the call, so that clear() gets its result.
+        # In a thread of its own: Ctrl-C interrupts the wait, not the call, so that clear() gets its result.
         answer_later(made.answer, lambda: self._reach.ask("POST", "/api/v1/namespaces", body))
         status, answer = made.answer.result()
         if 400 <= status < 500 and status != 408:  # not created; a 408 may come from a proxy and proves nothing
@@ -142,7 +153,9 @@ class Rooms:
 
     def _enforced(self, namespace: str) -> bool:
         path = f"/api/v1/namespaces/{namespace}/resourcequotas/{QUOTA_NAME}"
-        return bool((self._do("get", "resourcequotas", "GET", path).get("status") or {}).get("hard"))
+        status, quota = self._reach.ask("GET", path)
+        self._check("get", "resourcequotas", path, status, quota)
+        return bool((quota.get("status") or {}).get("hard"))
 
     def _welcome(self, pod: Mapping[str, Any]) -> bool:
         """Say whether the server would accept a pod, by a dry run: a new namespace may need a moment."""
@@ -166,11 +179,6 @@ class Rooms:
                 )
             time.sleep(_POLL)
 
-    def _do(self, verb: str, resource: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        status, answer = self._reach.ask(method, path, body)
-        self._check(verb, resource, path, status, answer)
-        return answer
-
     def _check(self, verb: str, resource: str, path: str, status: int, answer: Mapping[str, Any]) -> None:
         message = str(answer.get("message", ""))
         if status == 403 and read_rejection(status, {}, message).lane == "rbac":
@@ -179,10 +187,14 @@ class Rooms:
             raise ReachError(f"{self.place.url} answered {status} to {verb} {resource}: {message or 'no reason given'}")
 
     def _forbidden(self, verb: str, resource: str, path: str) -> ReachError:
-        found = f" ({self.place.found})" if not path else f" at {path}"
+        verbs: dict[str, list[str]] = {}
+        for each, of in NEEDED:
+            verbs.setdefault(of, []).append(each)
+        everything = "; ".join(f"{', '.join(sorted(each))} on {of}" for of, each in verbs.items())
+        found = f" at {path}" if path else f" ({self.place.found})"
         return ReachError(
             f"this account may not {verb} {resource} on {self.place.url}{found}: ask for a role that allows "
-            f"{_everything()}, use cluster-admin on a test cluster, or run the demo without --kubeconfig"
+            f"{everything}, use cluster-admin on a test cluster, or run the demo without --kubeconfig"
         )
 
     # -- deleting ---------
@@ -266,9 +278,11 @@ def _answered(made: _Made, deadline: float) -> tuple[str, bool]:
     return uid, status >= 500
 
 
-def _everything() -> str:
-    """List the rights in ``NEEDED`` by resource, as in a role."""
-    verbs: dict[str, list[str]] = {}
-    for verb, resource in NEEDED:
-        verbs.setdefault(resource, []).append(verb)
-    return "; ".join(f"{', '.join(sorted(each))} on {resource}" for resource, each in verbs.items())
+def quota_of(hard: Mapping[str, str]) -> dict[str, Any]:
+    """Return the ResourceQuota of a namespace of the workload."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": QUOTA_NAME},
+        "spec": {"hard": dict(hard)},
+    }

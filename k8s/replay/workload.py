@@ -1,12 +1,17 @@
-"""The fixed recipe that makes a workload from a trace. Any change here changes every published figure.
+"""The workload of a replay: a cluster trace, and the fixed recipe that makes pods and quotas of it.
 
-1. Rows that never ran are dropped (and counted) by ``trace``.
-2. ``pods`` consecutive rows are taken, from row ``random.Random(seed).randrange(rows - (pods - 1))``.
-3. arrival = (creation_time - creation_time of the first row taken) / 100.
-4. run time = min(deletion_time - scheduled_time, 600 s), or uncapped if requested.
-5. demand = cpu_milli, memory_mib, num_gpu as ``nvidia.com/gpu``; requests = limits.
-6. One namespace per qos in the slice.
-7. Quota per namespace and resource = max(largest pod, peak unlimited demand / 3), where the peak is the most
+A trace has one row per pod, in the format of ``openb_pod_list_default.csv``. A row with an empty ``scheduled_time`` is
+valid: that pod never ran, so it is dropped and counted. Anything malformed raises ``TraceError``: one sentence with
+file, line and column.
+
+The recipe; any change to it changes every published figure:
+
+1. ``pods`` consecutive rows are taken, from row ``random.Random(seed).randrange(rows - (pods - 1))``.
+2. arrival = (creation_time - creation_time of the first row taken) / 100.
+3. run time = min(deletion_time - scheduled_time, 600 s), or uncapped if requested.
+4. demand = cpu_milli, memory_mib, num_gpu as ``nvidia.com/gpu``; requests = limits.
+5. One namespace per qos in the slice.
+6. Quota per namespace and resource = max(largest pod, peak unlimited demand / 3), where the peak is the most
    that would run at once if every pod started on arrival.
 
 The quotas limit ``limits.cpu``, ``limits.memory`` and ``requests.nvidia.com/gpu``. With requests equal to limits this
@@ -17,17 +22,42 @@ ancestor's parser reads, so the comparison favours it as far as Kubernetes allow
 
 from __future__ import annotations
 
+import csv
+import gzip
 import random
+import re
+import zlib
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final, TextIO
 
+from backoff_ctrl.engine.errors import BackoffError
 from backoff_ctrl.engine.quantities import parse_quantity
 
-from .trace import Row, Trace, TraceError
+PACKAGED: Final = Path(__file__).parent / "data" / "openb_pods.csv.gz"
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+_WHOLE: Final = (re.compile(r"[0-9]{1,15}", re.ASCII), "a whole number, zero or more")
+_SECONDS: Final = (re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?", re.ASCII), "a number of seconds, zero or more")
+_COLUMNS: Final = {
+    "name": (
+        re.compile(r"[a-z0-9]([-a-z0-9.]{0,240}[a-z0-9])?", re.ASCII),
+        "a pod's name (lower case letters, digits, - and .)",
+    ),
+    "cpu_milli": _WHOLE,
+    "memory_mib": _WHOLE,
+    "num_gpu": _WHOLE,
+    "qos": (
+        re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]{0,40}[A-Za-z0-9])?", re.ASCII),
+        "a class of service (letters, digits and -)",
+    ),
+    "creation_time": _SECONDS,
+    "deletion_time": _SECONDS,
+    "scheduled_time": _SECONDS,
+}
+"""The columns that are read: a pattern of the cells, and what they have to be."""
 
 SPEEDUP: Final = 100  # arrivals are this many times denser than in the trace
 RUN_TIME_CAP: Final = 600.0  # seconds
@@ -36,8 +66,35 @@ QUOTA_NAME: Final = "team"
 RUN_SECONDS: Final = "sandbox.backoff-ctrl.dev/run-seconds"  # annotation that the fake kubelet reads
 POD_LABEL: Final = "backoff-ctrl.dev/replayed"  # label with the row's name, to check that each pod is created once
 
-UNITS: Final[dict[str, str]] = {"limits.cpu": "m", "limits.memory": "Mi", "requests.nvidia.com/gpu": ""}
-_NANO: Final[dict[str, int]] = {resource: parse_quantity(f"1{unit}") for resource, unit in UNITS.items()}
+UNITS: Final = {"limits.cpu": "m", "limits.memory": "Mi", "requests.nvidia.com/gpu": ""}
+_NANO: Final = {resource: parse_quantity(f"1{unit}") for resource, unit in UNITS.items()}
+
+
+class TraceError(BackoffError, ValueError):
+    """A trace can't be read; the message gives file, line and column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One pod that ran. Times are seconds since the start of the trace; amounts are in the units of the columns."""
+
+    name: str
+    cpu_milli: int
+    memory_mib: int
+    num_gpu: int
+    qos: str
+    creation_time: Decimal
+    deletion_time: Decimal
+    scheduled_time: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The pods that ran, ordered by creation time, and the number of pods dropped because they never ran."""
+
+    source: str
+    rows: tuple[Row, ...]
+    dropped: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +134,6 @@ class Pod:
             },
         }
 
-    def faster(self, factor: float) -> Pod:
-        """Return the pod with every duration divided by ``factor``."""
-        return Pod(self.name, self.namespace, self.arrival / factor, self.run_time / factor, self.demand)
-
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -95,22 +148,104 @@ class Workload:
 
     def faster(self, factor: float) -> Workload:
         """Return the workload with every duration divided by ``factor``."""
-        pods = tuple(pod.faster(factor) for pod in self.pods)
-        return Workload(pods, self.quotas, self.seed, self.rows, self.dropped, self.first_row)
+        faster = [replace(pod, arrival=pod.arrival / factor, run_time=pod.run_time / factor) for pod in self.pods]
+        return replace(self, pods=tuple(faster))
 
     def in_namespaces(self, names: Mapping[str, str]) -> Workload:
         """Return the workload with its namespaces renamed: ``names`` gives the new name of each."""
         pods = tuple(replace(pod, namespace=names[pod.namespace]) for pod in self.pods)
         return replace(self, pods=pods, quotas={names[old]: quota for old, quota in self.quotas.items()})
 
-    def hard(self, namespace: str) -> dict[str, str]:
-        """Return a namespace's quota as the ``spec.hard`` of a ResourceQuota."""
-        return {key: f"{amount}{UNITS[key]}" for key, amount in self.quotas[namespace].items()}
+    def hard(self) -> dict[str, dict[str, str]]:
+        """Return each namespace's quota as the ``spec.hard`` of a ResourceQuota."""
+        return {
+            namespace: {key: f"{amount}{UNITS[key]}" for key, amount in quota.items()}
+            for namespace, quota in self.quotas.items()
+        }
 
 
 def in_nano(amounts: Mapping[str, int]) -> dict[str, int]:
     """Convert amounts in the units of ``UNITS`` to exact nano-units."""
     return {resource: amount * _NANO[resource] for resource, amount in amounts.items()}
+
+
+def read_trace(path: Path = PACKAGED) -> Trace:
+    """Read a trace file, decompressing ``.gz``. Raises ``TraceError`` if it is not a valid trace."""
+    rows: list[Row] = []
+    dropped = 0
+    first_lines: dict[str, int] = {}
+    try:
+        with _open(path) as file:
+            for line, cells in _records(path, file):
+                where = f"{path}:{line}"
+                _check(where, cells, ["name"])
+                if (first := first_lines.setdefault(cells["name"], line)) != line:
+                    raise TraceError(f"{where}: column name: {cells['name']} is also on line {first}")
+                if cells["scheduled_time"] == "":
+                    dropped += 1
+                else:
+                    rows.append(_row(where, cells))
+    except OSError as err:
+        raise TraceError(f"{path}: cannot be read: {err.strerror or err}") from err
+    except UnicodeDecodeError as err:
+        raise TraceError(f"{path}: is not UTF-8 text: a trace is a CSV file, plain or compressed with gzip") from err
+    except (EOFError, zlib.error) as err:
+        raise TraceError(f"{path}: is damaged: {err}") from err
+    rows.sort(key=lambda row: row.creation_time)  # stable: changes nothing in a sorted file
+    return Trace(str(path), tuple(rows), dropped)
+
+
+def _open(path: Path) -> TextIO:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open("r", encoding="utf-8-sig", newline="")  # spreadsheets write a byte order mark
+
+
+def _records(path: Path, file: TextIO) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield (line number, cells by column) for each row below the header, skipping blank lines."""
+    reader = csv.reader(file, strict=True)
+    try:
+        header = next(reader, None)
+        if header is None:
+            raise TraceError(f"{path}:1: the file is empty; expected a header with the columns {','.join(_COLUMNS)}")
+        for column in _COLUMNS:
+            if column not in header:
+                raise TraceError(f"{path}:1: the header has no column {column}")
+        for values in filter(None, reader):
+            if len(values) != len(header):
+                raise TraceError(
+                    f"{path}:{reader.line_num}: column {header[min(len(values), len(header) - 1)]}: "
+                    f"the row has {len(values)} cells, the header has {len(header)}"
+                )
+            yield reader.line_num, dict(zip(header, values, strict=True))
+    except csv.Error as err:
+        raise TraceError(f"{path}:{reader.line_num}: the row is not valid CSV: {err}") from err
+
+
+def _check(where: str, cells: Mapping[str, str], columns: Iterable[str]) -> None:
+    for column in columns:
+        pattern, wanted = _COLUMNS[column]
+        if pattern.fullmatch(cells[column]) is None:
+            raise TraceError(f"{where}: column {column}: {cells[column][:60]!r} is not {wanted}")
+
+
+def _row(where: str, cells: Mapping[str, str]) -> Row:
+    _check(where, cells, _COLUMNS)
+    row = Row(
+        name=cells["name"],
+        cpu_milli=int(cells["cpu_milli"]),
+        memory_mib=int(cells["memory_mib"]),
+        num_gpu=int(cells["num_gpu"]),
+        qos=cells["qos"],
+        creation_time=Decimal(cells["creation_time"]),
+        deletion_time=Decimal(cells["deletion_time"]),
+        scheduled_time=Decimal(cells["scheduled_time"]),
+    )
+    if row.deletion_time < row.scheduled_time:
+        raise TraceError(
+            f"{where}: column deletion_time: {row.deletion_time} is before scheduled_time {row.scheduled_time}"
+        )
+    return row
 
 
 def make_workload(

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backoff_ctrl.k8s.answers.rejections import read_rejection
-from backoff_ctrl.k8s.replay.admission import charge_of
+from backoff_ctrl.k8s.replay.virtual_time import charge_of
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.replay.clients.plain import Cluster
+    from backoff_ctrl.k8s.replay.clients import Cluster
     from backoff_ctrl.k8s.replay.workload import Pod
 
 CAP = 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine.quantities import parse_quantity
-from backoff_ctrl.k8s.replay.clients.ancestor import Blocker, Handler, requested_limits
+from backoff_ctrl.k8s.replay.clients import Blocker, Handler, requested_limits
 
 
 @pytest.mark.parametrize(

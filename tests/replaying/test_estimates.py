@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl.k8s.replay.trace import PACKAGED, read_trace
-from backoff_ctrl.k8s.replay.workload import make_workload
+from backoff_ctrl.k8s.replay.workload import PACKAGED, make_workload, read_trace
 from benchmarks.estimates import run
 
 

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.engine.quotas import ObservedQuota
-from backoff_ctrl.k8s.replay.clients.gated import Gated
-from backoff_ctrl.k8s.replay.clients.plain import Plain
-from backoff_ctrl.k8s.replay.comparing import CLIENTS, Bounds, Comparison, against, bounds_of, compare, make_gate, run
-from backoff_ctrl.k8s.replay.figures import BARS, judge, summarize
-from backoff_ctrl.k8s.replay.runs import Result
-from backoff_ctrl.k8s.replay.trace import Trace, read_trace
-from backoff_ctrl.k8s.replay.workload import QUOTA_NAME, Pod, Workload, make_workload
+from backoff_ctrl.k8s.replay.clients import (
+    CLIENTS,
+    Client,
+    Gated,
+    Plain,
+    Result,
+    make_client,
+    run_in_virtual_time,
+)
+from backoff_ctrl.k8s.replay.figures import BARS, Comparison, compare, judge, summarize
+from backoff_ctrl.k8s.replay.reference import Bounds, bounds_of
+from backoff_ctrl.k8s.replay.workload import QUOTA_NAME, Pod, Trace, Workload, make_workload, read_trace
 from tests.replaying.one_probe_sketch import OneProbe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from backoff_ctrl.k8s.gate.ledger import Ledger
-    from backoff_ctrl.k8s.replay.admission import Quota, QuotaAdmission
-    from backoff_ctrl.k8s.replay.comparing import MakeClient
+    from backoff_ctrl.k8s.replay.virtual_time import Quota, QuotaAdmission
 
 pytestmark = pytest.mark.long
 
@@ -44,9 +49,11 @@ def workloads(trace: Trace) -> list[tuple[Workload, Bounds]]:
     return [(workload, bounds_of(workload)) for workload in made]
 
 
-def measured(workloads: list[tuple[Workload, Bounds]], client: str, make: MakeClient) -> list[Comparison]:
+def measured(workloads: list[tuple[Workload, Bounds]], client: str, make: Callable[..., Client]) -> list[Comparison]:
     """Run one client on each workload."""
-    return [compare(workload, client, make, bounds) for workload, bounds in workloads]
+    return [
+        compare(client, run_in_virtual_time(workload, client, make).result, bounds) for workload, bounds in workloads
+    ]
 
 
 def missed(rows: list[Comparison]) -> set[str]:
@@ -129,8 +136,9 @@ def test_a_gate_that_keeps_no_room_fails_one_large_pod_under_a_stream_of_small_o
         found = []
         for seed in range(1, 6):
             drawn = Workload(workload.pods, workload.quotas, seed)
-            _, record = run(drawn, lambda c, s: make_gate(c, s, observe=observe, policy=policy))
-            found.append(record.admitted_at["large"] - large.arrival)
+            name = "gate_observing" if observe else "gate_learning"
+            run = run_in_virtual_time(drawn, name, partial(make_client, name, policy=policy))
+            found.append(run.admitted_at["large"] - large.arrival)
         return statistics.median(found)
 
     assert waits(None) < stream / 2
@@ -138,13 +146,12 @@ def test_a_gate_that_keeps_no_room_fails_one_large_pod_under_a_stream_of_small_o
 
 
 def test_every_client_creates_every_pod_exactly_once(trace: Trace) -> None:
-    """As counted at the server, where no quota is ever exceeded."""
+    """As counted at the server, which asserts that no quota is ever exceeded."""
     workload = make_workload(trace, pods=120, seed=3)
-    for name, make in CLIENTS.items():
-        result, record = run(workload, make)
+    for name in CLIENTS:
+        result = run_in_virtual_time(workload, name).result
         assert (name, result.admitted, result.lost, result.duplicated) == (name, 120, 0, 0)
         assert result.creates_sent == result.admitted + result.refused
-        assert record.over_quota == 0
 
 
 def test_plain_retries_cost_12_to_49_refusals_per_admitted_pod(workloads: list[tuple[Workload, Bounds]]) -> None:
@@ -155,7 +162,7 @@ def test_plain_retries_cost_12_to_49_refusals_per_admitted_pod(workloads: list[t
 
 def test_a_crude_one_probe_sketch_has_its_known_result(workloads: list[tuple[Workload, Bounds]]) -> None:
     """About 2.3 refusals per admitted pod, makespan 1.01 x, p95 1.01 x: a check of the simulation."""
-    rows = measured(workloads, "sketch", lambda c, _: OneProbe(c))
+    rows = measured(workloads, "sketch", lambda c, seed: OneProbe(c))
     assert 1.7 <= statistics.median(row.result.refused_per_admitted for row in rows) <= 2.9
     assert 0.97 <= statistics.median(row.makespan_ratio for row in rows) <= 1.04
     assert 0.97 <= statistics.median(row.wait_p95_ratio for row in rows) <= 1.08
@@ -164,14 +171,14 @@ def test_a_crude_one_probe_sketch_has_its_known_result(workloads: list[tuple[Wor
 def test_the_same_seed_gives_the_same_result(trace: Trace) -> None:
     """For every client, to the last digit."""
     workload = make_workload(trace, pods=80, seed=6)
-    for make in CLIENTS.values():
-        assert run(workload, make)[0] == run(workload, make)[0]
+    for name in CLIENTS:
+        assert run_in_virtual_time(workload, name) == run_in_virtual_time(workload, name)
 
 
 def test_a_lost_pod_is_a_missed_bar_for_every_client() -> None:
     """Also for plain retries."""
     result = Result(10, 1, 9, 1, 0, 100.0, 1.0, 2.0)
-    summaries = {name: summarize([against(name, 1, result, Bounds(100.0, 1.0, 2.0, 0.0, 0.0))]) for name in CLIENTS}
+    summaries = {name: summarize([compare(name, result, Bounds(100.0, 1.0, 2.0, 0.0, 0.0))]) for name in CLIENTS}
     missed_bars = {(bar.client, bar.figure) for bar in judge(summaries) if not bar.met}
     assert missed_bars >= {(name, "lost") for name in CLIENTS}
     assert not missed_bars & {(name, "duplicated") for name in CLIENTS}

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from backoff_ctrl.api.main import run as backoff_ctrl
 from backoff_ctrl.k8s.replay import figures
-from backoff_ctrl.k8s.replay.comparing import CLIENTS
+from backoff_ctrl.k8s.replay.clients import CLIENTS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backoff_ctrl.api.main import run as backoff_ctrl
-from backoff_ctrl.k8s.replay.gangs.gang_admission import GangAdmission
-from backoff_ctrl.k8s.replay.gangs.gang_runs import GANG_CLIENTS, GangResult, run_gangs
-from backoff_ctrl.k8s.replay.gangs.gang_workload import GangWorkload, with_gangs
-from backoff_ctrl.k8s.replay.trace import PACKAGED, read_trace
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-from backoff_ctrl.k8s.replay.workload import Pod, Workload, make_workload
+from backoff_ctrl.k8s.replay.gangs import GANG_CLIENTS, Computing, GangResult, GangWorkload, run_gangs, with_gangs
+from backoff_ctrl.k8s.replay.virtual_time import QuotaAdmission, run_virtual
+from backoff_ctrl.k8s.replay.workload import PACKAGED, Pod, Workload, make_workload, read_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,15 +73,16 @@ def test_a_member_computes_when_all_of_its_gang_live() -> None:
     work = gangs_of((0.0, 3, 5.0), quota=3)
 
     async def main() -> tuple[float, float, bool, float]:
-        cluster = GangAdmission(work)
+        computing = Computing(work)
+        cluster = QuotaAdmission(work.workload, start=computing.start)
         for pod in work.gangs[0]:
             await cluster.create("team", pod.manifest())
-            assert cluster.running == (3 if pod.name == "g0-2" else 0)
+            assert computing.running == (3 if pod.name == "g0-2" else 0)
             await asyncio.sleep(10.0 - asyncio.get_running_loop().time() % 10.0)
         await asyncio.sleep(10.0)
-        assert cluster.running == 0
-        (gang,) = cluster.gangs
-        return cluster.changed_at, gang.idle(99.0), gang.held_half(99.0), gang.held(99.0)
+        assert computing.running == 0
+        (gang,) = computing.gangs
+        return computing.changed_at, gang.idle(99.0), gang.held_half(99.0), gang.held(99.0)
 
     ended, idle, half, held = run_virtual(main())
     assert ended == pytest.approx(25, abs=0.1)

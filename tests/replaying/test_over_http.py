@@ -6,19 +6,26 @@ import asyncio
 import json
 import multiprocessing
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
+from backoff_ctrl.api.demo.command import FAST, FASTEST, factor_for
 from backoff_ctrl.api.main import run
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.replay.behind_proxy import PROXY
-from backoff_ctrl.k8s.replay.clients.gated import SCHEDULE, faster
-from backoff_ctrl.k8s.replay.comparing import CLIENTS
-from backoff_ctrl.k8s.replay.demonstration import FAST, FASTEST, Run, factor_for, run_for_real, run_in_virtual_time
-from backoff_ctrl.k8s.replay.over_http import HttpCluster, make_client
-from backoff_ctrl.k8s.replay.runs import ReplayError, replay
-from backoff_ctrl.k8s.replay.sandboxed import sandbox_process
+from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.replay.clients import (
+    CLIENTS,
+    SCHEDULE,
+    ReplayError,
+    Run,
+    faster,
+    make_client,
+    replay,
+    run_in_virtual_time,
+)
+from backoff_ctrl.k8s.replay.over_http import PROXY, reached, run_on_sandbox, sandbox_process
 from backoff_ctrl.k8s.replay.workload import Pod, Workload
 
 if TYPE_CHECKING:
@@ -39,12 +46,12 @@ def crowds_over_http(client: str) -> Iterator[Run]:
     """Runs of the crowd, each slower than the one before. At any speed every pod is created once."""
     for factor in FACTORS:
         placed: list[int] = []
-        run = run_for_real(crowd(), client, factor, placed.append)
-        assert placed == list(range(1, 13))
+        run = run_on_sandbox(crowd(), client, factor, partial(placed.append, 1))
+        assert len(placed) == 12
         assert (run.result.admitted, run.result.lost, run.result.duplicated) == (12, 0, 0)
         assert run.result.creates_sent == run.result.admitted + run.result.refused
         assert run.result.makespan_s >= 60.0
-        assert run.panel.usage
+        assert run.usage
         yield run
 
 
@@ -86,7 +93,7 @@ def test_the_sandbox_runs_in_its_own_process_and_ends_with_the_block() -> None:
     """Afterwards nothing listens at its address."""
 
     async def creates(url: str) -> int:
-        async with HttpCluster(url) as cluster:
+        async with reached(find_place(url, None, None, None)) as cluster:
             return (await cluster.creates())["seen"]
 
     with sandbox_process({"ls": {"limits.cpu": "4"}}, seed=3) as url:
@@ -96,7 +103,7 @@ def test_the_sandbox_runs_in_its_own_process_and_ends_with_the_block() -> None:
 
     async def refused() -> None:
         pods = (Pod("p", "ls", 0.0, 1.0, {"limits.cpu": 1000}),)
-        async with HttpCluster(url) as cluster:
+        async with reached(find_place(url, None, None, None)) as cluster:
             await replay(Workload(pods, {}), make_client("plain", cluster, seed=1, factor=1.0))
 
     with pytest.raises(ReplayError, match="NotSent"):

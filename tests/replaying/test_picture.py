@@ -8,7 +8,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from backoff_ctrl.k8s.replay.picture import Panel, PictureError, draw, hardest_pressed, waiters
+from backoff_ctrl.k8s.replay.clients import Result, Run
+from backoff_ctrl.k8s.replay.picture import PictureError, draw, hardest_pressed, waiters
 from backoff_ctrl.k8s.replay.workload import Pod, Workload
 
 if TYPE_CHECKING:
@@ -41,14 +42,14 @@ def test_waiting_pods_have_arrived_and_are_not_created_yet() -> None:
 def test_the_picture_is_an_svg_that_names_client_limit_and_counts(tmp_path: Path) -> None:
     """Labels are text, not paths, and the file is reproducible."""
     usage = [(0.0, "ls", {"requests.nvidia.com/gpu": 10**9}), (10.0, "ls", {"requests.nvidia.com/gpu": 0})]
-    panel = Panel("gate_observing", 3, 0, usage, {"p0": 0.0, "p1": 10.0, "p2": 20.0})
+    run = Run("gate_observing", Result(3, 0, 3, 0, 0, 1.0, 1.0, 1.0), usage, {"p0": 0.0, "p1": 10.0, "p2": 20.0})
     path = tmp_path / "new" / "demo.svg"
-    draw(workload(), [panel, panel], path)
+    draw(workload(), [run, run], path)
     text = path.read_text(encoding="utf-8")
     for word in ("used", "limited", "waiting pods (right axis)", "GPUs", "3 creates sent", "namespace ls", "seed 3"):
         assert word in text
     first = path.read_bytes()
-    draw(workload(), [panel, panel], path)
+    draw(workload(), [run, run], path)
     assert path.read_bytes() == first
 
 
@@ -62,7 +63,7 @@ def test_no_text_is_cut_off(tmp_path: Path) -> None:
     many = Workload(pods, {"team-longname": {"limits.memory": 10**6}}, seed=123456)
     clients = ("plain", "ancestor", "gate_learning", "gate_observing", "proxy")
     path = tmp_path / "demo.svg"
-    draw(many, [Panel(each, 12345, 12345, usage, {}) for each in clients], path)
+    draw(many, [Run(each, Result(12345, 12345, 0, 0, 0, 1.0, 1.0, 1.0), usage, {}) for each in clients], path)
     picture = ET.parse(path).getroot()
     width = float(picture.attrib["viewBox"].split()[2])
     seen = 0

@@ -6,8 +6,17 @@ from decimal import Decimal
 
 import pytest
 
-from backoff_ctrl.k8s.replay.trace import Row, Trace, TraceError, read_trace
-from backoff_ctrl.k8s.replay.workload import POD_LABEL, RUN_SECONDS, Pod, make_workload, quotas_for
+from backoff_ctrl.k8s.replay.workload import (
+    POD_LABEL,
+    RUN_SECONDS,
+    Pod,
+    Row,
+    Trace,
+    TraceError,
+    make_workload,
+    quotas_for,
+    read_trace,
+)
 from backoff_ctrl.k8s.sandbox.kubelet import kubelet
 
 

@@ -8,11 +8,10 @@ from backoff_ctrl.k8s.replay.reference import (
     Measured,
     area_bound,
     arrival_bound,
-    better_reference,
-    first_fit,
-    keeping,
+    bounds_of,
     measure,
     percentile,
+    reference,
 )
 from backoff_ctrl.k8s.replay.workload import Pod, Workload
 
@@ -21,6 +20,16 @@ def workload(quota: int, *pods: tuple[float, float, int]) -> Workload:
     """Pods of (arrival, run time, CPUs) in one namespace."""
     made = [Pod(f"p{i}", "ls", at, ran, {"limits.cpu": cpus}) for i, (at, ran, cpus) in enumerate(pods)]
     return Workload(tuple(made), {"ls": {"limits.cpu": quota}})
+
+
+def keeping(work: Workload) -> Measured:
+    """Measure the reference that keeps room for overtaken pods."""
+    return measure(work, reference(work, keep=True))
+
+
+def first_fit(work: Workload) -> Measured:
+    """Measure the reference that keeps none."""
+    return measure(work, reference(work, keep=False))
 
 
 def test_with_room_for_all_pods_none_waits() -> None:
@@ -49,29 +58,28 @@ def test_first_fit_starves_a_large_pod_and_keeping_does_not() -> None:
     waits = {"first_fit": first_fit(crowded).makespan, "keeping": keeping(crowded).makespan}
     assert waits["first_fit"] >= 1000 + large.run_time
     assert waits["keeping"] < waits["first_fit"] + 25
-    assert _admitted_at(crowded, large, keep=True) < 7 + 32 * 5 + 30
-    assert _admitted_at(crowded, large, keep=False) > 990
-
-
-def _admitted_at(crowded: Workload, pod: Pod, *, keep: bool) -> float:
-    from backoff_ctrl.k8s.replay import reference  # noqa: PLC0415 - a private function, for this test only
-
-    return reference._simulate(crowded, keep=keep)[pod.name]
+    assert reference(crowded, keep=True)[large.name] < 7 + 32 * 5 + 30
+    assert reference(crowded, keep=False)[large.name] > 990
 
 
 def test_keeping_pauses_when_the_kept_room_does_not_grow() -> None:
     """A pod runs very long and the large one doesn't fit beside it; the small ones are admitted again after a while."""
     stream = [(10.0 + at, 5.0, 1) for at in range(0, 600, 4)]
     stuck = workload(4, (0.0, 5000.0, 2), (1.0, 10.0, 3), *stream)
-    small = [_admitted_at(stuck, pod, keep=True) - pod.arrival for pod in stuck.pods[2:]]
+    small = [reference(stuck, keep=True)[pod.name] - pod.arrival for pod in stuck.pods[2:]]
     assert max(small) < 200
     assert keeping(stuck).makespan == pytest.approx(5010.0)
 
 
-def test_the_better_reference_takes_the_smaller_of_each_measure() -> None:
+def test_the_bounds_take_the_smaller_of_each_measure() -> None:
     """Measure by measure, not run by run."""
-    one, other = Measured(10.0, 5.0, 9.0), Measured(12.0, 4.0, 9.5)
-    assert one.better(other) == other.better(one) == Measured(10.0, 4.0, 9.0)
+    passing = workload(4, (0, 10, 3), (1, 10, 4), (2, 3, 1))
+    one, other, bounds = keeping(passing), first_fit(passing), bounds_of(passing)
+    assert bounds.makespan_s == min(one.makespan, other.makespan)
+    assert (bounds.wait_p50_s, bounds.wait_p95_s) == (
+        min(one.wait_p50, other.wait_p50),
+        min(one.wait_p95, other.wait_p95),
+    )
 
 
 def test_no_reference_beats_the_bounds() -> None:
@@ -79,7 +87,7 @@ def test_no_reference_beats_the_bounds() -> None:
     passing = workload(4, (0, 10, 3), (1, 10, 4), (2, 3, 1))
     assert area_bound(passing) == pytest.approx(73 / 4)
     assert arrival_bound(passing) == 11.0
-    assert better_reference(passing).makespan >= max(area_bound(passing), arrival_bound(passing))
+    assert bounds_of(passing).makespan_s >= max(area_bound(passing), arrival_bound(passing))
 
 
 def test_percentiles_are_by_nearest_rank() -> None:
@@ -89,6 +97,6 @@ def test_percentiles_are_by_nearest_rank() -> None:
 
 
 def test_a_pod_that_was_never_admitted_is_not_measured() -> None:
-    """``runs.count`` counts it as lost."""
+    """``clients.counted`` counts it as lost."""
     two = workload(4, (0, 10, 1), (5, 10, 1))
     assert measure(two, {"p0": 2.0}) == Measured(12.0, 2.0, 2.0)

@@ -15,8 +15,7 @@ from rich.progress import Progress
 from backoff_ctrl.api.demo.on_cluster import on_cluster_of
 from backoff_ctrl.k8s.cluster.finding import ReachError, find_place
 from backoff_ctrl.k8s.replay.rooms import Rooms
-from backoff_ctrl.k8s.replay.trace import read_trace
-from backoff_ctrl.k8s.replay.workload import make_workload
+from backoff_ctrl.k8s.replay.workload import make_workload, read_trace
 from tests.cluster.gating.test_demo import demo, trace
 from tests.scripted_server import failure, scripted_server
 

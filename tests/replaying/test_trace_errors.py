@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.k8s.replay.trace import TraceError, read_trace
+from backoff_ctrl.k8s.replay.workload import TraceError, read_trace
 
 if TYPE_CHECKING:
     from pathlib import Path

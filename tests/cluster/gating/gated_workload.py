@@ -19,13 +19,10 @@ from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Gate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.replay.apart import set_apart
-from backoff_ctrl.k8s.replay.clients.gated import faster
-from backoff_ctrl.k8s.replay.comparing import bounds_of
-from backoff_ctrl.k8s.replay.reference import measure
-from backoff_ctrl.k8s.replay.rooms import Rooms
-from backoff_ctrl.k8s.replay.trace import PACKAGED, read_trace
-from backoff_ctrl.k8s.replay.workload import POD_LABEL, Workload, make_workload
+from backoff_ctrl.k8s.replay.clients import faster
+from backoff_ctrl.k8s.replay.reference import bounds_of, measure
+from backoff_ctrl.k8s.replay.rooms import Rooms, set_apart
+from backoff_ctrl.k8s.replay.workload import PACKAGED, POD_LABEL, Workload, make_workload, read_trace
 from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet
 from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Server as KubeletServer
 from backoff_ctrl.k8s.watching.hosted import HostedWatch

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.k8s.replay.apart import RUN_LABEL
+from backoff_ctrl.k8s.replay.rooms import RUN_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.k8s.replay.trace import read_trace
-from backoff_ctrl.k8s.replay.workload import make_workload
+from backoff_ctrl.k8s.replay.workload import make_workload, read_trace
 from tests.cluster.control_plane.bed import Bed
 from tests.tasks.workload.four_types import made_for
 from tests.tasks.workload.running import run_workload

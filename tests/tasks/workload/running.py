@@ -185,7 +185,7 @@ async def prepare(api: Api, workload: Workload, renew: Callable[[], object]) -> 
         answer = await api.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
         assert answer.status == 201, answer.text
         base = f"/api/v1/namespaces/{namespace}/resourcequotas"
-        for name, hard in (("team", workload.hard(namespace)), ("simulations", {COUNTED: str(AT_ONCE)})):
+        for name, hard in (("team", workload.hard()[namespace]), ("simulations", {COUNTED: str(AT_ONCE)})):
             answer = await api.post(base, {"metadata": {"name": name}, "spec": {"hard": hard}})
             assert answer.status == 201, answer.text
             await api.until(f"{base}/{name}", partial(counts, hard))
