@@ -28,7 +28,7 @@ import backoff_ctrl
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Gate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.sandbox.background import running_sandbox
+from backoff_ctrl.k8s.sandbox.cluster import running_sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable

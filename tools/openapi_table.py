@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from backoff_ctrl.k8s.sandbox.kinds.kinds import BUILT_IN
-from backoff_ctrl.k8s.sandbox.showing.discovery import REVIEWS
-from backoff_ctrl.k8s.sandbox.showing.openapi import mentioned
+from backoff_ctrl.k8s.sandbox.http.discovery import REVIEWS
+from backoff_ctrl.k8s.sandbox.http.openapi import mentioned
+from backoff_ctrl.k8s.sandbox.objects.kinds import BUILT_IN
 
-TABLE = Path(__file__).parent.parent / "k8s" / "sandbox" / "showing" / "openapi_schemas.jsonl"
+TABLE = Path(__file__).parent.parent / "k8s" / "sandbox" / "http" / "openapi_schemas.jsonl"
 _ALSO = (
     "io.k8s.api.autoscaling.v1.Scale",
     "io.k8s.api.policy.v1.Eviction",

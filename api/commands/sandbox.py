@@ -16,7 +16,7 @@ from backoff_ctrl.api.exits import BadInput
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.sandbox import Sandbox
-    from backoff_ctrl.k8s.sandbox.kinds.kinds import Kind
+    from backoff_ctrl.k8s.sandbox.objects.kinds import Kind
 
     Documents = list[tuple[Kind, str, dict[str, Any]]]
 
@@ -124,7 +124,7 @@ def _write_kubeconfig(file: Path, url: str) -> None:
 
 async def _serve(sandbox: Sandbox, finish_after: float | None, kubeconfig: Path | None) -> None:
     """Serve until SIGINT or SIGTERM."""
-    from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet, Server  # noqa: PLC0415
+    from backoff_ctrl.k8s.sandbox.kubelet import Kubelet, Server  # noqa: PLC0415
 
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -25,7 +25,7 @@ from backoff_ctrl.k8s.cluster.finding import ClusterAccess, find_place
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.sandbox import Sandbox
-from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet, Server
+from backoff_ctrl.k8s.sandbox.kubelet import Kubelet, Server
 from backoff_ctrl.k8s.watching.source import ClusterSource
 from backoff_ctrl.k8s.watching.status import WatchState
 from backoff_ctrl.k8s.watching.watch import QuotaWatch

@@ -2,18 +2,19 @@
 
 It keeps objects in memory and answers as the real server does, as far as creators, ``kubectl`` and the official
 Python client can see: messages, status codes, versions, watches, and above all quota admission with its races.
-It computes charges independently of the gate (``quotas/charges``), so that it can prove the gate's footprint wrong.
+It computes charges independently of the gate (``admission/charges``), so that it can prove the gate's footprint wrong.
 It has no nodes, no scheduler, no RBAC and no authentication. It listens on 127.0.0.1; keep no secrets in it.
 
-``cluster`` is the way in; ``background`` runs it in a thread, ``quota_file`` loads the objects to start with.
+``cluster`` is the way in; ``core`` wires the parts; ``quota_file`` loads the objects to start with. A request arrives
+in ``http``, its verb is done in ``verbs``, a write passes ``admission``, and ends in the store of ``objects``, whose
+listeners (the quota ledger, the controllers, watches) learn of it at once. ``faults`` are what goes wrong on purpose.
+``kubelet`` is no part of the server, but a client that runs pods, on real servers too.
 """
 
-from backoff_ctrl.k8s.sandbox.kinds.answers import ApiError
-from backoff_ctrl.k8s.sandbox.wire.counters import Counters, CreateCounts
-from backoff_ctrl.k8s.sandbox.wire.faults import FaultError, Faults
+from backoff_ctrl.k8s.sandbox.faults import Counters, CreateCounts, FaultError, Faults
+from backoff_ctrl.k8s.sandbox.objects.answers import ApiError
 
-from .background import BackgroundSandbox, running_sandbox
-from .cluster import Sandbox
+from .cluster import BackgroundSandbox, Sandbox, running_sandbox
 
 __all__ = [
     "ApiError",

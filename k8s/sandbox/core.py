@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from backoff_ctrl.k8s.sandbox.kinds.kinds import Kinds
-from backoff_ctrl.k8s.sandbox.quotas.quota_admission import QuotaAdmission
-from backoff_ctrl.k8s.sandbox.quotas.quota_controller import QuotaController
-from backoff_ctrl.k8s.sandbox.quotas.quota_ledger import QuotaLedger
-from backoff_ctrl.k8s.sandbox.rules.claim_protection import ClaimProtection
-from backoff_ctrl.k8s.sandbox.rules.limit_ranges import LimitRanger
-from backoff_ctrl.k8s.sandbox.showing.openapi import OpenApi
-from backoff_ctrl.k8s.sandbox.storage.definitions import Definitions
-from backoff_ctrl.k8s.sandbox.storage.history import Pacing
-from backoff_ctrl.k8s.sandbox.storage.store import Store
-from backoff_ctrl.k8s.sandbox.wire.counters import Counters
-from backoff_ctrl.k8s.sandbox.wire.faults import Faults
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from backoff_ctrl.k8s.sandbox.admission.claim_protection import ClaimProtection
+from backoff_ctrl.k8s.sandbox.admission.ledger import QuotaLedger
+from backoff_ctrl.k8s.sandbox.admission.limit_ranges import LimitRanger
+from backoff_ctrl.k8s.sandbox.admission.quota import QuotaAdmission
+from backoff_ctrl.k8s.sandbox.admission.quota_controller import QuotaController
+from backoff_ctrl.k8s.sandbox.faults import Counters, Faults
+from backoff_ctrl.k8s.sandbox.objects.definitions import Definitions
+from backoff_ctrl.k8s.sandbox.objects.kinds import Kinds
+from backoff_ctrl.k8s.sandbox.objects.store import Pacing, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +61,6 @@ class Core:
         self.store = Store(self.pacing, settings.remembered)
         self.definitions = Definitions(self.store, self.kinds, self.pacing, clock)
         self.claims = ClaimProtection(self.store, self.pacing)
-        self.openapi = OpenApi(self.kinds, self.store)
         self.limits = LimitRanger(self.store)
         self.ledger = QuotaLedger(self.store, clock)
         shuffler = random.Random(settings.seed + 4) if settings.shuffled_quotas else None

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-from backoff_ctrl.k8s.sandbox.amounts.amounts import AmountError, amount_of
-from backoff_ctrl.k8s.sandbox.kinds.answers import ApiError
-from backoff_ctrl.k8s.sandbox.kinds.kinds import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, QUOTAS
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox.kinds.kinds import Kind
-
-    from .cluster import Sandbox
+from backoff_ctrl.k8s.sandbox.admission.amounts import AmountError, amount_of
+from backoff_ctrl.k8s.sandbox.cluster import Sandbox
+from backoff_ctrl.k8s.sandbox.objects.answers import ApiError
+from backoff_ctrl.k8s.sandbox.objects.kinds import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, QUOTAS, Kind
 
 _ACCEPTED = {kind.kind: kind for kind in (NAMESPACES, QUOTAS, LIMIT_RANGES, PRIORITY_CLASSES)}
 

@@ -17,7 +17,7 @@ from backoff_ctrl.k8s.replay.workload import (
     quotas_for,
     read_trace,
 )
-from backoff_ctrl.k8s.sandbox.kubelet import kubelet
+from backoff_ctrl.k8s.sandbox import kubelet
 
 
 @pytest.fixture(scope="module")

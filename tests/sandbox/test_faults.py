@@ -14,7 +14,7 @@ from tests.sandbox.talking import PODS, ask, create, events, pod, refused
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from backoff_ctrl.k8s.sandbox.wire.counters import CreateCounts
+    from backoff_ctrl.k8s.sandbox.faults import CreateCounts
     from tests.sandbox.talking import JSON
 
 

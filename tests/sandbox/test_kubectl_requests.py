@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.k8s.sandbox.showing.openapi import mentioned
+from backoff_ctrl.k8s.sandbox.http.openapi import mentioned
 from tests.sandbox.talking import PODS, TEAM, ask, create, pod
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from backoff_ctrl.k8s.sandbox.kubelet.kubelet import RUN_SECONDS, Kubelet, Server
+from backoff_ctrl.k8s.sandbox.kubelet import RUN_SECONDS, Kubelet, Server
 from tests.sandbox.talking import PODS, ask, create, pod
 from tests.scripted_server import scripted_server
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-from backoff_ctrl.k8s.sandbox.kinds.answers import ApiError, bad_request, unsupported_media_type
-from backoff_ctrl.k8s.sandbox.kinds.protobuf import PROTOBUF_TYPE, read_protobuf
-from backoff_ctrl.k8s.sandbox.kinds.schema import cannot_handle, json_word
-from backoff_ctrl.k8s.sandbox.wire.encoding import dump
-from backoff_ctrl.k8s.sandbox.wire.go_json import NO_MORE, TooDeepError, parse, repeated_fields, summary
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox.kinds.kinds import Kind
-    from backoff_ctrl.k8s.sandbox.wire.encoding import JSON
+from backoff_ctrl.k8s.sandbox.objects.answers import ApiError, bad_request, unsupported_media_type
+from backoff_ctrl.k8s.sandbox.objects.kinds import Kind
+from backoff_ctrl.k8s.sandbox.objects.protobuf import PROTOBUF_TYPE, read_protobuf
+from backoff_ctrl.k8s.sandbox.objects.schema import cannot_handle, json_word
+from backoff_ctrl.k8s.sandbox.objects.texts import JSON, NO_MORE, TooDeepError, dump, parse, repeated_fields, summary
 
 JSON_TYPE = "application/json"
 YAML_TYPES = frozenset({"application/yaml", "application/apply-patch+yaml"})

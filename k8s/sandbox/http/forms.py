@@ -3,23 +3,82 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
-from backoff_ctrl.k8s.sandbox.kinds.answers import bad_request, not_acceptable
-from backoff_ctrl.k8s.sandbox.showing.tables import partial_object, table, table_shape
-from backoff_ctrl.k8s.sandbox.verbs.reading import list_body
-from backoff_ctrl.k8s.sandbox.wire.encoding import dump, load
+from backoff_ctrl.k8s.sandbox.http.columns import SCALE, Column, columns_of
+from backoff_ctrl.k8s.sandbox.objects.answers import bad_request, not_acceptable
+from backoff_ctrl.k8s.sandbox.objects.kinds import PODS, Kind
+from backoff_ctrl.k8s.sandbox.objects.texts import JSON, dump, load
+from backoff_ctrl.k8s.sandbox.verbs.reading import Page, list_body
+from backoff_ctrl.k8s.sandbox.verbs.requests import Target
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+_OVER = {
+    "Succeeded": {"reason": "Succeeded", "message": "The pod has completed successfully."},
+    "Failed": {"reason": "Failed", "message": "The pod failed."},
+}
+_TABLE_HEAD = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
 
-    from backoff_ctrl.k8s.sandbox.kinds.kinds import Kind
-    from backoff_ctrl.k8s.sandbox.verbs.reading import Page
-    from backoff_ctrl.k8s.sandbox.verbs.requests import Target
-    from backoff_ctrl.k8s.sandbox.wire.encoding import JSON
+
+def table(kind: Kind, objects: Iterable[JSON], metadata: JSON, include: str = "", *, headed: bool = True) -> JSON:
+    """A Table. ``include`` is the query's ``includeObject``: Metadata (the default), Object or None."""
+    shown = list(objects)
+    columns = SCALE if shown and shown[0].get("kind") == "Scale" else columns_of(kind)
+    definitions = [_definition(column) for column in columns]
+    rows = [_row(kind, columns, obj, include) for obj in shown]
+    return {**_TABLE_HEAD, "metadata": metadata, "columnDefinitions": definitions if headed else [], "rows": rows}
+
+
+def table_shape(kind: Kind, include: str) -> Callable[[bytes], bytes]:
+    """What a watch sends instead of an object: a Table with one row; only the first has column definitions."""
+    headed = True
+
+    def shape(data: bytes) -> bytes:
+        nonlocal headed
+        obj = load(data)
+        if "name" not in obj["metadata"]:  # a bookmark
+            return dump(table(kind, (), obj["metadata"], include, headed=False))
+        metadata = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+        made = dump(table(kind, (obj,), metadata, include, headed=headed))
+        headed = False
+        return made
+
+    return shape
+
+
+def _row(kind: Kind, columns: Iterable[Column], obj: JSON, include: str) -> JSON:
+    row: JSON = {"cells": [column.cell(obj) for column in columns], "object": _included(obj, include)}
+    condition = _OVER.get((obj.get("status") or {}).get("phase", "")) if kind is PODS else None
+    if condition:
+        row["conditions"] = [{"type": "Completed", "status": "True", **condition}]
+    return row
+
+
+def _definition(column: Column) -> JSON:
+    return {
+        "name": column.name,
+        "type": column.type,
+        "format": "name" if column.name == "Name" else "",
+        "description": "",
+        "priority": int(column.wide),
+    }
+
+
+def _included(obj: JSON, include: str) -> JSON | None:
+    if include == "None":
+        return None
+    if include == "Object":
+        return obj
+    return partial_object(obj)
+
+
+def partial_object(obj: JSON) -> JSON:
+    """An object reduced to its metadata."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
+
 
 JSON_FORM = "application/json"
 YAML_FORM = "application/yaml"

@@ -1,36 +1,118 @@
-"""The HTTP front: one handler for every path; it answers as the API server does, headers included."""
+"""HTTP in and out: requests become operations, results become answers, faults strike in between."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from backoff_ctrl.k8s.sandbox.controllers.garbage import GarbageCollector
-from backoff_ctrl.k8s.sandbox.kinds.answers import PLAIN_404, ApiError, internal, timed_out, too_large
-from backoff_ctrl.k8s.sandbox.kinds.kinds import GROUP_EVENTS
-from backoff_ctrl.k8s.sandbox.verbs.requests import Query, Target, as_query, target_of, verb_of
+from backoff_ctrl.k8s.sandbox.core import Core
+from backoff_ctrl.k8s.sandbox.faults import CreateCounts
+from backoff_ctrl.k8s.sandbox.http.bodies import media_type, read_body, read_object, read_patch
+from backoff_ctrl.k8s.sandbox.http.events import shown_body, stored_body, stored_target
+from backoff_ctrl.k8s.sandbox.http.forms import Form, form_of
+from backoff_ctrl.k8s.sandbox.http.openapi import OpenApi
+from backoff_ctrl.k8s.sandbox.http.special import special
+from backoff_ctrl.k8s.sandbox.objects.answers import PLAIN_404, ApiError, internal, timed_out, too_large
+from backoff_ctrl.k8s.sandbox.objects.kinds import GROUP_EVENTS
+from backoff_ctrl.k8s.sandbox.objects.texts import dump
+from backoff_ctrl.k8s.sandbox.verbs.controllers import GarbageCollector
+from backoff_ctrl.k8s.sandbox.verbs.deleting import Deleter
+from backoff_ctrl.k8s.sandbox.verbs.patching import Patch, patch_of
+from backoff_ctrl.k8s.sandbox.verbs.reading import get_one, list_page
+from backoff_ctrl.k8s.sandbox.verbs.requests import Query, Target, WriteOptions, as_query, target_of, verb_of
+from backoff_ctrl.k8s.sandbox.verbs.subresources import CONNECTIONS, Subresources, log_of, refuse_connection
 from backoff_ctrl.k8s.sandbox.verbs.watching import Watch
-from backoff_ctrl.k8s.sandbox.wire.encoding import dump
+from backoff_ctrl.k8s.sandbox.verbs.writing import Writer
 
-from .event_versions import shown_body, stored_target
-from .forms import form_of
-from .operations import Operations, Sent
-from .special import special
+Result = tuple[int, bytes]
+Both = tuple[CreateCounts, CreateCounts]
 
-if TYPE_CHECKING:
-    from typing import Any
 
-    from backoff_ctrl.k8s.sandbox.core import Core
-    from backoff_ctrl.k8s.sandbox.wire.counters import CreateCounts
+_PLAIN = Form()
+_ACTIONS = frozenset({"binding", "eviction"})
 
-    from .forms import Form
 
-    Both = tuple[CreateCounts, CreateCounts]
+class Sent(NamedTuple):
+    """What a client sent with a write."""
+
+    data: bytes
+    content_type: str | None = None
+    user_agent: str = ""
+
+
+class Operations:
+    """The verbs on resources. Each is atomic: nothing else runs between its first read and its last write."""
+
+    def __init__(self, core: Core) -> None:
+        """Build the parts that read, write and delete."""
+        self._core = core
+        self._writer = Writer(core)
+        self.deleter = Deleter(core)
+        self._subresources = Subresources(core, self._writer, self.deleter)
+
+    def read(self, verb: str, target: Target, query: Query, form: Form) -> bytes:
+        """Get or list, in the requested form."""
+        if target.kind is GROUP_EVENTS:
+            return self._read_event(verb, target, query, form)
+        if verb == "list":
+            return form.of_page(target, list_page(self._core, target, query))
+        if target.subresource == "log":
+            return log_of(self._core, target, query)
+        if target.subresource in CONNECTIONS:
+            refuse_connection(self._core, target)
+        stored = get_one(self._core, target, query)
+        data = dump(self._subresources.scale_of(stored.parse())) if target.subresource == "scale" else stored.data
+        return form.of_one(target, data)
+
+    def write(self, verb: str, target: Target, query: Query, sent: Sent) -> Result:
+        """Create, update, patch or delete; returns the status code and the body."""
+        write = self._write_event if target.kind is GROUP_EVENTS else self._write
+        return write(verb, target, query, sent)
+
+    def _write(self, verb: str, target: Target, query: Query, sent: Sent) -> Result:
+        if target.subresource in CONNECTIONS:
+            refuse_connection(self._core, target)
+        if verb in {"delete", "deletecollection"}:
+            options = read_body(sent.data, sent.content_type) if sent.data.strip() else None
+            work = self.deleter.delete if verb == "delete" else self.deleter.delete_many
+            return 200, work(target, query, options)
+        asked = query.write_options(verb, sent.user_agent)
+        if verb == "patch":
+            return self._patch(target, query, sent, asked)
+        if target.subresource in _ACTIONS:
+            return 201, self._subresources.act(target, query, read_body(sent.data, sent.content_type))
+        if target.subresource == "scale":
+            return 200, self._subresources.set_scale(target, read_body(sent.data, sent.content_type), asked)
+        body = read_object(target.kind, sent.data, sent.content_type, strict=asked.strict)
+        if verb == "create":
+            return 201, self._writer.create(target, body, asked)
+        return 200, self._writer.update(target, body, asked)
+
+    def _read_event(self, verb: str, target: Target, query: Query, form: Form) -> bytes:
+        stored = stored_target(target)
+        if form.shape:
+            return self.read(verb, stored, query, form)
+        return form.of_one(target, shown_body(self.read(verb, stored, query, _PLAIN)))
+
+    def _write_event(self, verb: str, target: Target, query: Query, sent: Sent) -> Result:
+        if verb in {"create", "update", "patch"}:
+            strict = query.write_options(verb).strict
+            data, given = stored_body(verb, target, sent.data, sent.content_type, strict=strict)
+            sent = Sent(data, given, sent.user_agent)
+        code, data = self._write(verb, stored_target(target), query, sent)
+        return code, shown_body(data)
+
+    def _patch(self, target: Target, query: Query, sent: Sent, asked: WriteOptions) -> Result:
+        body, given = read_patch(sent.data, sent.content_type), media_type(sent.content_type)
+        if target.subresource == "scale":
+            return 200, self._subresources.patch_scale(target, body, given, asked)
+        return patch_of(self._core, self._writer, target, query, Patch(body, given, asked))
+
 
 _JSON = "application/json"
 _PRIORITY = {
@@ -59,6 +141,7 @@ class Front:
         """Serve the parts in ``core``."""
         self._core = core
         self._operations = Operations(core)
+        self._openapi = OpenApi(core.kinds, core.store)
         self.garbage = GarbageCollector(core, self._operations.deleter)
         self._watches: set[asyncio.Task[Any]] = set()
 
@@ -73,7 +156,7 @@ class Front:
         try:
             if _may_be_special(path):
                 data = await self._body(request)
-                answered = special(self._core, request.method, path, _headers(request), data)
+                answered = special(self._core, self._openapi, request.method, path, _headers(request), data)
                 if answered is not None:
                     return _answer(*answered)
             path, query = as_query(path, query)

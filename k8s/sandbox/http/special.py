@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from backoff_ctrl.k8s.sandbox.kinds.answers import bad_request, method_not_allowed
-from backoff_ctrl.k8s.sandbox.showing.discovery import AGGREGATED, REVIEWS, VERSION, document, wants_aggregated
-from backoff_ctrl.k8s.sandbox.storage.identity import timestamp
-from backoff_ctrl.k8s.sandbox.wire.encoding import dump
-from backoff_ctrl.k8s.sandbox.wire.faults import FaultError
+from backoff_ctrl.k8s.sandbox.core import Core
+from backoff_ctrl.k8s.sandbox.faults import FaultError
+from backoff_ctrl.k8s.sandbox.http.bodies import read_body, read_json
+from backoff_ctrl.k8s.sandbox.http.discovery import AGGREGATED, REVIEWS, VERSION, document, wants_aggregated
+from backoff_ctrl.k8s.sandbox.http.openapi import OpenApi
+from backoff_ctrl.k8s.sandbox.objects.answers import bad_request, method_not_allowed
+from backoff_ctrl.k8s.sandbox.objects.metadata import timestamp
+from backoff_ctrl.k8s.sandbox.objects.texts import JSON, dump
 
-from .bodies import read_body, read_json
+Reply = tuple[int, bytes, str]
 
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox.core import Core
-    from backoff_ctrl.k8s.sandbox.wire.encoding import JSON
-
-    Reply = tuple[int, bytes, str]
 
 _HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
 _JSON = "application/json"
@@ -41,9 +39,9 @@ _RULES: JSON = {
 }  # fmt: skip
 
 
-def special(core: Core, method: str, path: str, headers: dict[str, str], data: bytes) -> Reply | None:
+def special(core: Core, openapi: OpenApi, method: str, path: str, headers: dict[str, str], data: bytes) -> Reply | None:
     """Answer a path that is not a resource with (code, body, content type); None for a resource."""
-    page = _page(core, method, path, data)
+    page = _page(core, openapi, method, path, data)
     if page is not None:
         return page
     parts = path.strip("/").split("/")
@@ -58,14 +56,14 @@ def special(core: Core, method: str, path: str, headers: dict[str, str], data: b
     return 200, dump(document(core.kinds, path, aggregated=aggregated)), AGGREGATED if aggregated else _JSON
 
 
-def _page(core: Core, method: str, path: str, data: bytes) -> Reply | None:
+def _page(core: Core, openapi: OpenApi, method: str, path: str, data: bytes) -> Reply | None:
     """Pages that have nothing to do with kinds."""
     if path in _HEALTH:
         return 200, b"ok", "text/plain; charset=utf-8"
     if path in {"/version", "/version/"}:
         return 200, dump(VERSION), _JSON
     if path.startswith("/openapi/"):
-        return 200, core.openapi.page(path), _JSON
+        return 200, openapi.page(path), _JSON
     if path == "/sandbox" or path.startswith("/sandbox/"):
         return 200, dump(_control(core, method, path, data)), _JSON
     return None

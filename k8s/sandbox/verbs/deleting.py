@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-from backoff_ctrl.k8s.sandbox.kinds.answers import bad_request, forbidden, invalid_options, precondition_failed, success
-from backoff_ctrl.k8s.sandbox.kinds.kinds import DEFINITIONS, NAMESPACES, PODS
-from backoff_ctrl.k8s.sandbox.kinds.schema import json_word
-from backoff_ctrl.k8s.sandbox.storage.definitions import mark_terminating
-from backoff_ctrl.k8s.sandbox.storage.identity import timestamp
-from backoff_ctrl.k8s.sandbox.wire.encoding import dump
-
-from .reading import list_page
-from .requests import dry_run_problems
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from backoff_ctrl.k8s.sandbox.core import Core
-    from backoff_ctrl.k8s.sandbox.kinds.answers import ApiError
-    from backoff_ctrl.k8s.sandbox.kinds.kinds import Kind
-    from backoff_ctrl.k8s.sandbox.storage.store import Stored
-    from backoff_ctrl.k8s.sandbox.wire.encoding import JSON
-
-    from .requests import Query, Target
+from backoff_ctrl.k8s.sandbox.core import Core
+from backoff_ctrl.k8s.sandbox.objects.answers import (
+    ApiError,
+    bad_request,
+    forbidden,
+    invalid_options,
+    precondition_failed,
+    success,
+)
+from backoff_ctrl.k8s.sandbox.objects.definitions import mark_terminating
+from backoff_ctrl.k8s.sandbox.objects.kinds import DEFINITIONS, NAMESPACES, PODS, Kind
+from backoff_ctrl.k8s.sandbox.objects.metadata import timestamp
+from backoff_ctrl.k8s.sandbox.objects.schema import json_word
+from backoff_ctrl.k8s.sandbox.objects.store import Stored
+from backoff_ctrl.k8s.sandbox.objects.texts import JSON, dump
+from backoff_ctrl.k8s.sandbox.verbs.reading import list_page
+from backoff_ctrl.k8s.sandbox.verbs.requests import Query, Target, dry_run_problems
 
 _LASTING = frozenset({"default", "kube-system", "kube-public"})
 _FIELDS: dict[str, tuple[type, str]] = {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from backoff_ctrl.k8s.sandbox.kinds.answers import (
+from backoff_ctrl.k8s.sandbox.core import Core
+from backoff_ctrl.k8s.sandbox.objects.answers import (
     ApiError,
     bad_request,
     conflict,
@@ -14,19 +15,14 @@ from backoff_ctrl.k8s.sandbox.kinds.answers import (
     unexpected,
     unsupported_media_type,
 )
-from backoff_ctrl.k8s.sandbox.kinds.kinds import SERVICES
-from backoff_ctrl.k8s.sandbox.kinds.schema import json_word, unknown_fields
-from backoff_ctrl.k8s.sandbox.merging.patches import json_patch, merge_patch
-from backoff_ctrl.k8s.sandbox.merging.server_side_apply import Application
-from backoff_ctrl.k8s.sandbox.merging.strategic import strategic_merge
-from backoff_ctrl.k8s.sandbox.storage.identity import check_body, timestamp
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox.core import Core
-    from backoff_ctrl.k8s.sandbox.wire.encoding import JSON
-
-    from .requests import Query, Target, WriteOptions
-    from .writing import Writer
+from backoff_ctrl.k8s.sandbox.objects.kinds import SERVICES
+from backoff_ctrl.k8s.sandbox.objects.metadata import check_body, timestamp
+from backoff_ctrl.k8s.sandbox.objects.schema import json_word, unknown_fields
+from backoff_ctrl.k8s.sandbox.objects.texts import JSON
+from backoff_ctrl.k8s.sandbox.verbs.apply import Application
+from backoff_ctrl.k8s.sandbox.verbs.patches import json_patch, merge_patch, strategic_merge
+from backoff_ctrl.k8s.sandbox.verbs.requests import Query, Target, WriteOptions
+from backoff_ctrl.k8s.sandbox.verbs.writing import Writer
 
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"

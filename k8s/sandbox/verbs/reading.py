@@ -1,25 +1,177 @@
-"""Get and list. Pages stay consistent because later changes are undone when a page is read."""
+"""Get and list. Pages stay consistent because later changes are undone when a page is read.
+
+Sources: ``k8s.io/apimachinery`` ``pkg/apis/meta/internalversion`` for the options of a list or a watch,
+``k8s.io/apiserver`` ``pkg/storage/continue.go`` for the tokens of pages.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
+import posixpath
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
-from backoff_ctrl.k8s.sandbox.kinds.answers import ApiError, bad_request, expired
-from backoff_ctrl.k8s.sandbox.storage.history import ADDED
-from backoff_ctrl.k8s.sandbox.storage.selectors import Selection
-from backoff_ctrl.k8s.sandbox.storage.store import Stored
-from backoff_ctrl.k8s.sandbox.wire.encoding import dump, load
+from backoff_ctrl.k8s.sandbox.core import Core
+from backoff_ctrl.k8s.sandbox.objects.answers import ApiError, bad_request, expired, invalid_options, unexpected
+from backoff_ctrl.k8s.sandbox.objects.kinds import Kind
+from backoff_ctrl.k8s.sandbox.objects.schema import json_word
+from backoff_ctrl.k8s.sandbox.objects.selectors import Selection
+from backoff_ctrl.k8s.sandbox.objects.store import ADDED, Stored
+from backoff_ctrl.k8s.sandbox.objects.texts import JSON, dump, load, parse
+from backoff_ctrl.k8s.sandbox.verbs.requests import Query, Target
 
-from .continuing import NEWEST, read_token, token_of
-from .list_options import check_list, too_large_version, version_of_list, version_of_one
+Problem = tuple[str, str, str]
 
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox.core import Core
-    from backoff_ctrl.k8s.sandbox.kinds.kinds import Kind
-    from backoff_ctrl.k8s.sandbox.wire.encoding import JSON
 
-    from .requests import Query, Target
+_MATCH = "resourceVersionMatch"
+_CONTINUED = "resourceVersionMatch is forbidden when continue is provided"
+
+
+def check_list(query: Query) -> None:
+    """Check the options of a list. Raises 400 for a malformed number, 422."""
+    _check_numbers(query)
+    match, version = query.text(_MATCH), query.text("resourceVersion")
+    problems: list[Problem] = []
+    if match:
+        if not version:
+            problems.append(_forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"))
+        if query.text("continue"):
+            problems.append(_forbidden(_CONTINUED))
+        if match not in {"Exact", "NotOlderThan"}:
+            problems.append(_unsupported(match, '"Exact", "NotOlderThan", ""'))
+        if match == "Exact" and version == "0":
+            problems.append(_forbidden('resourceVersionMatch "exact" is forbidden for resourceVersion "0"'))
+    if query.has("sendInitialEvents"):
+        problems.append(_forbidden("sendInitialEvents is forbidden for list", "sendInitialEvents"))
+    if problems:
+        raise invalid_options("ListOptions", *problems)
+
+
+def check_watch(query: Query) -> None:
+    """Check the options of a watch. Raises 400 for a malformed number, 422."""
+    _check_numbers(query)
+    match, initial = query.text(_MATCH), query.has("sendInitialEvents")
+    problems: list[Problem] = []
+    if initial and match != "NotOlderThan":
+        problems.append(_forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
+    if match and not initial:
+        problems.append(_forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
+    if match and match != "NotOlderThan":
+        problems.append(_unsupported(match, '"NotOlderThan"'))
+    if query.text("continue"):
+        problems.append(_forbidden(_CONTINUED))
+    if problems:
+        raise invalid_options("ListOptions", *problems)
+
+
+def _check_numbers(query: Query) -> None:
+    """Parse every number, even one that does not matter to the request. Raises 400."""
+    for name in ("timeoutSeconds", "limit"):
+        query.number(name)
+
+
+def version_of_list(text: str) -> int:
+    """The resourceVersion of a list as a number. Raises 400."""
+    if not text.isdecimal():
+        raise bad_request(f"invalid resource version: {_no_number(text)}")
+    return int(text)
+
+
+def version_of_one(text: str) -> int:
+    """The resourceVersion of a get or a watch as a number. A malformed one is the server's error here: raises 500."""
+    if not text.isdecimal():
+        raise unexpected(_no_number(text))
+    return int(text)
+
+
+def _no_number(text: str) -> str:
+    return f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+
+
+def too_large_version(version: int, current: int) -> ApiError:
+    """504 for a version that does not exist yet."""
+    message = f"Too large resource version: {version}, current: {current}"
+    details = {
+        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+        "retryAfterSeconds": 1,
+    }
+    return ApiError(504, "Timeout", f"Timeout: {message}", details)
+
+
+def _forbidden(text: str, field: str = _MATCH) -> Problem:
+    return ("FieldValueForbidden", field, f"Forbidden: {text}")
+
+
+def _unsupported(value: str, supported: str) -> Problem:
+    return ("FieldValueNotSupported", _MATCH, f'Unsupported value: "{value}": supported values: {supported}')
+
+
+NEWEST = -1
+"""The version in a token that continues with the objects as they are by then."""
+_VERSION = "meta.k8s.io/v1"
+_FIELDS: dict[str, tuple[type, str]] = {"v": (str, "string"), "rv": (int, "int64"), "start": (str, "string")}
+_NOT_BASE64 = re.compile(rb"[^-_A-Za-z0-9]")
+_INT64 = range(-(2**63), 2**63)
+
+
+def token_of(target: Target, version: int, last: tuple[str, str]) -> str:
+    """The token that asks for the objects after ``last``, a (namespace, name)."""
+    start = "/".join(part for part in last if part) if target.namespace is None else f"/{last[1]}"
+    token = json.dumps({"v": _VERSION, "rv": version, "start": f"{start}\0"}, separators=(",", ":"))
+    return base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
+
+
+def read_token(target: Target, token: str) -> tuple[int, tuple[str, str]]:
+    """Version (negative for the newest) and last object of a token. Raises 400."""
+    try:
+        version, start = _checked(_fields(parse(_decoded(token.encode()))))
+    except ValueError as error:
+        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+    namespace, _, name = start.rstrip("\0").rpartition("/")
+    return version, (namespace or target.place, name)
+
+
+def _decoded(token: bytes) -> bytes:
+    """Decode base64 without padding as Go does: it ignores line ends."""
+    wrong = _NOT_BASE64.search(token.replace(b"\n", b"A").replace(b"\r", b"A"))
+    bare = token.replace(b"\n", b"").replace(b"\r", b"")
+    if wrong or len(bare) % 4 == 1:
+        raise ValueError(f"illegal base64 data at input byte {wrong.start() if wrong else len(token) - 1}")
+    return base64.urlsafe_b64decode(bare + b"=" * (-len(bare) % 4))
+
+
+def _fields(found: Any) -> dict[str, Any]:
+    """The fields of a token, type-checked; a null counts as absent."""
+    mistyped = "" if isinstance(found, dict | None) else json_word(found)
+    if mistyped:
+        raise ValueError(f"json: cannot unmarshal {mistyped} into Go value of type storage.continueToken")
+    said = {name: value for name, value in (found or {}).items() if name in _FIELDS and value is not None}
+    for name, value in said.items():
+        type_, go_type = _FIELDS[name]
+        if isinstance(value, bool) or not isinstance(value, type_) or (type_ is int and value not in _INT64):
+            number = f" {value}" if type_ is int and json_word(value) == "number" else ""
+            word = json_word(value) + number
+            raise ValueError(
+                f"json: cannot unmarshal {word} into Go struct field continueToken.{name} of type {go_type}"
+            )
+    return said
+
+
+def _checked(said: dict[str, Any]) -> tuple[int, str]:
+    api_version, version, start = said.get("v", ""), said.get("rv", 0), said.get("start", "")
+    if api_version != _VERSION:
+        raise ValueError(f"server does not recognize this encoded version {api_version}")
+    if not version:
+        raise ValueError(f"incorrect encoded start resourceVersion (version {_VERSION})")
+    if not start:
+        raise ValueError(f"encoded start key empty (version {_VERSION})")
+    key = start if start.startswith("/") else f"/{start}"
+    if posixpath.normpath(key) != key or key.startswith("//"):
+        raise ValueError(start)  # it would lead outside the list
+    return version, start
+
 
 _TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "

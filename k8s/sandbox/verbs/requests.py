@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import parse_qs, unquote
 
-from backoff_ctrl.k8s.sandbox.kinds.answers import (
+from backoff_ctrl.k8s.sandbox.objects.answers import (
     bad_request,
     invalid_options,
     method_not_allowed,
     no_such_page,
     no_such_path,
 )
-from backoff_ctrl.k8s.sandbox.kinds.kinds import NAMESPACES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from backoff_ctrl.k8s.sandbox.kinds.kinds import Kind, Kinds
+from backoff_ctrl.k8s.sandbox.objects.kinds import NAMESPACES, Kind, Kinds
 
 _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

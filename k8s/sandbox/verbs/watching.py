@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable
 from urllib.parse import urlencode
 
-from backoff_ctrl.k8s.sandbox.kinds.answers import ApiError
-from backoff_ctrl.k8s.sandbox.storage.history import ADDED, DELETED, MODIFIED, watch_line
-from backoff_ctrl.k8s.sandbox.wire.encoding import dump, load
+from backoff_ctrl.k8s.sandbox.core import Core
+from backoff_ctrl.k8s.sandbox.objects.answers import ApiError
+from backoff_ctrl.k8s.sandbox.objects.selectors import Selection
+from backoff_ctrl.k8s.sandbox.objects.store import ADDED, DELETED, MODIFIED, Event, watch_line
+from backoff_ctrl.k8s.sandbox.objects.texts import JSON, dump, load
+from backoff_ctrl.k8s.sandbox.verbs.reading import check_watch, list_page, selection_of, version_of_one
+from backoff_ctrl.k8s.sandbox.verbs.requests import Query, Target
 
-from .list_options import check_watch, version_of_one
-from .reading import list_page, selection_of
-from .requests import Query
+Shape = Callable[[bytes], bytes]
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from backoff_ctrl.k8s.sandbox.core import Core
-    from backoff_ctrl.k8s.sandbox.storage.history import Event
-    from backoff_ctrl.k8s.sandbox.storage.selectors import Selection
-    from backoff_ctrl.k8s.sandbox.wire.encoding import JSON
-
-    from .requests import Target
-
-    Shape = Callable[[bytes], bytes]
 
 _BOOKMARK = "BOOKMARK"
 _INITIAL_END = "k8s.io/initial-events-end"

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.gating import waiting
-from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet
-from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Server as KubeletServer
+from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
+from backoff_ctrl.k8s.sandbox.kubelet import Server as KubeletServer
 from tests.aio_configuration import aio_configuration
 from tests.cluster.talking import MERGE, Api
 from tests.official import aio

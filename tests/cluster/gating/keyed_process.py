@@ -15,7 +15,7 @@ from kubernetes import client
 
 from backoff_ctrl import GatedApiClient, waiting
 from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.sandbox.kubelet.kubelet import RUN_SECONDS
+from backoff_ctrl.k8s.sandbox.kubelet import RUN_SECONDS
 
 
 def keyed_pod(number: int, runs_for: float) -> dict[str, Any]:

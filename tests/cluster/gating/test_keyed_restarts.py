@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet
-from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Server as KubeletServer
+from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
+from backoff_ctrl.k8s.sandbox.kubelet import Server as KubeletServer
 from tests.cluster.gating.gated_workload import creates
 
 if TYPE_CHECKING:

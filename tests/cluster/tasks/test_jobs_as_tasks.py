@@ -10,8 +10,8 @@ import pytest
 from backoff_ctrl.k8s.plugins.builtin import builtin_entries
 from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.phases import Phase
-from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet
-from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Server as KubeletServer
+from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
+from backoff_ctrl.k8s.sandbox.kubelet import Server as KubeletServer
 from tests.cluster.faults.storm import hung_up
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task

@@ -10,7 +10,7 @@ import sys
 from typing import Final
 
 from backoff_ctrl.k8s.sandbox import Sandbox
-from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet, Server
+from backoff_ctrl.k8s.sandbox.kubelet import Kubelet, Server
 
 NAMESPACE: Final = "team"
 FAULTS: Final = {

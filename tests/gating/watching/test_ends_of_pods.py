@@ -23,7 +23,7 @@ from tests.playbook import answered
 from tests.watch_script import ONE, ScriptedServer, elapse, observed
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox.background import BackgroundSandbox
+    from backoff_ctrl.k8s.sandbox.cluster import BackgroundSandbox
     from tests.watch_script import Observed
 
 PODS = "pods"

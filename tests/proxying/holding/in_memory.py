@@ -17,10 +17,10 @@ from backoff_ctrl.k8s.proxy.messages import Head, Request, Response
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.sandbox import ApiError, Sandbox
 from backoff_ctrl.k8s.sandbox.http.forms import form_of
-from backoff_ctrl.k8s.sandbox.http.operations import Sent
-from backoff_ctrl.k8s.sandbox.kinds.kinds import QUOTAS
+from backoff_ctrl.k8s.sandbox.http.server import Sent
+from backoff_ctrl.k8s.sandbox.objects.kinds import QUOTAS
+from backoff_ctrl.k8s.sandbox.objects.texts import dump
 from backoff_ctrl.k8s.sandbox.verbs.requests import Query, target_of, verb_of
-from backoff_ctrl.k8s.sandbox.wire.encoding import dump
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence

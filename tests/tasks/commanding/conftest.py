@@ -15,7 +15,7 @@ import yaml
 from kubernetes import client
 
 from backoff_ctrl.k8s.sandbox import running_sandbox
-from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet, Server
+from backoff_ctrl.k8s.sandbox.kubelet import Kubelet, Server
 from backoff_ctrl.k8s.tasks.documents import item
 from backoff_ctrl.k8s.tasks.sqlite.tables import Tables
 from tests.tasks.tasks_written import NAMESPACE, manifest

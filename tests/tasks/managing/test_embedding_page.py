@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.k8s.plugins.manager import outcomes
-from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet, Server
+from backoff_ctrl.k8s.sandbox.kubelet import Kubelet, Server
 from tests.kubeconfigs import write_kubeconfig
 from tests.pages import blocks, text_of
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet
-from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Server as KubeletServer
+from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
+from backoff_ctrl.k8s.sandbox.kubelet import Server as KubeletServer
 from backoff_ctrl.k8s.tasks.reading import read_task
 from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
 from tests.cluster.talking import Api

@@ -1,0 +1,172 @@
+"""OpenAPI v3 for kubectl: ``kubectl explain``, and which kinds accept ``fieldValidation`` and ``dryRun``.
+
+The types beside this module, ``openapi_schemas.jsonl``, are those of Kubernetes 1.36 (Apache-2.0), see
+``tools/openapi_table.py``; a custom resource has the schema of its CustomResourceDefinition. They only describe:
+other modules decide what is accepted. The only operations are those that kubectl reads, the parameters of PATCH.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from backoff_ctrl.k8s.sandbox.http.discovery import REVIEWS, VERSION
+from backoff_ctrl.k8s.sandbox.objects.answers import no_such_page
+from backoff_ctrl.k8s.sandbox.objects.kinds import DEFINITIONS, Kind, Kinds
+from backoff_ctrl.k8s.sandbox.objects.store import Store
+from backoff_ctrl.k8s.sandbox.objects.texts import JSON, dump
+
+_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
+_INFO = {"title": "Kubernetes", "version": f"{VERSION['major']}.{VERSION['minor']}"}
+_GVK = "x-kubernetes-group-version-kind"
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_LIKE = "io.k8s.api.core.v1.ConfigMap"  # its descriptions of apiVersion and kind are those of every type
+_ANYTHING: JSON = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_SCHEMALESS: JSON = {"type": "object", "properties": {"spec": _ANYTHING, "status": _ANYTHING}}
+
+
+class OpenApi:
+    """The documents for the kinds served now, built on demand and cached until the kinds change."""
+
+    def __init__(self, kinds: Kinds, store: Store) -> None:
+        """Describe these kinds; schemas of custom resources are looked up in the store."""
+        self._kinds = kinds
+        self._store = store
+        self._made: dict[str, bytes] = {}
+        self._generation = -1
+
+    def page(self, path: str) -> bytes:
+        """The index at /openapi/v3, a document below it, or /openapi/v2. Raises 404."""
+        if path == "/openapi/v2":
+            return dump({"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": {}})
+        if self._generation != self._kinds.generation:
+            self._made.clear()
+            self._generation = self._kinds.generation
+        place = path.removeprefix("/openapi/v3").strip("/")
+        return self._document(place) if place else self._index()
+
+    def _index(self) -> bytes:
+        """Every document with the hash of its text, so that clients can cache it."""
+        paths = {}
+        for place in self._places():
+            digest = hashlib.sha512(self._document(place)).hexdigest().upper()
+            paths[place] = {"serverRelativeURL": f"/openapi/v3/{place}?hash={digest}"}
+        return dump({"paths": paths})
+
+    def _places(self) -> list[str]:
+        reviews = [f"apis/{group}/{version}" for group, version in REVIEWS]
+        return list(dict.fromkeys([*(_place(kind) for kind in self._kinds), *reviews]))
+
+    def _document(self, place: str) -> bytes:
+        if place not in self._made:
+            if place not in self._places():
+                raise no_such_page()
+            kinds = [kind for kind in self._kinds if _place(kind) == place]
+            paths = {**dict(_operation(kind) for kind in kinds), **_reviews(place)}
+            schemas = {"schemas": self._schemas(place, kinds)}
+            self._made[place] = dump({"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": schemas})
+        return self._made[place]
+
+    def _schemas(self, place: str, kinds: Iterable[Kind]) -> JSON:
+        group, _, version = place.partition("/")[2].rpartition("/")
+        names = {kind.kind for kind in kinds} | set(REVIEWS.get((group, version), {}).values())
+        own = {_name(kind): self._custom(kind) for kind in kinds if not kind.strategic}
+        waiting = [*own, *_known_as(group, version, names)]
+        known, found = _types(), {}
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found[name] = own[name] if name in own else known[name]
+                waiting += mentioned(found[name])
+        return found
+
+    def _custom(self, kind: Kind) -> JSON:
+        """The schema of a custom resource from its definition, with the fields that all objects have."""
+        schema = self._defined(kind) or _SCHEMALESS
+        shared = _types()[_LIKE]["properties"]
+        metadata = {"description": shared["metadata"]["description"], "allOf": [_reference(_META)]}
+        properties = {**(schema.get("properties") or {}), "metadata": metadata}
+        for name in ("apiVersion", "kind"):
+            properties[name] = shared[name]
+        gvk = {"group": kind.group, "kind": kind.kind, "version": kind.version}
+        return {**schema, "properties": properties, _GVK: [gvk]}
+
+    def _defined(self, kind: Kind) -> JSON | None:
+        for stored in self._store.of(DEFINITIONS).within(None):
+            spec = stored.parse().get("spec") or {}
+            if (spec.get("group"), (spec.get("names") or {}).get("plural")) == (kind.group, kind.plural):
+                for version in spec.get("versions") or ():
+                    if version.get("name") == kind.version:
+                        found: JSON | None = (version.get("schema") or {}).get("openAPIV3Schema")
+                        return found
+        return None
+
+
+def mentioned(schema: Any) -> Iterator[str]:
+    """The names of the types that a schema refers to."""
+    if isinstance(schema, dict):
+        for name, value in schema.items():
+            if name == "$ref" and isinstance(value, str):
+                yield value.rpartition("/")[2]
+            else:
+                yield from mentioned(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from mentioned(value)
+
+
+@cache
+def _types() -> dict[str, JSON]:
+    """All types of the table, by name."""
+    lines = Path(__file__).with_name("openapi_schemas.jsonl").read_text(encoding="utf-8").splitlines()
+    return dict(json.loads(line) for line in lines)
+
+
+def _known_as(group: str, version: str, kinds: set[str]) -> list[str]:
+    """The names of the types of these kinds."""
+    return [
+        name
+        for name, schema in _types().items()
+        for gvk in schema.get(_GVK, ())
+        if (gvk["group"], gvk["version"]) == (group, version) and gvk["kind"] in kinds
+    ]
+
+
+def _name(kind: Kind) -> str:
+    """``ray.io/v1 RayJob`` is ``io.ray.v1.RayJob``."""
+    return ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind])
+
+
+def _reference(name: str) -> JSON:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _place(kind: Kind) -> str:
+    return f"apis/{kind.group}/{kind.version}" if kind.group else f"api/{kind.version}"
+
+
+def _operation(kind: Kind) -> tuple[str, JSON]:
+    above = "namespaces/{namespace}/" if kind.namespaced else ""
+    gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in _PARAMETERS]
+    patch = {
+        "parameters": parameters,
+        "responses": {"200": {"description": "OK"}},
+        "x-kubernetes-action": "patch",
+        _GVK: gvk,
+    }
+    return f"/{_place(kind)}/{above}{kind.plural}/{{name}}", {"patch": patch}
+
+
+def _reviews(place: str) -> JSON:
+    """The paths of the reviews, which can only be created."""
+    group, _, version = place.partition("/")[2].rpartition("/")
+    answered = {"responses": {"201": {"description": "Created"}}, "x-kubernetes-action": "post"}
+    return {
+        f"/{place}/{plural}": {"post": {**answered, _GVK: {"group": group, "version": version, "kind": kind}}}
+        for plural, kind in REVIEWS.get((group, version), {}).items()
+    }

@@ -1,0 +1,313 @@
+"""Names, labels, owners, and the metadata that only the server sets.
+
+Source of the rules: ``k8s.io/apimachinery`` ``pkg/api/validation``.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import lru_cache
+
+from backoff_ctrl.k8s.sandbox.objects.answers import bad_request, conflict, invalid, unexpected
+from backoff_ctrl.k8s.sandbox.objects.kinds import BUILT_IN, NAMESPACES, SERVICES, Kind
+from backoff_ctrl.k8s.sandbox.objects.schema import conform
+from backoff_ctrl.k8s.sandbox.objects.store import Stored
+from backoff_ctrl.k8s.sandbox.objects.texts import JSON
+
+Problem = tuple[str, str, str]
+
+
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+SUBDOMAIN_TEXT = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_NAME_TEXT = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
+    "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_VALUE_TEXT = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+_LONGEST = 63
+_LONGEST_PREFIX = 253
+_ANNOTATIONS_MAX = 256 * 1024
+_STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+
+
+@lru_cache(maxsize=4096)
+def key_problem(key: str) -> str:
+    """What is wrong with a qualified name (key of a label or annotation, finalizer); empty if it is valid."""
+    prefix, slash, name = key.partition("/")
+    if "/" in name:
+        optional = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        return f"a valid label key {_NAME_TEXT} {optional}"
+    text = prefix_problem(prefix) if slash else ""
+    if text:
+        return f"prefix part {text}"
+    name = name if slash else key
+    if not name:
+        return "name part must be non-empty"
+    if len(name) > _LONGEST:
+        return f"name part must be no more than {_LONGEST} bytes"
+    return "" if _NAME.fullmatch(name) else f"name part {_NAME_TEXT}"
+
+
+def prefix_problem(prefix: str) -> str:
+    """What is wrong with the domain before a qualified name; empty if it is valid."""
+    if not prefix:
+        return "must be non-empty"
+    if len(prefix) > _LONGEST_PREFIX:
+        return f"must be no more than {_LONGEST_PREFIX} bytes"
+    return "" if SUBDOMAIN.fullmatch(prefix) else SUBDOMAIN_TEXT
+
+
+@lru_cache(maxsize=4096)
+def value_problem(value: str) -> str:
+    """What is wrong with the value of a label; empty if it is valid."""
+    if len(value) > _LONGEST:
+        return f"must be no more than {_LONGEST} bytes"
+    return "" if _VALUE.fullmatch(value) else _VALUE_TEXT
+
+
+def metadata_problems(metadata: JSON) -> list[Problem]:
+    """Everything that is wrong with metadata, except the name."""
+    return [*_labels(metadata), *_annotations(metadata), *_owners(metadata), *_finalizers(metadata)]
+
+
+def _labels(metadata: JSON) -> Iterator[Problem]:
+    for key, value in sorted((metadata.get("labels") or {}).items()):
+        for text, problem in ((key, key_problem(key)), (value, value_problem(value))):
+            if problem:
+                yield _invalid("metadata.labels", text, problem)
+
+
+def _annotations(metadata: JSON) -> Iterator[Problem]:
+    annotations = metadata.get("annotations") or {}
+    for key in sorted(annotations):
+        problem = key_problem(key.lower())
+        if problem:
+            yield _invalid("metadata.annotations", key, problem)
+    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > _ANNOTATIONS_MAX:
+        yield ("FieldValueTooLong", "metadata.annotations", f"Too long: may not be more than {_ANNOTATIONS_MAX} bytes")
+
+
+def _owners(metadata: JSON) -> Iterator[Problem]:
+    owners = metadata.get("ownerReferences") or ()
+    for owner in owners:
+        for field in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(field):
+                what = "version must not be empty" if field == "apiVersion" else "must not be empty"
+                yield _invalid(f"metadata.ownerReferences.{field}", "", what)
+    leading = [owner for owner in owners if owner.get("controller")]
+    if len(leading) > 1:
+        one, two = (f"{owner.get('kind')}/{owner.get('name')}" for owner in leading[:2])
+        text = f'Only one reference can have Controller set to true. Found "true" in references for {one} and {two}'
+        shown = json.dumps(list(owners), separators=(",", ":"))
+        yield ("FieldValueInvalid", "metadata.ownerReferences", f"Invalid value: {shown}: {text}")
+
+
+def _finalizers(metadata: JSON) -> Iterator[Problem]:
+    finalizers = metadata.get("finalizers") or ()
+    for finalizer in finalizers:
+        problem = key_problem(finalizer)
+        if problem:
+            yield _invalid("metadata.finalizers", finalizer, problem)
+    for index, finalizer in enumerate(finalizers):
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            text = "name is neither a standard finalizer name nor is it fully qualified"
+            yield _invalid(f"metadata.finalizers[{index}]", finalizer, text)
+    if {"orphan", "foregroundDeletion"} <= set(finalizers):
+        text = "finalizer orphan and foregroundDeletion cannot be both set"
+        yield _invalid("metadata.finalizers", " ".join(finalizers), text)
+
+
+def kept_problems(before: JSON, after: JSON) -> list[Problem]:
+    """What an update must not change in metadata."""
+    problems: list[Problem] = []
+    if before.get("deletionTimestamp"):
+        added = sorted(set(after.get("finalizers") or ()) - set(before.get("finalizers") or ()))
+        if added:
+            listed = ", ".join(f'"{each}"' for each in added)
+            text = "no new finalizers can be added if the object is being deleted, found new finalizers []string"
+            problems += [("FieldValueForbidden", "metadata.finalizers", f"Forbidden: {text}{{{listed}}}")] * 2
+    return problems
+
+
+def _invalid(field: str, value: str, text: str) -> Problem:
+    return ("FieldValueInvalid", field, f'Invalid value: "{value}": {text}')
+
+
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # k8s.io/apimachinery/pkg/util/rand
+_SUFFIX = 5
+_LONGEST_GENERATE_NAME = 58
+
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+LABEL_TEXT = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
+    "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_GENERATIONS = frozenset({"apps", "batch", "networking.k8s.io", "policy", "apiextensions.k8s.io", "scheduling.k8s.io"})
+_KNOWN_NAMES = frozenset(kind.kind for kind in BUILT_IN)
+_PATH_SEGMENT_KINDS = frozenset({"roles", "rolebindings"})
+
+
+def timestamp(now: float) -> str:
+    """Unix seconds in the form that metadata uses."""
+    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def drawn_name(prefix: str, rng: random.Random) -> str:
+    """A name for ``generateName``, drawn as the API server draws it."""
+    return prefix[:_LONGEST_GENERATE_NAME] + "".join(rng.choices(_ALPHABET, k=_SUFFIX))
+
+
+def check_body(kind: Kind, obj: JSON, *, strict: bool = False) -> JSON:
+    """Check that a body is an object of the path's kind, with fields of the right types. Raises 400, 422.
+
+    Unknown fields are dropped, or refused with ``strict``.
+    """
+    given, named = obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind
+    if not kind.strategic:
+        _check_custom(kind, obj, given, named)
+    elif given != kind.api_version or (named != kind.kind and named not in _KNOWN_NAMES):
+        version = str(given).rpartition("/")[2]
+        raise bad_request(f'{named} in version "{version}" cannot be handled as a {kind.kind}: no kind "{named}" is '
+                          f'registered for version "{given}" in scheme "pkg/runtime/scheme.go:111"')  # fmt: skip
+    elif named != kind.kind:
+        raise bad_request(f'{named} in version "{kind.version}" cannot be handled as a {kind.kind}: converting '
+                          f"({kind.version}.{named}) to (core.{kind.kind}): unknown conversion")  # fmt: skip
+    return conform(kind, {"kind": named, "apiVersion": given, **obj}, strict=strict)
+
+
+def _check_custom(kind: Kind, obj: JSON, given: str, named: str) -> None:
+    if given != kind.api_version:
+        text = f"the API version in the data ({given}) does not match the expected API version ({kind.api_version})"
+        raise bad_request(text)
+    if named != kind.kind:
+        problem = ("FieldValueInvalid", "kind", f'Invalid value: "{named}": must be {kind.kind}')
+        name = (obj.get("metadata") or {}).get("name") or ""
+        raise invalid(replace(kind, kind=named), name, [problem])
+
+
+def check_place(obj: JSON, kind: Kind, namespace: str, name: str) -> None:
+    """Check that namespace and name of a body match the path. Raises 400."""
+    metadata = obj.setdefault("metadata", {})
+    if kind.namespaced:
+        if metadata.setdefault("namespace", namespace) != namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    else:
+        metadata.pop("namespace", None)
+    if name and not metadata.get("name"):
+        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if name and metadata["name"] != name:
+        raise bad_request(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
+
+
+def give_identity(kind: Kind, obj: JSON, rng: random.Random, now: float) -> None:
+    """Set name, uid and times of a new object."""
+    metadata = obj["metadata"]
+    if not metadata.get("name") and metadata.get("generateName"):
+        metadata["name"] = drawn_name(metadata["generateName"], rng)
+    for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):
+        metadata.pop(field, None)
+    metadata["uid"] = str(uuid.UUID(int=rng.getrandbits(128), version=4))
+    metadata["creationTimestamp"] = timestamp(now)
+    if has_generation(kind):
+        metadata["generation"] = 1
+    else:
+        metadata.pop("generation", None)
+
+
+def has_generation(kind: Kind) -> bool:
+    """Whether objects of a kind have ``metadata.generation``, the version of their spec."""
+    return not kind.strategic or kind.group in _GENERATIONS or kind.plural in {"pods", "replicationcontrollers"}
+
+
+def name_problems(kind: Kind, metadata: JSON) -> list[tuple[str, str, str]]:
+    """What is wrong with a name, or with the prefix that it was drawn from."""
+    name, prefix = metadata.get("name") or "", metadata.get("generateName") or ""
+    problems = []
+    if prefix:  # it may end with a hyphen or a dot
+        text = _name_problem(kind, prefix[:-1] + "a" if prefix[-1] in "-." else prefix)
+        problems += [_bad_name(prefix, text, "generateName")] if text else []
+    if not name:
+        return [*problems, ("FieldValueRequired", "metadata.name", "Required value: name or generateName is required")]
+    text = _name_problem(kind, name)
+    return [*problems, _bad_name(name, text)] if text else problems
+
+
+def _name_problem(kind: Kind, name: str) -> str:
+    label = kind in {NAMESPACES, SERVICES}
+    longest = 63 if label else 253
+    if len(name) > longest:
+        return f"must be no more than {longest} characters"
+    if kind.plural in _PATH_SEGMENT_KINDS:
+        return ""
+    if label and "." in name:
+        return "must not contain dots"
+    if label:
+        return "" if LABEL.fullmatch(name) else LABEL_TEXT
+    return "" if SUBDOMAIN.fullmatch(name) else SUBDOMAIN_TEXT
+
+
+def _bad_name(name: str, text: str, field: str = "name") -> tuple[str, str, str]:
+    return ("FieldValueInvalid", f"metadata.{field}", f'Invalid value: "{name}": {text}')
+
+
+def keep_identity(kind: Kind, old: Stored, before: JSON, obj: JSON, *, patched: bool) -> None:
+    """Restore what an update must not change. Raises 409 for an old version, 422 for a missing one, 500."""
+    metadata, known = obj["metadata"], before["metadata"]
+    _check_version(kind, old, metadata.get("resourceVersion"))
+    uid = metadata.get("uid")
+    if uid and uid != old.uid:
+        if patched:
+            raise invalid(kind, old.name, [_changed("uid", uid)] * 2)
+        text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old.uid}"
+        place = f"/registry/{kind.plural}/{old.namespace}/{old.name}".replace("//", "/")
+        head = f"StorageError: invalid object, Code: 4, Key: {place}, ResourceVersion: 0, AdditionalErrorMsg: "
+        raise conflict(kind, old.name, head + text)
+    ends = metadata.get("deletionTimestamp")
+    if ends and ends != known.get("deletionTimestamp"):
+        raise invalid(kind, old.name, [_changed("deletionTimestamp", ends)] * 2)
+    for field in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",
+                  "generateName"):  # fmt: skip
+        if field in known:
+            metadata[field] = known[field]
+        else:
+            metadata.pop(field, None)
+    metadata["resourceVersion"] = known["resourceVersion"]
+
+
+def refuse_version(version: str | None) -> None:
+    """A new object has no version: a number above 0 is refused, anything else is ignored. Raises 500."""
+    if version and version.isdecimal() and version.isascii() and int(version):
+        raise unexpected("resourceVersion should not be set on objects to be created")
+
+
+def _check_version(kind: Kind, old: Stored, version: str | None) -> None:
+    if version and not (version.isdecimal() and version.isascii()):
+        raise unexpected(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+    asked = int(version or 0)  # "0" accepts any version, as the empty string does
+    if asked and asked != old.version:
+        raise conflict(kind, old.name)
+    if not asked and not kind.strategic:
+        problem = ("FieldValueInvalid", "metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+        raise invalid(kind, old.name, [problem], of_resource=True)
+
+
+def _changed(field: str, value: str) -> tuple[str, str, str]:
+    return ("FieldValueInvalid", f"metadata.{field}", f'Invalid value: "{value}": field is immutable')
