@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from backoff_ctrl.k8s.sandbox.http.discovery import REVIEWS
 from backoff_ctrl.k8s.sandbox.http.openapi import mentioned
 from backoff_ctrl.k8s.sandbox.objects.kinds import BUILT_IN
 
@@ -31,7 +30,6 @@ def main(proxy: str) -> str:
     for page in _page(f"{proxy}/openapi/v3")["paths"].values():
         schemas |= _page(proxy + page["serverRelativeURL"]).get("components", {}).get("schemas", {})
     roots = {(kind.group, kind.version, kind.kind) for kind in BUILT_IN if kind.strategic}
-    roots |= {(group, version, kind) for (group, version), kinds in REVIEWS.items() for kind in kinds.values()}
     waiting = [*_ALSO]
     for name, schema in schemas.items():
         gvks = schema.get("x-kubernetes-group-version-kind", ())

@@ -14,25 +14,17 @@ from typing import Any, Self, TypeVar
 
 from aiohttp import web
 
-from backoff_ctrl.k8s.sandbox.core import Core, Settings
-from backoff_ctrl.k8s.sandbox.faults import Counters, Faults
+from backoff_ctrl.k8s.sandbox.core import Core
+from backoff_ctrl.k8s.sandbox.faults import Counters, Faults, Settings
 from backoff_ctrl.k8s.sandbox.http.server import LOG, Front
-from backoff_ctrl.k8s.sandbox.objects.kinds import NAMESPACES, QUOTAS, SERVICES, Kind
+from backoff_ctrl.k8s.sandbox.objects.kinds import NAMESPACES, QUOTAS, Kind
 from backoff_ctrl.k8s.sandbox.objects.store import Event
 from backoff_ctrl.k8s.sandbox.objects.texts import JSON, load
-from backoff_ctrl.k8s.sandbox.verbs.controllers import ACCOUNT, ROOT_CA, NamespaceContents
+from backoff_ctrl.k8s.sandbox.verbs.controllers import NamespaceContents
 from backoff_ctrl.k8s.sandbox.verbs.requests import Target
 from backoff_ctrl.k8s.sandbox.verbs.writing import Writer
 
 _STANDARD_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
-_KUBERNETES: JSON = {
-    "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
-    "spec": {
-        "clusterIP": "10.96.0.1",
-        "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
-    },
-}
-"""The service that an API server makes for itself; as all addresses of the sandbox, this one leads nowhere."""
 _GRACE_OF_STOP = 0.5
 
 
@@ -59,15 +51,12 @@ class Sandbox:
         self._runner: web.ServerRunner | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._core.store.listen(self._wake_waiters)
-        for plural, wanted in (("serviceaccounts", ACCOUNT), ("configmaps", ROOT_CA)):
-            NamespaceContents(self._core, self.kind(plural), wanted)
+        NamespaceContents(self._core)
         for name in _STANDARD_NAMESPACES:
             self.create_namespace(name)
-        self.create(SERVICES, "default", _KUBERNETES)
 
     @property
     def settings(self) -> Settings:
-        """The settings it was made with."""
         return self._core.settings
 
     @property
@@ -120,14 +109,12 @@ class Sandbox:
             self._core.pacing.loop = None
 
     async def __aenter__(self) -> Self:
-        """Start to listen; see ``start``."""
         await self.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End all watches and connections; see ``stop``."""
         await self.stop()
 
     def create_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:

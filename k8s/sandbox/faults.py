@@ -1,4 +1,6 @@
-"""What goes wrong on purpose, and what the server counted: tests count at the server, not at the client.
+"""How the sandbox behaves, what goes wrong on purpose, and what the server counted.
+
+Tests count at the server, not at the client.
 
 Faults can be injected by a test, or by a person over HTTP. All shares are probabilities from 0 to 1.
 """
@@ -8,6 +10,34 @@ from __future__ import annotations
 import random
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the sandbox behaves. Durations are in seconds.
+
+    ``release_delay``: from a release to the new status of the quota (measured on an idle server: 1-2 ms).
+    ``fill_delay``: from creating or changing a quota to its enforcement. ``resync_every``: between full recounts.
+    ``writes_per_second``: status writes of the quota controller, for the whole cluster; a kube-controller-manager
+    does 20 by default (after a burst of 30), None means no limit.
+    ``shuffled_quotas``: evaluate the quotas of a namespace in a different order each time, as a real server does
+    (seen: any of six was named first); without it they are evaluated by name.
+    ``late_events``: share of changes that watchers see only after the writer's answer, up to ``late_event_max``
+    seconds late. ``bookmark_every``: for watches that ask for bookmarks. ``remembered``: events of each kind
+    that a watch can resume from. ``largest_body``: limit on a request body, in bytes.
+    """
+
+    seed: int = 0
+    release_delay: float = 0.002
+    fill_delay: float = 0.002
+    resync_every: float = 300.0
+    writes_per_second: float | None = None
+    shuffled_quotas: bool = False
+    late_events: float = 0.01
+    late_event_max: float = 0.005
+    bookmark_every: float = 15.0
+    remembered: int = 20_000
+    largest_body: int = 3 * 1024 * 1024
 
 
 class FaultError(ValueError):
@@ -45,12 +75,10 @@ class Faults:
     rng: random.Random | None = field(default=None, repr=False)
 
     def strikes(self, name: str) -> bool:
-        """Draw whether the fault of this name happens now."""
         share: float = getattr(self, name)
         return share > 0 and (share >= 1 or (self.rng is not None and self.rng.random() < share))
 
     def as_json(self) -> dict[str, float]:
-        """All faults with their values, by name."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "rng"}
 
     def change(self, values: dict[str, Any]) -> None:
@@ -88,13 +116,11 @@ class CreateCounts:
     max_in_flight: int = 0
 
     def arrive(self) -> None:
-        """Count a create that arrives."""
         self.seen += 1
         self.in_flight += 1
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
 
     def leave(self) -> None:
-        """Count a create that was answered, or whose client has disconnected."""
         self.in_flight -= 1
 
 
@@ -107,11 +133,9 @@ class Counters:
     requests: dict[str, int] = field(default_factory=dict)
 
     def of(self, namespace: str) -> CreateCounts:
-        """The counts of one namespace, zero for a new one."""
         return self.by_namespace.setdefault(namespace, CreateCounts())
 
     def note(self, verb: str) -> None:
-        """Count one request of this verb."""
         self.requests[verb] = self.requests.get(verb, 0) + 1
 
     def reset(self) -> None:
@@ -122,5 +146,4 @@ class Counters:
         self.requests.clear()
 
     def as_json(self) -> dict[str, object]:
-        """All counts, ready to serialise."""
         return asdict(self)

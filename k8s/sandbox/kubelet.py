@@ -34,7 +34,11 @@ def status_of(pod: Mapping[str, Any], phase: str, now: str) -> dict[str, Any]:
     }
     first = spec.get("initContainers") or ()
     if first:
-        status["initContainerStatuses"] = [_init_container(each, runs, began, now) for each in first]
+        sidecars = [each.get("restartPolicy") == "Always" for each in first]  # they run beside the containers
+        status["initContainerStatuses"] = [
+            _container(each, runs, began, now) if beside else {**_container(each, False, began, began), "ready": True}
+            for each, beside in zip(first, sidecars, strict=True)
+        ]
     if runs:
         status["startTime"] = now
     return status
@@ -49,13 +53,6 @@ def _conditions(runs: bool, now: str) -> list[dict[str, str]]:
         {"type": "Ready", "status": while_it_runs, **over, "lastTransitionTime": now},
         {"type": "ContainersReady", "status": while_it_runs, **over, "lastTransitionTime": now},
     ]
-
-
-def _init_container(container: Mapping[str, Any], runs: bool, began: str, now: str) -> dict[str, Any]:
-    """An init container, finished before the others start; or a sidecar (``restartPolicy: Always``), still running."""
-    if container.get("restartPolicy") == "Always":
-        return _container(container, runs, began, now)
-    return {**_container(container, False, began, began), "ready": True}
 
 
 def _container(container: Mapping[str, Any], runs: bool, began: str, now: str) -> dict[str, Any]:

@@ -17,9 +17,6 @@ SUBDOMAIN_TEXT = (
     r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
 MODIFIED_TEXT = "the object has been modified; please apply your changes to the latest version and try again"
-UNRECOGNIZED = (
-    "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: "
-)
 
 
 def of_core(namespace: str, plural: str, *rest: str) -> str:

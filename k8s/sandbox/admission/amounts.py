@@ -53,7 +53,6 @@ class Amount(NamedTuple):
         return Amount(self.nano - other.nano, self.family if self.nano else other.family)
 
     def __str__(self) -> str:
-        """Print the kept text, else the canonical form."""
         return self.text or _canonical(self.nano, self.family)
 
     def rounded_up(self, unit: int) -> Amount:
@@ -78,7 +77,6 @@ def amount_of(value: Any) -> Amount:
 
 
 def amounts_of(values: Mapping[str, Any] | None) -> dict[str, Amount]:
-    """Parse a ResourceList. Raises ``AmountError``."""
     return {name: amount_of(value) for name, value in values.items()} if values else {}
 
 
@@ -107,7 +105,6 @@ def _parse(text: str) -> Amount:
 
 
 def _goes_the_fast_way(family: str, whole: str, fraction: str, scale: int, exponent: int) -> bool:
-    """Whether a number is small enough for the parser's fast path."""
     if family != BINARY:
         return len(whole) + len(fraction) <= _MOST_DIGITS and exponent >= -9
     bits = scale.bit_length() - 1
@@ -122,7 +119,6 @@ def _looks_canonical(family: str, digits: str, exponent: int) -> bool:
 
 
 def _suffix_scale(suffix: str) -> tuple[str, int, int]:
-    """Family, binary factor and decimal exponent of a suffix. Raises ``AmountError``."""
     if suffix in _BINARY_SUFFIXES[1:]:
         return BINARY, int(1024 ** _BINARY_SUFFIXES.index(suffix)), 0
     if suffix in _DECIMAL_EXPONENTS:

@@ -25,7 +25,6 @@ from backoff_ctrl.k8s.sandbox.objects.selectors import requirement_matches
 
 Requirement = Mapping[str, Any]
 
-
 _COUNT = "count/resourceclaims.resource.k8s.io"
 _BY_CLASS = ".deviceclass.resource.k8s.io/devices"
 _IMPLICIT_REQUEST = "requests.deviceclass.resource.kubernetes.io/"
@@ -49,7 +48,6 @@ def device_charge(claim: Mapping[str, Any]) -> dict[str, Amount]:
 
 
 def names_of_devices(names: Iterable[str]) -> frozenset[str]:
-    """The names in a quota that ResourceClaims can be charged to."""
     return frozenset(name for name in names if name == _COUNT or name.endswith(_BY_CLASS))
 
 
@@ -117,7 +115,6 @@ def _counted(group_resource: str) -> Charge:
 
 
 def matching_names(kind: Kind, names: Iterable[str]) -> frozenset[str]:
-    """The names in a quota that an object of this kind can be charged to (``MatchingResources``)."""
     if kind is PODS:
         return frozenset(name for name in names if name in _POD_NAMES or _is_pod_extra(name))
     if kind is SERVICES:
@@ -133,14 +130,12 @@ def matching_names(kind: Kind, names: Iterable[str]) -> frozenset[str]:
 
 
 def _is_pod_extra(name: str) -> bool:
-    """Whether a name is of huge pages, or of an extended resource (which exists only as ``requests.X``)."""
     if name.startswith((HUGE_PAGES, f"requests.{HUGE_PAGES}")):
         return True
     return name.startswith("requests.") and (_is_extended(name) or name.startswith(f"requests.{_IMPLICIT}"))
 
 
 def _is_extended(name: str) -> bool:
-    """Whether a name has a domain other than ``kubernetes.io``."""
     return "/" in name and "kubernetes.io/" not in name
 
 
@@ -302,13 +297,11 @@ SCOPES = frozenset(
 
 
 def requirements_of(spec: Mapping[str, Any]) -> tuple[Requirement, ...]:
-    """Scopes and scopeSelector of a quota as one list of requirements, all of which must hold."""
     plain = [{"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()]
     return (*plain, *((spec.get("scopeSelector") or {}).get("matchExpressions") or ()))
 
 
 def applies(requirements: tuple[Requirement, ...], kind: Kind, charge: Charge) -> bool:
-    """Whether a quota with these requirements is charged for the object."""
     return all(_holds(requirement, kind, charge) for requirement in requirements)
 
 

@@ -29,7 +29,6 @@ _OVERCOMMITTED = frozenset({"cpu", "memory"})
 
 
 def default_pod(pod: JSON) -> None:
-    """Fill in the spec of a new pod. Raises ``AmountError``."""
     spec = pod["spec"]
     for container in containers_of(spec):
         _default_container(container)
@@ -116,7 +115,6 @@ def _tolerate(spec: JSON, key: str) -> None:
 
 
 def _quality(pod: JSON) -> str:
-    """The quality of service class (``ComputePodQOS``)."""
     if charge_of(PODS, {**pod, "status": {}}, 0).best_effort:
         return "BestEffort"
     spec = pod["spec"]
@@ -183,7 +181,6 @@ def default_controller(plural: str, obj: JSON) -> None:
 
 
 def _job(job: JSON, spec: JSON) -> None:
-    """Set parallelism and completions to 1, and a selector for the job's uid."""
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1
     spec.setdefault("parallelism", 1)

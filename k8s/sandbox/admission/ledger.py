@@ -30,14 +30,12 @@ class QuotaState:
     __slots__ = ("_names", "actual", "hard", "name", "obj", "requirements", "spec_hard", "stale", "stale_until", "used")
 
     def __init__(self, obj: JSON) -> None:
-        """Parse the object; the recount starts at zero."""
         self.actual: dict[str, Amount] = {}
         self.stale: Mapping[str, Amount] | None = None
         self.stale_until = 0.0
         self.read(obj)
 
     def read(self, obj: JSON) -> None:
-        """Parse a new version of the object."""
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
         self.obj = obj
         self.name: str = obj["metadata"]["name"]
@@ -56,7 +54,6 @@ class QuotaState:
         return known
 
     def forget_names(self) -> None:
-        """Drop the cached matching names: the hard limits have changed."""
         self._names.clear()
 
     def count(self, kind: Kind, charge: Charge, sign: int) -> None:
@@ -78,7 +75,6 @@ class QuotaLedger:
     """Follows the store: the charge of each object, the state of each quota, and which quotas a release affects."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
-        """Subscribe to the store. ``clock`` gives Unix seconds."""
         self._store = store
         self._clock = clock
         self._states: dict[str, dict[str, QuotaState]] = {}
@@ -90,7 +86,6 @@ class QuotaLedger:
         store.listen(self._follow)
 
     def namespaces(self) -> list[str]:
-        """The namespaces that have quotas."""
         return list(self._states)
 
     def states(self, namespace: str) -> list[QuotaState]:
@@ -99,7 +94,6 @@ class QuotaLedger:
         return [states[name] for name in sorted(states)] if states else []
 
     def state(self, namespace: str, name: str) -> QuotaState | None:
-        """One quota, or None."""
         return self._states.get(namespace, {}).get(name)
 
     def charge(self, kind: Kind, obj: JSON) -> Charge:
@@ -116,10 +110,7 @@ class QuotaLedger:
             state.hard = dict(state.spec_hard)
             state.forget_names()
         obj = state.obj
-        obj["status"] = {
-            "hard": {name: str(amount) for name, amount in state.hard.items()},
-            "used": texts,
-        }
+        obj["status"] = {"hard": {name: str(amount) for name, amount in state.hard.items()}, "used": texts}
         self._store.replace(QUOTAS, self._store.get(QUOTAS, namespace, state.name), obj)
 
     def drop_expired(self, namespace: str) -> None:

@@ -5,109 +5,17 @@ Sources, of Kubernetes 1.36: ``plugin/pkg/admission/limitranger/admission.go``, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from backoff_ctrl.k8s.sandbox.admission.amounts import NANO, ONE, ZERO, Amount, amounts_of
-from backoff_ctrl.k8s.sandbox.admission.resources import (
-    HUGE_PAGES,
-    asked,
-    container_resource_problems,
-    container_total,
-    containers_of,
-    resource_name_problems,
-)
+from backoff_ctrl.k8s.sandbox.admission.amounts import NANO, ZERO, Amount, amounts_of
+from backoff_ctrl.k8s.sandbox.admission.resources import asked, container_total, containers_of
 from backoff_ctrl.k8s.sandbox.objects.answers import forbidden
 from backoff_ctrl.k8s.sandbox.objects.kinds import CLAIMS, LIMIT_RANGES, PODS, Kind
 from backoff_ctrl.k8s.sandbox.objects.store import DELETED, Event, Store
 from backoff_ctrl.k8s.sandbox.objects.texts import JSON
 
-Problem = tuple[str, str, str]
 Amounts = Mapping[str, Amount]
-
-
-_TYPES = frozenset({"Container", "Pod", "PersistentVolumeClaim"})
-_FIELDS = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
-
-# Per rule: the smaller field, the larger, the field that the error names, whose amount it shows, and its message.
-_REQUEST = "defaultRequest"
-_ORDER = (
-    ("min", "max", "min", "min", "min value {} is greater than max value {}"),
-    ("min", _REQUEST, _REQUEST, _REQUEST, "min value {} is greater than default request value {}"),
-    (_REQUEST, "max", _REQUEST, _REQUEST, "default request value {} is greater than max value {}"),
-    (_REQUEST, "default", _REQUEST, _REQUEST, "default request value {} is greater than default limit value {}"),
-    ("min", "default", "default", "min", "min value {} is greater than default value {}"),
-    ("default", "max", "default", "max", "default value {} is greater than max value {}"),
-)
-
-
-def problems_of_limit_range(limit_range: Mapping[str, Any]) -> list[Problem]:
-    """Everything that is wrong with a LimitRange whose defaults are filled in. Raises ``AmountError``."""
-    problems: list[Problem] = []
-    seen: set[str] = set()
-    for index, item in enumerate((limit_range.get("spec") or {}).get("limits") or ()):
-        where, kind = f"spec.limits[{index}]", item.get("type", "")
-        if kind not in _TYPES and "/" not in kind:
-            problems.append(_invalid(f"{where}.type", kind, "must be a standard limit type or fully qualified"))
-        if kind in seen:
-            problems.append(("FieldValueDuplicate", f"{where}.type", f'Duplicate value: "{kind}"'))
-        seen.add(kind)
-        problems += _item(where, kind, item)
-    return problems
-
-
-def _item(where: str, kind: str, item: JSON) -> Iterator[Problem]:
-    bounds = {field: amounts_of(item.get(field)) for field in _FIELDS}
-    yield from _names(where, kind, bounds, _FIELDS[:2])
-    if kind == "Pod":
-        for field in ("default", "defaultRequest"):
-            if bounds.pop(field):
-                yield (
-                    "FieldValueForbidden",
-                    f"{where}.{field}",
-                    "Forbidden: may not be specified when `type` is 'Pod'",
-                )
-    else:
-        yield from _names(where, kind, bounds, _FIELDS[2:4])
-    if kind == "PersistentVolumeClaim" and "storage" not in {**bounds["min"], **bounds["max"]}:
-        text = "either minimum or maximum storage value is required, but neither was provided"
-        yield ("FieldValueRequired", f"{where}.limits", f"Required value: {text}")
-    yield from _names(where, kind, bounds, _FIELDS[4:])
-    for name in dict.fromkeys(name for amounts in bounds.values() for name in amounts):
-        yield from _amounts(where, name, {field: values[name] for field, values in bounds.items() if name in values})
-
-
-def _names(
-    where: str, kind: str, bounds: Mapping[str, Mapping[str, Amount]], fields: tuple[str, ...]
-) -> Iterator[Problem]:
-    problems_of = container_resource_problems if kind in {"Pod", "Container"} else resource_name_problems
-    for field in fields:
-        for name in bounds[field]:
-            for text in problems_of(name):
-                yield _invalid(f"{where}.{field}[{name}]", name, text)
-
-
-def _amounts(where: str, name: str, given: Mapping[str, Amount]) -> Iterator[Problem]:
-    for smaller, larger, field, shown, template in _ORDER:
-        if smaller in given and larger in given and given[smaller].nano > given[larger].nano:
-            text = template.format(given[smaller], given[larger])
-            yield _invalid(f"{where}.{field}[{name}]", given[shown], text)
-    ratio, least, most = (given.get(field) for field in ("maxLimitRequestRatio", "min", "max"))
-    if ratio is not None and ratio.nano < ONE.nano:
-        yield _invalid(f"{where}.maxLimitRequestRatio[{name}]", ratio, f"ratio {ratio} is less than 1")
-    if ratio is not None and least is not None and most is not None and ratio.nano * least.nano > most.nano * ONE.nano:
-        text = f"ratio {ratio} is greater than max/min = {most.nano / least.nano:f}"
-        yield _invalid(f"{where}.maxLimitRequestRatio[{name}]", ratio, text)
-    default, request = given.get("default"), given.get("defaultRequest")
-    firm = "/" in name or name.startswith(HUGE_PAGES)
-    if firm and default is not None and request is not None and default.nano != request.nano:
-        text = f"default value {default} must equal to defaultRequest value {request} in {name}"
-        yield _invalid(f"{where}.defaultRequest[{name}]", request, text)
-
-
-def _invalid(field: str, value: object, text: str) -> Problem:
-    return ("FieldValueInvalid", field, f'Invalid value: "{value}": {text}')
-
 
 _ANNOTATION = "kubernetes.io/limit-ranger"
 _LARGEST_MILLI = (2**63 - 1) // 1000
@@ -117,7 +25,6 @@ class LimitRanger:
     """The admission plugin ``LimitRanger``; it follows the LimitRanges of each namespace."""
 
     def __init__(self, store: Store) -> None:
-        """Subscribe to the store."""
         self._ranges: dict[str, dict[str, list[JSON]]] = {}
         store.listen(self._follow)
 
@@ -135,7 +42,6 @@ class LimitRanger:
         return [ranges[name] for name in sorted(ranges)] if ranges else []
 
     def fill_in(self, kind: Kind, namespace: str, obj: JSON) -> None:
-        """Give containers the default requests and limits, and record them in an annotation."""
         if kind is PODS:
             for limits in self._of(namespace):
                 _fill_in_pod(limits, obj)
@@ -186,7 +92,6 @@ def _pod_problems(limits: list[JSON], spec: JSON) -> Iterable[str]:
 
 
 def _whole_pod(spec: JSON, side: str) -> Amounts:
-    """The total of all containers; pod-level cpu and memory replace it; overhead is left out."""
     total = container_total(spec, side)
     pod_level = amounts_of((spec.get("resources") or {}).get(side))
     total.update({name: amount for name, amount in pod_level.items() if name in {"cpu", "memory"}})
@@ -196,27 +101,21 @@ def _whole_pod(spec: JSON, side: str) -> Amounts:
 def _claim_problems(limits: list[JSON], claim: JSON) -> Iterable[str]:
     requests = amounts_of(((claim.get("spec") or {}).get("resources") or {}).get("requests"))
     for item in limits:
-        if item.get("type") != "PersistentVolumeClaim":
-            continue
-        for name, bound in amounts_of(item.get("min")).items():
-            yield from _below(name, "PersistentVolumeClaim", bound, requests, {})
-        for name, bound in amounts_of(item.get("max")).items():
-            head = f"maximum {name} usage per PersistentVolumeClaim is {bound}"
-            if name not in requests:
-                yield f"{head}.  No request is specified"
-            elif _above(requests[name], bound):
-                yield f"{head}, but request is {requests[name]}"
+        if item.get("type") == "PersistentVolumeClaim":  # what a claim requests is bounded, for it has no limits
+            yield from _problems(item, "PersistentVolumeClaim", requests, requests, "request")
 
 
-def _problems(item: Mapping[str, Any], holder: str, requests: Amounts, limits: Amounts) -> Iterable[str]:
+def _problems(
+    item: Mapping[str, Any], holder: str, requests: Amounts, limits: Amounts, word: str = "limit"
+) -> Iterable[str]:
     for name, bound in amounts_of(item.get("min")).items():
         yield from _below(name, holder, bound, requests, limits)
     for name, bound in amounts_of(item.get("max")).items():
         head = f"maximum {name} usage per {holder} is {bound}"
         if name not in limits:
-            yield f"{head}.  No limit is specified"
+            yield f"{head}.  No {word} is specified"
         elif _above(limits[name], bound):
-            yield f"{head}, but limit is {limits[name]}"
+            yield f"{head}, but {word} is {limits[name]}"
         elif name in requests and _above(requests[name], bound):
             yield f"{head}, but request is {requests[name]}"
     for name, bound in amounts_of(item.get("maxLimitRequestRatio")).items():

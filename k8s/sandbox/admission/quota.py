@@ -32,8 +32,6 @@ class Attempt(NamedTuple):
 
 
 class QuotaAdmission:
-    """The admission plugin ``ResourceQuota``."""
-
     def __init__(
         self, ledger: QuotaLedger, faults: Faults, clock: Callable[[], float], shuffler: random.Random | None = None
     ) -> None:
@@ -61,7 +59,6 @@ class QuotaAdmission:
             self._write(attempt.namespace, charges)
 
     def _handles(self, attempt: Attempt) -> bool:
-        """Whether an evaluator exists for this operation."""
         kind, old = attempt.kind, attempt.old
         if kind is EVENTS:
             return False
@@ -79,7 +76,6 @@ class QuotaAdmission:
     def _check(
         self, attempt: Attempt, states: list[QuotaState], charge: Charge
     ) -> list[tuple[QuotaState, dict[str, Amount]]]:
-        """Check all quotas that apply; the new ``used`` of each. Raises 403."""
         concerned = [state for state in states if self._concerns(state, attempt, charge)]
         if self._shuffler is not None:  # only these: what the controllers create must not change the order for others
             self._shuffler.shuffle(concerned)

@@ -14,36 +14,23 @@ from collections.abc import Callable, Iterable, Mapping
 from backoff_ctrl.k8s.sandbox.admission.amounts import Amount
 from backoff_ctrl.k8s.sandbox.admission.ledger import QuotaLedger, QuotaState
 from backoff_ctrl.k8s.sandbox.admission.quota import uncountable
-from backoff_ctrl.k8s.sandbox.faults import Faults
+from backoff_ctrl.k8s.sandbox.faults import Faults, Settings
 from backoff_ctrl.k8s.sandbox.objects.kinds import Kind, Kinds
 
 
 class QuotaController:
     """Recounts a namespace some milliseconds after a release in it or a change of one of its quotas."""
 
-    def __init__(  # noqa: PLR0913 - wired once, by name
-        self,
-        ledger: QuotaLedger,
-        kinds: Kinds,
-        faults: Faults,
-        rng: random.Random,
-        *,
-        release_delay: float,
-        fill_delay: float,
-        resync_every: float,
-        writes_per_second: float | None,
-        clock: Callable[[], float],
+    def __init__(
+        self, ledger: QuotaLedger, kinds: Kinds, faults: Faults, settings: Settings, clock: Callable[[], float]
     ) -> None:
-        """Delays in seconds; ``writes_per_second`` limits status writes of the whole cluster (``--kube-api-qps``)."""
+        """``clock`` gives Unix seconds."""
         self._ledger = ledger
         self._kinds = kinds
         self._faults = faults
-        self._rng = rng
-        self.release_delay = release_delay
-        self.fill_delay = fill_delay
-        self.resync_every = resync_every
-        self.writes_per_second = writes_per_second
+        self._settings = settings
         self._clock = clock
+        self._rng = random.Random(settings.seed + 3)
         self._due: dict[str, asyncio.TimerHandle] = {}
         self._next_write = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -53,14 +40,12 @@ class QuotaController:
         ledger.on_new_spec = self._changed
 
     def start(self) -> None:
-        """Start working on the running loop; recounts that became due before are scheduled now."""
         self._loop = asyncio.get_running_loop()
         for namespace in self._concerned:
-            self._arm(namespace, self.fill_delay)
-        self._resyncing = self._loop.call_later(self.resync_every, self._resync)
+            self._arm(namespace, self._settings.fill_delay)
+        self._resyncing = self._loop.call_later(self._settings.resync_every, self._resync)
 
     def stop(self) -> None:
-        """Drop all timers."""
         for handle in self._due.values():
             handle.cancel()
         self._due.clear()
@@ -77,7 +62,6 @@ class QuotaController:
         self._recount(namespace, self._ledger.states(namespace))
 
     def _recount_concerned(self, namespace: str) -> None:
-        """Recount only those quotas that a release or a new limit affects."""
         self._due.pop(namespace, None)
         names = self._concerned.pop(namespace, set())
         self._recount(namespace, [state for state in self._ledger.states(namespace) if state.name in names])
@@ -93,7 +77,6 @@ class QuotaController:
                 self._ledger.write_status(namespace, state, used, hard=True)
 
     def recount_all(self) -> None:
-        """Run the periodic resync now."""
         for namespace in self._ledger.namespaces():
             self.recount(namespace)
 
@@ -108,11 +91,11 @@ class QuotaController:
         names = {state.name for state in self._ledger.states(namespace) if state.names(kind)}
         if names:
             self._concerned.setdefault(namespace, set()).update(names)
-            self._arm(namespace, self.release_delay + self._faults.late_release_s)
+            self._arm(namespace, self._settings.release_delay + self._faults.late_release_s)
 
     def _changed(self, namespace: str, quota: str) -> None:
         self._concerned.setdefault(namespace, set()).add(quota)
-        self._arm(namespace, self.fill_delay)
+        self._arm(namespace, self._settings.fill_delay)
 
     def _arm(self, namespace: str, delay: float) -> None:
         if self._loop is None:
@@ -123,16 +106,16 @@ class QuotaController:
 
     def _queue(self, now: float) -> float:
         """Seconds that a status write waits for its turn under the write limit."""
-        if self.writes_per_second is None:
+        if self._settings.writes_per_second is None:
             return 0.0
         at = max(self._next_write, now)
-        self._next_write = at + 1 / self.writes_per_second
+        self._next_write = at + 1 / self._settings.writes_per_second
         return at - now
 
     def _resync(self) -> None:
         self.recount_all()
         if self._loop is not None:
-            self._resyncing = self._loop.call_later(self.resync_every, self._resync)
+            self._resyncing = self._loop.call_later(self._settings.resync_every, self._resync)
 
 
 def _amounts(used: Mapping[str, Amount]) -> dict[str, int]:

@@ -1,8 +1,7 @@
-"""Request bodies: JSON or YAML, limited in size, and safe: parsing neither runs code nor expands aliases."""
+"""Request bodies: JSON, YAML or protobuf. Parsing neither runs code nor expands aliases."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import yaml
@@ -10,35 +9,25 @@ import yaml
 from backoff_ctrl.k8s.sandbox.objects.answers import ApiError, bad_request, unsupported_media_type
 from backoff_ctrl.k8s.sandbox.objects.kinds import Kind
 from backoff_ctrl.k8s.sandbox.objects.protobuf import PROTOBUF_TYPE, read_protobuf
-from backoff_ctrl.k8s.sandbox.objects.schema import cannot_handle, json_word
-from backoff_ctrl.k8s.sandbox.objects.texts import JSON, NO_MORE, TooDeepError, dump, parse, repeated_fields, summary
+from backoff_ctrl.k8s.sandbox.objects.texts import JSON, dump, json_word, parse
 
 JSON_TYPE = "application/json"
-YAML_TYPES = frozenset({"application/yaml", "application/apply-patch+yaml"})
-BODY_TYPES = (JSON_TYPE, "application/yaml", PROTOBUF_TYPE)
-PATCH_TYPES = (
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
-)
-_PATCH_WORDS = {PATCH_TYPES[2]: "", PATCH_TYPES[3]: "error decoding YAML: error converting YAML to JSON: "}
-_NO_VERSION = "couldn't get version/kind; json parse error: "
-_TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
-
-
-_YAML_WORDS = (
-    (r"^expected (.*?),? but .*", r"did not find expected \1"),
-    (r"^found character .* that cannot", "found character that cannot"),
-    (r"not allowed here$", "not allowed in this context"),
+_YAML_TYPES = frozenset({"application/yaml", "application/apply-patch+yaml"})
+_BODY_TYPES = (JSON_TYPE, "application/yaml", PROTOBUF_TYPE)
+_PATCH_TYPES = frozenset(
+    {
+        "application/json-patch+json",
+        "application/merge-patch+json",
+        "application/strategic-merge-patch+json",
+        "application/apply-patch+yaml",
+    }
 )
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Safe YAML that keeps dates as text and refuses aliases (which can expand without bound)."""
+    """Safe YAML that keeps dates as text and refuses aliases: a few lines of them can expand to gigabytes."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Build a node, but no alias: a few lines of aliases can expand to gigabytes. Raises ``YAMLError`` for one."""
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("aliases are not accepted")
         return super().compose_node(parent, index)
@@ -51,114 +40,59 @@ _PlainLoader.yaml_implicit_resolvers = {
 
 
 def media_type(header: str | None) -> str:
-    """The media type of a ``Content-Type`` header, without parameters."""
     return (header or JSON_TYPE).partition(";")[0].strip().lower()
 
 
 def read_body(data: bytes, header: str | None) -> JSON:
-    """Parse a body by its media type. Raises 400 for a malformed body, 415 for another type."""
+    """Parse an object by its media type. Raises 400 for a malformed body, 415 for another type."""
     given = media_type(header)
-    if given not in BODY_TYPES:
-        if given not in {"", "*/*"}:
-            raise unsupported_media_type(BODY_TYPES)
+    if given in {"", "*/*"}:
         given = JSON_TYPE
-    if given == PROTOBUF_TYPE:
-        found: JSON = read_protobuf(data)
-        return found
-    try:
-        parsed = _yaml(data) if given in YAML_TYPES else parse(data)
-    except ValueError as error:
-        raise bad_request(("" if given in YAML_TYPES else _NO_VERSION) + str(error)) from error
+    if given not in _BODY_TYPES:
+        raise unsupported_media_type(_BODY_TYPES)
+    parsed = read_protobuf(data) if given == PROTOBUF_TYPE else _read(data, given)
     if not isinstance(parsed, dict):
-        text = f"json: cannot unmarshal {json_word(parsed)} into Go value of type {_TYPE_META}"
-        raise bad_request(_NO_VERSION + text)
+        raise bad_request(f"couldn't get version/kind; json parse error: {json_word(parsed)} is no object")
     for field in ("apiVersion", "kind"):
         if not isinstance(parsed.get(field, ""), str | None):
-            word = json_word(parsed[field])
-            text = f"json: cannot unmarshal {word} into Go struct field .{field} of type string"
-            raise bad_request(_NO_VERSION + text)
+            raise bad_request(f"couldn't get version/kind; json parse error: {field} is not a string")
     return parsed
 
 
-def read_json(data: bytes) -> Any:
-    """Parse any JSON value. Raises 400."""
-    try:
-        return parse(data)
-    except ValueError as error:
-        raise bad_request(str(error)) from error
-
-
-def read_object(kind: Kind, data: bytes, header: str | None, *, strict: bool = False) -> JSON:
-    """Parse the body of a create or a replace. ``strict`` refuses repeated fields. Raises 400 and 415."""
+def read_object(kind: Kind, data: bytes, header: str | None) -> JSON:
+    """Parse the body of a create or a replace. Raises 400 and 415."""
     try:
         body = read_body(data, header)
-        missing = next((f for f, label in (("kind", "Kind"), ("apiVersion", "apiVersion")) if not body.get(f)), "")
-        if missing and not kind.strategic:
-            label = {"kind": "Kind"}.get(missing, missing)
-            text = data.decode(errors="replace")
-            raise bad_request(f"Object '{label}' is missing in '{text}'")
+        for field, label in (("kind", "Kind"), ("apiVersion", "apiVersion")):
+            if not body.get(field) and not kind.strategic:
+                raise bad_request(f"Object '{label}' is missing in '{data.decode(errors='replace')}'")
     except ApiError as error:
-        if error.code != 400 or media_type(header) == PROTOBUF_TYPE:
+        if error.code != 400:
             raise
-        why = f"the object provided is unrecognized (must be of type {kind.kind}): {error.status['message']}"
-        raise bad_request(f"{why} ({summary(data)})") from error
-    if strict:
-        repeated = repeated_fields(data)
-        if repeated:
-            listed = ", ".join(f'duplicate field "{path}"' for path in repeated)
-            raise cannot_handle(kind, f"strict decoding error: {listed}")
+        what = f"the object provided is unrecognized (must be of type {kind.kind})"
+        raise bad_request(f"{what}: {error.status['message']}") from error
     return body
 
 
 def read_patch(data: bytes, header: str | None) -> Any:
     """Parse the body of a patch. Raises 400 and 415."""
     given = media_type(header)
-    if given not in PATCH_TYPES:
+    if given not in _PATCH_TYPES:
         raise ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
-    try:
-        return _yaml(data) if given in YAML_TYPES else parse(data)
-    except ValueError as error:
-        raise bad_request(f"{_PATCH_WORDS.get(given, 'error decoding patch: ')}{error}") from error
+    return _read(data, given)
 
 
-def _yaml(data: bytes) -> Any:
-    """Parse YAML, or JSON sent as YAML. Raises ``ValueError`` with a message like those of Go's library."""
-    if not data.strip():
-        raise ValueError(NO_MORE)
-    try:
-        data.decode()
-        if data.lstrip()[:1] in {b"{", b"["} and b"\\u" not in data:  # YAML does not know surrogate pairs
-            try:
-                return parse(data)
-            except TooDeepError:
-                raise  # the YAML parser would take seconds to find out
-            except ValueError:
-                return _loaded(data)
-        return _loaded(data)
-    except UnicodeDecodeError as error:
-        raise ValueError("yaml: invalid leading UTF-8 octet") from error
-    except yaml.YAMLError as error:
-        raise ValueError(f"yaml: {_yaml_error(error)}") from error
-    except (TooDeepError, RecursionError) as error:
-        raise ValueError("yaml: exceeded max depth of 10000") from error
-
-
-def _loaded(data: bytes) -> Any:
-    found = yaml.load(data, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader
-    if b"\\" in data:
+def _read(data: bytes, given: str) -> Any:
+    """Parse JSON or YAML. JSON sent as YAML is not given to the YAML parser, which would take seconds. Raises 400."""
+    if given not in _YAML_TYPES or data.lstrip()[:1] == b"{":
         try:
-            dump(found)
-        except UnicodeEncodeError as error:
-            raise yaml.YAMLError("found invalid Unicode character escape code") from error
+            return parse(data)
+        except ValueError as error:
+            if given not in _YAML_TYPES or isinstance(error.__cause__, RecursionError):
+                raise bad_request(f"couldn't read the body: {error}") from error
+    try:
+        found = yaml.load(data, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader
+        dump(found)  # an escape that is no character, or a key that is no text, can't be stored
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise bad_request(f"error converting YAML to JSON: yaml: {' '.join(str(error).split())}") from error
     return found
-
-
-def _yaml_error(error: yaml.YAMLError) -> str:
-    """Go's message: both libraries are ports of libyaml, so their messages begin alike."""
-    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
-    if not problem:
-        return " ".join(str(error).split())
-    for words, others in _YAML_WORDS:
-        problem = re.sub(words, others, problem)
-    scanned = isinstance(error, yaml.scanner.ScannerError)  # Go counts the lines of a parser's errors from 0
-    return f"line {mark.line + scanned}: {problem}" if mark is not None and mark.line else str(problem)

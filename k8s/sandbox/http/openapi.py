@@ -14,12 +14,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from backoff_ctrl.k8s.sandbox.http.discovery import REVIEWS, VERSION
 from backoff_ctrl.k8s.sandbox.objects.answers import no_such_page
-from backoff_ctrl.k8s.sandbox.objects.kinds import DEFINITIONS, Kind, Kinds
-from backoff_ctrl.k8s.sandbox.objects.store import Store
+from backoff_ctrl.k8s.sandbox.objects.kinds import Kind, Kinds
 from backoff_ctrl.k8s.sandbox.objects.texts import JSON, dump
 
+VERSION: JSON = {"major": "1", "minor": "36", "gitVersion": "v1.36.3-sandbox", "gitCommit": "", "platform": "any"}
 _PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
 _INFO = {"title": "Kubernetes", "version": f"{VERSION['major']}.{VERSION['minor']}"}
 _GVK = "x-kubernetes-group-version-kind"
@@ -32,15 +31,12 @@ _SCHEMALESS: JSON = {"type": "object", "properties": {"spec": _ANYTHING, "status
 class OpenApi:
     """The documents for the kinds served now, built on demand and cached until the kinds change."""
 
-    def __init__(self, kinds: Kinds, store: Store) -> None:
-        """Describe these kinds; schemas of custom resources are looked up in the store."""
+    def __init__(self, kinds: Kinds) -> None:
         self._kinds = kinds
-        self._store = store
         self._made: dict[str, bytes] = {}
         self._generation = -1
 
     def page(self, path: str) -> bytes:
-        """The index at /openapi/v3, a document below it, or /openapi/v2. Raises 404."""
         if path == "/openapi/v2":
             return dump({"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": {}})
         if self._generation != self._kinds.generation:
@@ -58,56 +54,50 @@ class OpenApi:
         return dump({"paths": paths})
 
     def _places(self) -> list[str]:
-        reviews = [f"apis/{group}/{version}" for group, version in REVIEWS]
-        return list(dict.fromkeys([*(_place(kind) for kind in self._kinds), *reviews]))
+        return list(dict.fromkeys(_place(kind) for kind in self._kinds))
 
     def _document(self, place: str) -> bytes:
         if place not in self._made:
             if place not in self._places():
                 raise no_such_page()
             kinds = [kind for kind in self._kinds if _place(kind) == place]
-            paths = {**dict(_operation(kind) for kind in kinds), **_reviews(place)}
-            schemas = {"schemas": self._schemas(place, kinds)}
+            paths = dict(_operation(kind) for kind in kinds)
+            schemas = {"schemas": _schemas(kinds)}
             self._made[place] = dump({"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": schemas})
         return self._made[place]
 
-    def _schemas(self, place: str, kinds: Iterable[Kind]) -> JSON:
-        group, _, version = place.partition("/")[2].rpartition("/")
-        names = {kind.kind for kind in kinds} | set(REVIEWS.get((group, version), {}).values())
-        own = {_name(kind): self._custom(kind) for kind in kinds if not kind.strategic}
-        waiting = [*own, *_known_as(group, version, names)]
-        known, found = _types(), {}
-        while waiting:
-            name = waiting.pop()
-            if name not in found:
-                found[name] = own[name] if name in own else known[name]
-                waiting += mentioned(found[name])
-        return found
 
-    def _custom(self, kind: Kind) -> JSON:
-        """The schema of a custom resource from its definition, with the fields that all objects have."""
-        schema = self._defined(kind) or _SCHEMALESS
-        shared = _types()[_LIKE]["properties"]
-        metadata = {"description": shared["metadata"]["description"], "allOf": [_reference(_META)]}
-        properties = {**(schema.get("properties") or {}), "metadata": metadata}
-        for name in ("apiVersion", "kind"):
-            properties[name] = shared[name]
-        gvk = {"group": kind.group, "kind": kind.kind, "version": kind.version}
-        return {**schema, "properties": properties, _GVK: [gvk]}
+def _schemas(kinds: Iterable[Kind]) -> JSON:
+    own = {_name(kind): _custom(kind) for kind in kinds if not kind.strategic}
+    wanted = {(kind.group, kind.version, kind.kind) for kind in kinds}
+    waiting = list(own)
+    for name, schema in _types().items():
+        if any((gvk["group"], gvk["version"], gvk["kind"]) in wanted for gvk in schema.get(_GVK, ())):
+            waiting.append(name)
+    found: JSON = {}
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found[name] = own[name] if name in own else _types()[name]
+            waiting += mentioned(found[name])
+    return found
 
-    def _defined(self, kind: Kind) -> JSON | None:
-        for stored in self._store.of(DEFINITIONS).within(None):
-            spec = stored.parse().get("spec") or {}
-            if (spec.get("group"), (spec.get("names") or {}).get("plural")) == (kind.group, kind.plural):
-                for version in spec.get("versions") or ():
-                    if version.get("name") == kind.version:
-                        found: JSON | None = (version.get("schema") or {}).get("openAPIV3Schema")
-                        return found
-        return None
+
+def _custom(kind: Kind) -> JSON:
+    """The schema of a custom resource from its definition, with the fields that all objects have."""
+    schema = kind.schema or _SCHEMALESS
+    shared = _types()[_LIKE]["properties"]
+    metadata = {"description": shared["metadata"]["description"], "allOf": [{"$ref": f"#/components/schemas/{_META}"}]}
+    properties = {**(schema.get("properties") or {}), "metadata": metadata}
+    properties |= {name: shared[name] for name in ("apiVersion", "kind")}
+    return {**schema, "properties": properties, _GVK: [_gvk(kind)]}
+
+
+def _gvk(kind: Kind) -> JSON:
+    return {"group": kind.group, "version": kind.version, "kind": kind.kind}
 
 
 def mentioned(schema: Any) -> Iterator[str]:
-    """The names of the types that a schema refers to."""
     if isinstance(schema, dict):
         for name, value in schema.items():
             if name == "$ref" and isinstance(value, str):
@@ -121,28 +111,12 @@ def mentioned(schema: Any) -> Iterator[str]:
 
 @cache
 def _types() -> dict[str, JSON]:
-    """All types of the table, by name."""
     lines = Path(__file__).with_name("openapi_schemas.jsonl").read_text(encoding="utf-8").splitlines()
     return dict(json.loads(line) for line in lines)
 
 
-def _known_as(group: str, version: str, kinds: set[str]) -> list[str]:
-    """The names of the types of these kinds."""
-    return [
-        name
-        for name, schema in _types().items()
-        for gvk in schema.get(_GVK, ())
-        if (gvk["group"], gvk["version"]) == (group, version) and gvk["kind"] in kinds
-    ]
-
-
 def _name(kind: Kind) -> str:
-    """``ray.io/v1 RayJob`` is ``io.ray.v1.RayJob``."""
     return ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind])
-
-
-def _reference(name: str) -> JSON:
-    return {"$ref": f"#/components/schemas/{name}"}
 
 
 def _place(kind: Kind) -> str:
@@ -151,22 +125,11 @@ def _place(kind: Kind) -> str:
 
 def _operation(kind: Kind) -> tuple[str, JSON]:
     above = "namespaces/{namespace}/" if kind.namespaced else ""
-    gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in _PARAMETERS]
     patch = {
         "parameters": parameters,
         "responses": {"200": {"description": "OK"}},
         "x-kubernetes-action": "patch",
-        _GVK: gvk,
+        _GVK: _gvk(kind),
     }
     return f"/{_place(kind)}/{above}{kind.plural}/{{name}}", {"patch": patch}
-
-
-def _reviews(place: str) -> JSON:
-    """The paths of the reviews, which can only be created."""
-    group, _, version = place.partition("/")[2].rpartition("/")
-    answered = {"responses": {"201": {"description": "Created"}}, "x-kubernetes-action": "post"}
-    return {
-        f"/{place}/{plural}": {"post": {**answered, _GVK: {"group": group, "version": version, "kind": kind}}}
-        for plural, kind in REVIEWS.get((group, version), {}).items()
-    }

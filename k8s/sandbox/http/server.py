@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from aiohttp import web
@@ -12,34 +13,38 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from backoff_ctrl.k8s.sandbox.core import Core
 from backoff_ctrl.k8s.sandbox.faults import CreateCounts
-from backoff_ctrl.k8s.sandbox.http.bodies import media_type, read_body, read_object, read_patch
-from backoff_ctrl.k8s.sandbox.http.events import shown_body, stored_body, stored_target
+from backoff_ctrl.k8s.sandbox.http.bodies import JSON_TYPE, media_type, read_body, read_object, read_patch
 from backoff_ctrl.k8s.sandbox.http.forms import Form, form_of
 from backoff_ctrl.k8s.sandbox.http.openapi import OpenApi
 from backoff_ctrl.k8s.sandbox.http.special import special
 from backoff_ctrl.k8s.sandbox.objects.answers import PLAIN_404, ApiError, internal, timed_out, too_large
-from backoff_ctrl.k8s.sandbox.objects.kinds import GROUP_EVENTS
-from backoff_ctrl.k8s.sandbox.objects.texts import dump
+from backoff_ctrl.k8s.sandbox.objects.kinds import EVENTS, GROUP_EVENTS
+from backoff_ctrl.k8s.sandbox.objects.texts import JSON, dump, load
 from backoff_ctrl.k8s.sandbox.verbs.controllers import GarbageCollector
 from backoff_ctrl.k8s.sandbox.verbs.deleting import Deleter
-from backoff_ctrl.k8s.sandbox.verbs.patching import Patch, patch_of
+from backoff_ctrl.k8s.sandbox.verbs.patching import Patch, log_of, patch_of, patch_scale, scale_of, set_scale
 from backoff_ctrl.k8s.sandbox.verbs.reading import get_one, list_page
-from backoff_ctrl.k8s.sandbox.verbs.requests import Query, Target, WriteOptions, as_query, target_of, verb_of
-from backoff_ctrl.k8s.sandbox.verbs.subresources import CONNECTIONS, Subresources, log_of, refuse_connection
+from backoff_ctrl.k8s.sandbox.verbs.requests import Query, Target, WriteOptions, target_of, verb_of
 from backoff_ctrl.k8s.sandbox.verbs.watching import Watch
 from backoff_ctrl.k8s.sandbox.verbs.writing import Writer
 
 Result = tuple[int, bytes]
 Both = tuple[CreateCounts, CreateCounts]
 
-
-_PLAIN = Form()
-_ACTIONS = frozenset({"binding", "eviction"})
+# Events of ``events.k8s.io/v1`` are those of ``v1`` with other field names. They are stored as ``v1``.
+_STORED: Final = {
+    "note": "message",
+    "regarding": "involvedObject",
+    "reportingController": "reportingComponent",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+}
+_SHOWN: Final = {stored: shown for shown, stored in _STORED.items()}
 
 
 class Sent(NamedTuple):
-    """What a client sent with a write."""
-
     data: bytes
     content_type: str | None = None
     user_agent: str = ""
@@ -49,34 +54,28 @@ class Operations:
     """The verbs on resources. Each is atomic: nothing else runs between its first read and its last write."""
 
     def __init__(self, core: Core) -> None:
-        """Build the parts that read, write and delete."""
         self._core = core
         self._writer = Writer(core)
         self.deleter = Deleter(core)
-        self._subresources = Subresources(core, self._writer, self.deleter)
 
     def read(self, verb: str, target: Target, query: Query, form: Form) -> bytes:
-        """Get or list, in the requested form."""
         if target.kind is GROUP_EVENTS:
-            return self._read_event(verb, target, query, form)
+            data = self.read(verb, replace(target, kind=EVENTS), query, form)
+            return data if form.shape else _shown_body(data)
         if verb == "list":
             return form.of_page(target, list_page(self._core, target, query))
         if target.subresource == "log":
             return log_of(self._core, target, query)
-        if target.subresource in CONNECTIONS:
-            refuse_connection(self._core, target)
         stored = get_one(self._core, target, query)
-        data = dump(self._subresources.scale_of(stored.parse())) if target.subresource == "scale" else stored.data
+        data = dump(scale_of(stored.parse())) if target.subresource == "scale" else stored.data
         return form.of_one(target, data)
 
     def write(self, verb: str, target: Target, query: Query, sent: Sent) -> Result:
-        """Create, update, patch or delete; returns the status code and the body."""
-        write = self._write_event if target.kind is GROUP_EVENTS else self._write
-        return write(verb, target, query, sent)
-
-    def _write(self, verb: str, target: Target, query: Query, sent: Sent) -> Result:
-        if target.subresource in CONNECTIONS:
-            refuse_connection(self._core, target)
+        if target.kind is GROUP_EVENTS:
+            if verb in {"create", "update", "patch"}:
+                sent = Sent(*_stored_body(verb, sent.data, sent.content_type), sent.user_agent)
+            code, data = self.write(verb, replace(target, kind=EVENTS), query, sent)
+            return code, _shown_body(data)
         if verb in {"delete", "deletecollection"}:
             options = read_body(sent.data, sent.content_type) if sent.data.strip() else None
             work = self.deleter.delete if verb == "delete" else self.deleter.delete_many
@@ -84,34 +83,18 @@ class Operations:
         asked = query.write_options(verb, sent.user_agent)
         if verb == "patch":
             return self._patch(target, query, sent, asked)
-        if target.subresource in _ACTIONS:
-            return 201, self._subresources.act(target, query, read_body(sent.data, sent.content_type))
         if target.subresource == "scale":
-            return 200, self._subresources.set_scale(target, read_body(sent.data, sent.content_type), asked)
-        body = read_object(target.kind, sent.data, sent.content_type, strict=asked.strict)
+            return 200, set_scale(self._writer, target, read_body(sent.data, sent.content_type), asked)
+        body = read_object(target.kind, sent.data, sent.content_type)
         if verb == "create":
             return 201, self._writer.create(target, body, asked)
         return 200, self._writer.update(target, body, asked)
 
-    def _read_event(self, verb: str, target: Target, query: Query, form: Form) -> bytes:
-        stored = stored_target(target)
-        if form.shape:
-            return self.read(verb, stored, query, form)
-        return form.of_one(target, shown_body(self.read(verb, stored, query, _PLAIN)))
-
-    def _write_event(self, verb: str, target: Target, query: Query, sent: Sent) -> Result:
-        if verb in {"create", "update", "patch"}:
-            strict = query.write_options(verb).strict
-            data, given = stored_body(verb, target, sent.data, sent.content_type, strict=strict)
-            sent = Sent(data, given, sent.user_agent)
-        code, data = self._write(verb, stored_target(target), query, sent)
-        return code, shown_body(data)
-
     def _patch(self, target: Target, query: Query, sent: Sent, asked: WriteOptions) -> Result:
-        body, given = read_patch(sent.data, sent.content_type), media_type(sent.content_type)
+        patch = Patch(read_patch(sent.data, sent.content_type), media_type(sent.content_type), asked)
         if target.subresource == "scale":
-            return 200, self._subresources.patch_scale(target, body, given, asked)
-        return patch_of(self._core, self._writer, target, query, Patch(body, given, asked))
+            return 200, patch_scale(self._core, self._writer, target, patch)
+        return patch_of(self._core, self._writer, target, query, patch)
 
 
 _JSON = "application/json"
@@ -135,18 +118,14 @@ LOG.addFilter(_is_ours)
 
 
 class Front:
-    """Turns HTTP requests into operations, and their results into answers."""
-
     def __init__(self, core: Core) -> None:
-        """Serve the parts in ``core``."""
         self._core = core
         self._operations = Operations(core)
-        self._openapi = OpenApi(core.kinds, core.store)
+        self._openapi = OpenApi(core.kinds)
         self.garbage = GarbageCollector(core, self._operations.deleter)
         self._watches: set[asyncio.Task[Any]] = set()
 
     def end_watches(self) -> None:
-        """Break off all watches: the server is stopping."""
         for task in self._watches:
             task.cancel()
 
@@ -155,11 +134,10 @@ class Front:
         path, _, query = request.raw_path.partition("?")
         try:
             if _may_be_special(path):
-                data = await self._body(request)
-                answered = special(self._core, self._openapi, request.method, path, _headers(request), data)
+                data, given = await self._body(request), request.headers.get("Content-Type")
+                answered = special(self._core, self._openapi, request.method, path, data, given)
                 if answered is not None:
                     return _answer(*answered)
-            path, query = as_query(path, query)
             return await self._resource(request, path, Query(query))
         except ApiError as error:
             return _failure(error)
@@ -175,7 +153,7 @@ class Front:
         if verb == "watch":
             return await self._watch(request, target, query, form)
         if verb in _READS:
-            return _answer(200, self._operations.read(verb, target, query, form), form.media_type)
+            return _answer(200, self._operations.read(verb, target, query, form))
         if verb == "create" and not target.name and not query.text("dryRun"):
             return await self._counted_create(request, target, query, form)
         if self._core.faults.strikes("overload_share"):
@@ -184,7 +162,7 @@ class Front:
         await _let_watchers_see()
         if verb == "deletecollection":
             return _answer(code, result)
-        return _answer(code, form.of_one(target, result), form.media_type)
+        return _answer(code, form.of_one(target, result))
 
     async def _counted_create(
         self, request: web.BaseRequest, target: Target, query: Query, form: Form
@@ -226,12 +204,12 @@ class Front:
             return web.Response(status=500)  # never arrives: the connection is gone
         if faults.strikes("unknown_outcome_share"):
             return _failure(timed_out())
-        return _answer(code, form.of_one(target, result), form.media_type)
+        return _answer(code, form.of_one(target, result))
 
     async def _watch(self, request: web.BaseRequest, target: Target, query: Query, form: Form) -> web.StreamResponse:
         shape = form.of_events(target.kind)
         if target.kind is GROUP_EVENTS:
-            target, shape = stored_target(target), shape or shown_body
+            target, shape = replace(target, kind=EVENTS), shape or _shown_body
         watch = Watch(self._core, target, query, shape)
         headers = {"Content-Type": _JSON, "Cache-Control": "no-cache, private", **_PRIORITY}
         response = web.StreamResponse(headers=headers)
@@ -253,7 +231,6 @@ class Front:
         return response
 
     async def _body(self, request: web.BaseRequest) -> bytes:
-        """Read the body. Raises 413 above the size limit."""
         try:
             return await request.read() if request.body_exists else b""
         except web.HTTPRequestEntityTooLarge as error:
@@ -288,11 +265,6 @@ def _may_be_special(path: str) -> bool:
     return not path.startswith(("/api/v1/", "/apis/")) or path.count("/") < 4 or "/auth" in path
 
 
-def _headers(request: web.BaseRequest) -> dict[str, str]:
-    headers = request.headers
-    return {"accept": headers.get("Accept", ""), "content-type": headers.get("Content-Type", _JSON)}
-
-
 def _failure(error: ApiError) -> web.Response:
     if error.status["message"] == PLAIN_404:
         return _answer(404, f"{PLAIN_404}\n".encode(), "text/plain; charset=utf-8")
@@ -307,3 +279,28 @@ def _answer(code: int, body: bytes, content_type: str = _JSON) -> web.Response:
         **_PRIORITY,
     }
     return web.Response(status=code, body=body, headers=headers)
+
+
+def _stored_body(verb: str, data: bytes, header: str | None) -> tuple[bytes, str]:
+    """The ``v1`` body for a create, replace or patch, and its media type. Raises 400 and 415."""
+    if verb == "patch":
+        patch: Any = read_patch(data, header)
+        return dump(_renamed(patch, _STORED) if isinstance(patch, dict) else patch), media_type(header)
+    body = _renamed(read_object(GROUP_EVENTS, data, header), _STORED)
+    if body.get("apiVersion") == GROUP_EVENTS.api_version:
+        body["apiVersion"] = EVENTS.api_version
+    return dump(body), JSON_TYPE
+
+
+def _shown_body(data: bytes) -> bytes:
+    """An event, or a list of events, with the group's field names; anything else unchanged."""
+    found = load(data)
+    if found.get("apiVersion") != EVENTS.api_version or found.get("kind") not in {EVENTS.kind, EVENTS.list_kind}:
+        return data
+    if "items" in found:
+        found["items"] = [_renamed(item, _SHOWN) for item in found["items"]]
+    return dump({**_renamed(found, _SHOWN), "apiVersion": GROUP_EVENTS.api_version})
+
+
+def _renamed(body: JSON, names: dict[str, str]) -> JSON:
+    return {names.get(field, field): value for field, value in body.items()}

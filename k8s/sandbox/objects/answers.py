@@ -6,9 +6,12 @@ Sources: ``k8s.io/apimachinery`` ``pkg/api/errors`` and ``pkg/util/validation/fi
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from backoff_ctrl.k8s.sandbox.objects.kinds import Kind
+
+JSON = dict[str, Any]
 
 Problem = tuple[str, str, str]
 """Reason, field and message: one cause of a 422."""
@@ -16,40 +19,31 @@ Problem = tuple[str, str, str]
 
 def bad(field: str, value: Any, text: str) -> Problem:
     """A value that breaks a rule; ``text`` says which."""
-    return (
-        "FieldValueInvalid",
-        field,
-        f"Invalid value: {json.dumps(value, separators=(',', ':'), ensure_ascii=False)}: {text}",
-    )
+    shown = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return ("FieldValueInvalid", field, f"Invalid value: {shown}: {text}")
 
 
 def missing(field: str, text: str = "") -> Problem:
-    """A required value that is not given."""
     return ("FieldValueRequired", field, f"Required value: {text}" if text else "Required value")
 
 
 def unsupported(field: str, value: Any, *supported: str) -> Problem:
-    """A value that is not one of the supported ones."""
     listed = ", ".join(f'"{each}"' for each in supported)
     return ("FieldValueNotSupported", field, f'Unsupported value: "{value or ""}": supported values: {listed}')
 
 
 def fixed(field: str, value: Any) -> Problem:
-    """A value that must not change."""
     return bad(field, value, "field is immutable")
 
 
 def in_range(field: str, value: int, least: int, most: int) -> list[Problem]:
-    """A number that must be from ``least`` to ``most``."""
     return [] if least <= value <= most else [bad(field, value, f"must be between {least} and {most}, inclusive")]
 
 
 def not_negative(field: str, value: int | None) -> list[Problem]:
-    """A number that must not be negative."""
     return [bad(field, value, "must be greater than or equal to 0")] if value is not None and value < 0 else []
 
 
-JSON = dict[str, Any]
 PLAIN_404 = "404 page not found"
 
 
@@ -60,39 +54,26 @@ class ApiError(Exception):
         """Build the Status from these fields; an empty ``reason`` is left out."""
         super().__init__(message)
         self.code = code
-        self.status = status_object(code, reason, message, details)
-
-
-def status_object(code: int, reason: str, message: str, details: JSON | None = None) -> JSON:
-    """A ``v1.Status`` for a failure."""
-    status: JSON = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": message,
-    }
-    if reason:
-        status["reason"] = reason
-    if details is not None:
-        status["details"] = details
-    status["code"] = code
-    return status
+        self.status: JSON = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        self.status["message"] = message
+        if reason:
+            self.status["reason"] = reason
+        if details is not None:
+            self.status["details"] = details
+        self.status["code"] = code
 
 
 def success(kind: Kind, name: str, uid: str) -> JSON:
     """The Status that answers a delete, for kinds whose last state is not returned."""
-    details = {"name": name, **_kind_details(kind), "uid": uid}
+    details = {**_details(kind, name), "uid": uid}
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
-def _kind_details(kind: Kind) -> JSON:
-    """Group and resource as ``details`` names them: the resource stands under ``kind``."""
-    return {"group": kind.group, "kind": kind.plural} if kind.group else {"kind": kind.plural}
-
-
 def _details(kind: Kind, name: str) -> JSON:
-    return {"name": name, **_kind_details(kind)}
+    """Name, group and resource, which stands under ``kind``."""
+    return (
+        {"name": name, "group": kind.group, "kind": kind.plural} if kind.group else {"name": name, "kind": kind.plural}
+    )
 
 
 def not_found(kind: Kind, name: str) -> ApiError:
@@ -101,12 +82,10 @@ def not_found(kind: Kind, name: str) -> ApiError:
 
 
 def no_such_path() -> ApiError:
-    """404 for a path that no resource has, in a group that is served."""
     return ApiError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def method_not_allowed() -> ApiError:
-    """405 with the API server's message."""
     return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
@@ -123,15 +102,6 @@ def conflict(kind: Kind, name: str, why: str = "") -> ApiError:
     return ApiError(409, "Conflict", message, _details(kind, name))
 
 
-def precondition_failed(kind: Kind, name: str, why: str) -> ApiError:
-    """409 for a delete whose precondition does not hold; it names the kind, not the resource."""
-    qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
-    details: JSON = (
-        {"name": name, "group": kind.group, "kind": kind.kind} if kind.group else {"name": name, "kind": kind.kind}
-    )
-    return ApiError(409, "Conflict", f'Operation cannot be fulfilled on {qualified} "{name}": {why}', details)
-
-
 def forbidden(kind: Kind, name: str, why: str, causes: list[JSON] | None = None) -> ApiError:
     """403 from an admission plugin."""
     details = _details(kind, name)
@@ -140,31 +110,28 @@ def forbidden(kind: Kind, name: str, why: str, causes: list[JSON] | None = None)
     return ApiError(403, "Forbidden", f'{kind.group_resource} "{name}" is forbidden: {why}', details)
 
 
-def invalid(kind: Kind, name: str, problems: list[tuple[str, str, str]], *, of_resource: bool = False) -> ApiError:
-    """422 with its causes; each problem is (reason, field, message)."""
-    causes = [{"reason": reason, "message": text, "field": field} for reason, field, text in problems]
-    lines = list(dict.fromkeys(f"{field}: {text}" for _, field, text in problems))  # only the causes repeat
-    shown = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
+def invalid(kind: Kind, name: str, problems: Sequence[Problem], *, of_resource: bool = False) -> ApiError:
+    """422 with its causes."""
     details: JSON = {"name": name} if name else {}
     if kind.group:
         details["group"] = kind.group
     word = kind.plural if of_resource else kind.kind
-    details |= {"kind": word, "causes": causes}
-    qualified = f"{word}.{kind.group}" if kind.group else word
-    return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {shown}', details)
+    return _invalid(f"{word}.{kind.group}" if kind.group else word, name, {**details, "kind": word}, problems)
 
 
-def invalid_options(options: str, *problems: tuple[str, str, str]) -> ApiError:
-    """422 for invalid request parameters; ``options`` is CreateOptions, PatchOptions, ListOptions..."""
+def invalid_options(options: str, *problems: Problem) -> ApiError:
+    """422 for invalid request parameters; ``options`` is CreateOptions, PatchOptions..."""
+    return _invalid(f"{options}.meta.k8s.io", "", {"group": "meta.k8s.io", "kind": options}, problems)
+
+
+def _invalid(what: str, name: str, details: JSON, problems: Sequence[Problem]) -> ApiError:
     causes = [{"reason": reason, "message": text, "field": field} for reason, field, text in problems]
-    lines = [f"{field}: {text}" for _, field, text in problems]
+    lines = list(dict.fromkeys(f"{field}: {text}" for _, field, text in problems))  # only the causes repeat
     shown = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
-    details: JSON = {"group": "meta.k8s.io", "kind": options, "causes": causes}
-    return ApiError(422, "Invalid", f'{options}.meta.k8s.io "" is invalid: {shown}', details)
+    return ApiError(422, "Invalid", f'{what} "{name}" is invalid: {shown}', {**details, "causes": causes})
 
 
 def unexpected(message: str) -> ApiError:
-    """500 for an error to which the API server gives no reason."""
     return ApiError(500, "", message)
 
 
@@ -174,30 +141,20 @@ def no_such_page() -> ApiError:
 
 
 def bad_request(message: str) -> ApiError:
-    """400 for a request that cannot be understood."""
     return ApiError(400, "BadRequest", message)
 
 
 def unsupported_media_type(allowed: tuple[str, ...]) -> ApiError:
-    """415 for a body of a media type that cannot be read."""
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(allowed)}"
     return ApiError(415, "UnsupportedMediaType", message)
 
 
 def too_large(limit: int) -> ApiError:
-    """413 for a body above the limit, given in bytes."""
     message = f"Request entity too large: limit is {limit}"
     return ApiError(413, "RequestEntityTooLarge", message)
 
 
-def too_many_operations(count: int, most: int) -> ApiError:
-    """413 for a JSON patch with too many operations."""
-    text = f"The allowed maximum operations in a JSON patch is {most}, got {count}"
-    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: {text}")
-
-
 def not_acceptable(message: str) -> ApiError:
-    """406 for an answer in a form that cannot be given."""
     return ApiError(406, "NotAcceptable", message)
 
 

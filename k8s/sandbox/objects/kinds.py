@@ -29,19 +29,16 @@ class Kind:
     returns_deleted: bool = False  # a delete returns the object instead of a Status
     orphans: bool = False  # a delete leaves dependents alone unless it asks otherwise
     schema: dict[str, Any] | None = None  # of a custom resource, from its definition
-    columns: tuple[dict[str, Any], ...] = ()  # of its Tables, from its definition
     group_resource: str = field(init=False, default="")
     api_version: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
-        """Derive the names that every answer needs."""
         resource = f"{self.plural}.{self.group}" if self.group else self.plural
         object.__setattr__(self, "group_resource", resource)
         object.__setattr__(self, "api_version", f"{self.group}/{self.version}" if self.group else self.version)
         object.__setattr__(self, "singular", self.singular or self.kind.lower())
 
     def __eq__(self, other: object) -> bool:
-        """Compare by group and plural."""
         return isinstance(other, Kind) and self.group_resource == other.group_resource
 
     def __hash__(self) -> int:
@@ -50,12 +47,10 @@ class Kind:
 
     @property
     def list_kind(self) -> str:
-        """The name of the list of this kind."""
         return f"{self.kind}List"
 
     @property
     def has_status(self) -> bool:
-        """Whether ``status`` is a subresource."""
         return "status" in self.subresources
 
 
@@ -67,7 +62,7 @@ NAMESPACES = Kind(
 )
 PODS = Kind(
     "", "v1", "pods", "Pod", short_names=("po",), categories=_ALL, returns_deleted=True,
-    subresources=("attach", "binding", "eviction", "exec", "log", "portforward", "proxy", "resize", "status"),
+    subresources=("log", "resize", "status"),
 )  # fmt: skip
 QUOTAS = Kind(
     "", "v1", "resourcequotas", "ResourceQuota", short_names=("quota",), subresources=_STATUS, returns_deleted=True
@@ -160,26 +155,21 @@ class Kinds:
     """The kinds served now: the built-in table, and what CustomResourceDefinitions add to it."""
 
     def __init__(self, kinds: Iterable[Kind] = BUILT_IN) -> None:
-        """Serve these kinds to begin with."""
         self._kinds: dict[tuple[str, str, str], Kind] = {}
         self.generation = 0  # rises with each change: discovery and OpenAPI cache by it
         for kind in kinds:
             self.add(kind)
 
     def __iter__(self) -> Iterator[Kind]:
-        """All kinds, in the order of the table."""
         return iter(self._kinds.values())
 
     def find(self, group: str, version: str, plural: str) -> Kind | None:
-        """The kind served under this group, version and plural, if any."""
         return self._kinds.get((group, version, plural))
 
     def serves(self, group: str, version: str) -> bool:
-        """Whether any kind is served in this group and version."""
         return any(kind.group == group and kind.version == version for kind in self._kinds.values())
 
     def serves_group(self, group: str) -> bool:
-        """Whether any version of a group is served."""
         return any(kind.group == group for kind in self._kinds.values())
 
     def add(self, kind: Kind) -> None:
@@ -188,6 +178,5 @@ class Kinds:
         self.generation += 1
 
     def remove(self, kind: Kind) -> None:
-        """Stop serving a kind that a CustomResourceDefinition added."""
         self._kinds.pop((kind.group, kind.version, kind.plural), None)
         self.generation += 1

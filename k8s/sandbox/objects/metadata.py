@@ -5,7 +5,6 @@ Source of the rules: ``k8s.io/apimachinery`` ``pkg/api/validation``.
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import uuid
@@ -14,14 +13,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from backoff_ctrl.k8s.sandbox.objects.answers import bad_request, conflict, invalid, unexpected
+from backoff_ctrl.k8s.sandbox.objects.answers import Problem, bad, bad_request, conflict, invalid, unexpected
 from backoff_ctrl.k8s.sandbox.objects.kinds import BUILT_IN, NAMESPACES, SERVICES, Kind
 from backoff_ctrl.k8s.sandbox.objects.schema import conform
 from backoff_ctrl.k8s.sandbox.objects.store import Stored
 from backoff_ctrl.k8s.sandbox.objects.texts import JSON
-
-Problem = tuple[str, str, str]
-
 
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 SUBDOMAIN_TEXT = (
@@ -41,115 +37,6 @@ _VALUE_TEXT = (
     "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
     "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
-_LONGEST = 63
-_LONGEST_PREFIX = 253
-_ANNOTATIONS_MAX = 256 * 1024
-_STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
-
-
-@lru_cache(maxsize=4096)
-def key_problem(key: str) -> str:
-    """What is wrong with a qualified name (key of a label or annotation, finalizer); empty if it is valid."""
-    prefix, slash, name = key.partition("/")
-    if "/" in name:
-        optional = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        return f"a valid label key {_NAME_TEXT} {optional}"
-    text = prefix_problem(prefix) if slash else ""
-    if text:
-        return f"prefix part {text}"
-    name = name if slash else key
-    if not name:
-        return "name part must be non-empty"
-    if len(name) > _LONGEST:
-        return f"name part must be no more than {_LONGEST} bytes"
-    return "" if _NAME.fullmatch(name) else f"name part {_NAME_TEXT}"
-
-
-def prefix_problem(prefix: str) -> str:
-    """What is wrong with the domain before a qualified name; empty if it is valid."""
-    if not prefix:
-        return "must be non-empty"
-    if len(prefix) > _LONGEST_PREFIX:
-        return f"must be no more than {_LONGEST_PREFIX} bytes"
-    return "" if SUBDOMAIN.fullmatch(prefix) else SUBDOMAIN_TEXT
-
-
-@lru_cache(maxsize=4096)
-def value_problem(value: str) -> str:
-    """What is wrong with the value of a label; empty if it is valid."""
-    if len(value) > _LONGEST:
-        return f"must be no more than {_LONGEST} bytes"
-    return "" if _VALUE.fullmatch(value) else _VALUE_TEXT
-
-
-def metadata_problems(metadata: JSON) -> list[Problem]:
-    """Everything that is wrong with metadata, except the name."""
-    return [*_labels(metadata), *_annotations(metadata), *_owners(metadata), *_finalizers(metadata)]
-
-
-def _labels(metadata: JSON) -> Iterator[Problem]:
-    for key, value in sorted((metadata.get("labels") or {}).items()):
-        for text, problem in ((key, key_problem(key)), (value, value_problem(value))):
-            if problem:
-                yield _invalid("metadata.labels", text, problem)
-
-
-def _annotations(metadata: JSON) -> Iterator[Problem]:
-    annotations = metadata.get("annotations") or {}
-    for key in sorted(annotations):
-        problem = key_problem(key.lower())
-        if problem:
-            yield _invalid("metadata.annotations", key, problem)
-    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > _ANNOTATIONS_MAX:
-        yield ("FieldValueTooLong", "metadata.annotations", f"Too long: may not be more than {_ANNOTATIONS_MAX} bytes")
-
-
-def _owners(metadata: JSON) -> Iterator[Problem]:
-    owners = metadata.get("ownerReferences") or ()
-    for owner in owners:
-        for field in ("apiVersion", "kind", "name", "uid"):
-            if not owner.get(field):
-                what = "version must not be empty" if field == "apiVersion" else "must not be empty"
-                yield _invalid(f"metadata.ownerReferences.{field}", "", what)
-    leading = [owner for owner in owners if owner.get("controller")]
-    if len(leading) > 1:
-        one, two = (f"{owner.get('kind')}/{owner.get('name')}" for owner in leading[:2])
-        text = f'Only one reference can have Controller set to true. Found "true" in references for {one} and {two}'
-        shown = json.dumps(list(owners), separators=(",", ":"))
-        yield ("FieldValueInvalid", "metadata.ownerReferences", f"Invalid value: {shown}: {text}")
-
-
-def _finalizers(metadata: JSON) -> Iterator[Problem]:
-    finalizers = metadata.get("finalizers") or ()
-    for finalizer in finalizers:
-        problem = key_problem(finalizer)
-        if problem:
-            yield _invalid("metadata.finalizers", finalizer, problem)
-    for index, finalizer in enumerate(finalizers):
-        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
-            text = "name is neither a standard finalizer name nor is it fully qualified"
-            yield _invalid(f"metadata.finalizers[{index}]", finalizer, text)
-    if {"orphan", "foregroundDeletion"} <= set(finalizers):
-        text = "finalizer orphan and foregroundDeletion cannot be both set"
-        yield _invalid("metadata.finalizers", " ".join(finalizers), text)
-
-
-def kept_problems(before: JSON, after: JSON) -> list[Problem]:
-    """What an update must not change in metadata."""
-    problems: list[Problem] = []
-    if before.get("deletionTimestamp"):
-        added = sorted(set(after.get("finalizers") or ()) - set(before.get("finalizers") or ()))
-        if added:
-            listed = ", ".join(f'"{each}"' for each in added)
-            text = "no new finalizers can be added if the object is being deleted, found new finalizers []string"
-            problems += [("FieldValueForbidden", "metadata.finalizers", f"Forbidden: {text}{{{listed}}}")] * 2
-    return problems
-
-
-def _invalid(field: str, value: str, text: str) -> Problem:
-    return ("FieldValueInvalid", field, f'Invalid value: "{value}": {text}')
-
-
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # k8s.io/apimachinery/pkg/util/rand
 _SUFFIX = 5
 _LONGEST_GENERATE_NAME = 58
@@ -163,16 +50,83 @@ LABEL_TEXT = (
 _GENERATIONS = frozenset({"apps", "batch", "networking.k8s.io", "policy", "apiextensions.k8s.io", "scheduling.k8s.io"})
 _KNOWN_NAMES = frozenset(kind.kind for kind in BUILT_IN)
 _PATH_SEGMENT_KINDS = frozenset({"roles", "rolebindings"})
+_LONGEST = 63
+_LONGEST_PREFIX = 253
+_ANNOTATIONS_MAX = 256 * 1024
+_STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+
+
+@lru_cache(maxsize=4096)
+def key_problem(key: str) -> str:
+    """What is wrong with a qualified name (key of a label or annotation, finalizer); empty if it is valid."""
+    prefix, slash, name = key.partition("/")
+    if "/" in name:
+        optional = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        return f"a valid label key {_NAME_TEXT} {optional}"
+    if slash and not prefix:
+        return "prefix part must be non-empty"
+    if slash and (len(prefix) > _LONGEST_PREFIX or not SUBDOMAIN.fullmatch(prefix)):
+        return f"prefix part {SUBDOMAIN_TEXT}"
+    name = name if slash else key
+    if not name:
+        return "name part must be non-empty"
+    if len(name) > _LONGEST:
+        return f"name part must be no more than {_LONGEST} bytes"
+    return "" if _NAME.fullmatch(name) else f"name part {_NAME_TEXT}"
+
+
+@lru_cache(maxsize=4096)
+def value_problem(value: str) -> str:
+    if len(value) > _LONGEST:
+        return f"must be no more than {_LONGEST} bytes"
+    return "" if _VALUE.fullmatch(value) else _VALUE_TEXT
+
+
+def metadata_problems(metadata: JSON) -> list[Problem]:
+    return [*_labels(metadata), *_annotations(metadata), *_finalizers(metadata)]
+
+
+def _labels(metadata: JSON) -> Iterator[Problem]:
+    for key, value in sorted((metadata.get("labels") or {}).items()):
+        for text, problem in ((key, key_problem(key)), (value, value_problem(value))):
+            if problem:
+                yield bad("metadata.labels", text, problem)
+
+
+def _annotations(metadata: JSON) -> Iterator[Problem]:
+    annotations = metadata.get("annotations") or {}
+    for key in sorted(annotations):
+        problem = key_problem(key.lower())
+        if problem:
+            yield bad("metadata.annotations", key, problem)
+    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > _ANNOTATIONS_MAX:
+        yield ("FieldValueTooLong", "metadata.annotations", f"Too long: may not be more than {_ANNOTATIONS_MAX} bytes")
+
+
+def _finalizers(metadata: JSON) -> Iterator[Problem]:
+    finalizers = metadata.get("finalizers") or ()
+    for finalizer in finalizers:
+        problem = key_problem(finalizer)
+        if problem:
+            yield bad("metadata.finalizers", finalizer, problem)
+    for index, finalizer in enumerate(finalizers):
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            text = "name is neither a standard finalizer name nor is it fully qualified"
+            yield bad(f"metadata.finalizers[{index}]", finalizer, text)
+
+
+def kept_problems(before: JSON, after: JSON) -> list[Problem]:
+    """What an update must not change in metadata."""
+    added = sorted(set(after.get("finalizers") or ()) - set(before.get("finalizers") or ()))
+    if not before.get("deletionTimestamp") or not added:
+        return []
+    listed = ", ".join(f'"{each}"' for each in added)
+    text = "no new finalizers can be added if the object is being deleted, found new finalizers []string"
+    return [("FieldValueForbidden", "metadata.finalizers", f"Forbidden: {text}{{{listed}}}")] * 2
 
 
 def timestamp(now: float) -> str:
-    """Unix seconds in the form that metadata uses."""
     return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def drawn_name(prefix: str, rng: random.Random) -> str:
-    """A name for ``generateName``, drawn as the API server draws it."""
-    return prefix[:_LONGEST_GENERATE_NAME] + "".join(rng.choices(_ALPHABET, k=_SUFFIX))
 
 
 def check_body(kind: Kind, obj: JSON, *, strict: bool = False) -> JSON:
@@ -198,9 +152,8 @@ def _check_custom(kind: Kind, obj: JSON, given: str, named: str) -> None:
         text = f"the API version in the data ({given}) does not match the expected API version ({kind.api_version})"
         raise bad_request(text)
     if named != kind.kind:
-        problem = ("FieldValueInvalid", "kind", f'Invalid value: "{named}": must be {kind.kind}')
         name = (obj.get("metadata") or {}).get("name") or ""
-        raise invalid(replace(kind, kind=named), name, [problem])
+        raise invalid(replace(kind, kind=named), name, [bad("kind", named, f"must be {kind.kind}")])
 
 
 def check_place(obj: JSON, kind: Kind, namespace: str, name: str) -> None:
@@ -218,10 +171,10 @@ def check_place(obj: JSON, kind: Kind, namespace: str, name: str) -> None:
 
 
 def give_identity(kind: Kind, obj: JSON, rng: random.Random, now: float) -> None:
-    """Set name, uid and times of a new object."""
     metadata = obj["metadata"]
     if not metadata.get("name") and metadata.get("generateName"):
-        metadata["name"] = drawn_name(metadata["generateName"], rng)
+        suffix = "".join(rng.choices(_ALPHABET, k=_SUFFIX))
+        metadata["name"] = metadata["generateName"][:_LONGEST_GENERATE_NAME] + suffix
     for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):
         metadata.pop(field, None)
     metadata["uid"] = str(uuid.UUID(int=rng.getrandbits(128), version=4))
@@ -237,17 +190,11 @@ def has_generation(kind: Kind) -> bool:
     return not kind.strategic or kind.group in _GENERATIONS or kind.plural in {"pods", "replicationcontrollers"}
 
 
-def name_problems(kind: Kind, metadata: JSON) -> list[tuple[str, str, str]]:
-    """What is wrong with a name, or with the prefix that it was drawn from."""
-    name, prefix = metadata.get("name") or "", metadata.get("generateName") or ""
-    problems = []
-    if prefix:  # it may end with a hyphen or a dot
-        text = _name_problem(kind, prefix[:-1] + "a" if prefix[-1] in "-." else prefix)
-        problems += [_bad_name(prefix, text, "generateName")] if text else []
+def name_problems(kind: Kind, name: str) -> list[Problem]:
     if not name:
-        return [*problems, ("FieldValueRequired", "metadata.name", "Required value: name or generateName is required")]
+        return [("FieldValueRequired", "metadata.name", "Required value: name or generateName is required")]
     text = _name_problem(kind, name)
-    return [*problems, _bad_name(name, text)] if text else problems
+    return [bad("metadata.name", name, text)] if text else []
 
 
 def _name_problem(kind: Kind, name: str) -> str:
@@ -264,25 +211,17 @@ def _name_problem(kind: Kind, name: str) -> str:
     return "" if SUBDOMAIN.fullmatch(name) else SUBDOMAIN_TEXT
 
 
-def _bad_name(name: str, text: str, field: str = "name") -> tuple[str, str, str]:
-    return ("FieldValueInvalid", f"metadata.{field}", f'Invalid value: "{name}": {text}')
-
-
-def keep_identity(kind: Kind, old: Stored, before: JSON, obj: JSON, *, patched: bool) -> None:
-    """Restore what an update must not change. Raises 409 for an old version, 422 for a missing one, 500."""
+def keep_identity(kind: Kind, old: Stored, before: JSON, obj: JSON) -> None:
+    """Restore what an update must not change. Raises 409 for an old version or another uid, 422, 500."""
     metadata, known = obj["metadata"], before["metadata"]
     _check_version(kind, old, metadata.get("resourceVersion"))
     uid = metadata.get("uid")
     if uid and uid != old.uid:
-        if patched:
-            raise invalid(kind, old.name, [_changed("uid", uid)] * 2)
         text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old.uid}"
-        place = f"/registry/{kind.plural}/{old.namespace}/{old.name}".replace("//", "/")
-        head = f"StorageError: invalid object, Code: 4, Key: {place}, ResourceVersion: 0, AdditionalErrorMsg: "
-        raise conflict(kind, old.name, head + text)
+        raise conflict(kind, old.name, text)
     ends = metadata.get("deletionTimestamp")
     if ends and ends != known.get("deletionTimestamp"):
-        raise invalid(kind, old.name, [_changed("deletionTimestamp", ends)] * 2)
+        raise invalid(kind, old.name, [bad("metadata.deletionTimestamp", ends, "field is immutable")])
     for field in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",
                   "generateName"):  # fmt: skip
         if field in known:
@@ -305,9 +244,5 @@ def _check_version(kind: Kind, old: Stored, version: str | None) -> None:
     if asked and asked != old.version:
         raise conflict(kind, old.name)
     if not asked and not kind.strategic:
-        problem = ("FieldValueInvalid", "metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+        problem = bad("metadata.resourceVersion", 0, "must be specified for an update")
         raise invalid(kind, old.name, [problem], of_resource=True)
-
-
-def _changed(field: str, value: str) -> tuple[str, str, str]:
-    return ("FieldValueInvalid", f"metadata.{field}", f'Invalid value: "{value}": field is immutable')

@@ -34,8 +34,6 @@ _DEEPEST = 64
 
 
 class Field(NamedTuple):
-    """One field of a message."""
-
     name: str
     type: str
     flags: str
@@ -82,7 +80,6 @@ def _table() -> dict[str, dict[int, Field]]:
 
 @cache
 def fields_by_name(message: str) -> dict[str, Field]:
-    """The fields of a type by JSON name, with inlined ones; empty for an unknown type."""
     found: dict[str, Field] = {}
     for field in _table().get(message, {}).values():
         if field.name in _INLINED:
@@ -93,7 +90,6 @@ def fields_by_name(message: str) -> dict[str, Field]:
 
 
 def _parts(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field number and raw value of each field on the wire."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)

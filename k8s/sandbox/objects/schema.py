@@ -10,17 +10,24 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections.abc import Iterator
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from backoff_ctrl.k8s.sandbox.objects.answers import ApiError, bad_request, missing
+from backoff_ctrl.k8s.sandbox.objects.answers import ApiError, Problem, bad, bad_request, missing
 from backoff_ctrl.k8s.sandbox.objects.kinds import DEFINITIONS, Kind
 from backoff_ctrl.k8s.sandbox.objects.protobuf import Field, fields_by_name, package_of
-from backoff_ctrl.k8s.sandbox.objects.texts import JSON
+from backoff_ctrl.k8s.sandbox.objects.texts import JSON, json_word
 
-Problem = tuple[str, str, str]
-
-
+_META = "meta.v1.ObjectMeta"
+_DEEPEST = 100
+_INDEX = re.compile(r"\[\d+\]")
+_MODULE = re.compile(r"^(\[\]|map\[string\])?\w+\.(?=v\d|resource)")
+_TEXTS = frozenset({"string", "bytes", "meta.v1.Time", "meta.v1.MicroTime"})
+_NUMBERS = frozenset({"int32", "int64", "uint32", "uint64"})
+_LISTS = frozenset("rm")  # flags of lists and maps, which are left out when they are empty
+_BASE64 = re.compile(r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_FREE = frozenset({"runtime.RawExtension", "meta.v1.FieldsV1", "api.resource.Quantity"})  # quantities are parsed later
 _ROOT = frozenset({"apiVersion", "kind", "metadata"})
 _KEEPS = "x-kubernetes-preserve-unknown-fields"
 _EMBEDDED = "x-kubernetes-embedded-resource"
@@ -77,7 +84,7 @@ def _default(schema: JSON, value: Any) -> None:
 
 
 def problems_of(schema: JSON, obj: JSON) -> list[Problem]:
-    """Where an object violates its schema, sorted by field."""
+    """Where an object violates its schema, by type, enum, bounds and required fields; sorted by field."""
     problems: list[Problem] = []
     _check(schema, {name: value for name, value in obj.items() if name not in _ROOT}, "", problems)
     return sorted(problems, key=lambda problem: problem[1])
@@ -88,7 +95,7 @@ def _check(schema: JSON, value: Any, path: str, problems: list[Problem]) -> None
         return
     if not _is_of_type(schema, value):
         wanted = "integer,string" if schema.get(_INT_OR_STRING) else schema.get("type")
-        found = _type_of(value)
+        found = "integer" if json_word(value) == "number" else json_word(value).replace("bool", "boolean")
         text = f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
         problems.append(("FieldValueTypeInvalid", path, text))
         return
@@ -97,141 +104,55 @@ def _check(schema: JSON, value: Any, path: str, problems: list[Problem]) -> None
         for index, each in enumerate(value):
             _check(schema.get("items") or {}, each, f"{path}[{index}]", problems)
     elif isinstance(value, dict):
-        _check_object(schema, value, path, problems)
-
-
-def _check_object(schema: JSON, value: JSON, path: str, problems: list[Problem]) -> None:
-    properties, rest = schema.get("properties") or {}, schema.get("additionalProperties")
-    problems += [missing(f"{path}.{name}".lstrip(".")) for name in schema.get("required") or () if name not in value]
-    for name, below in value.items():
-        found = properties.get(name, rest if isinstance(rest, dict) else None)
-        if found is not None:
-            _check(found, below, f"{path}.{name}".lstrip("."), problems)
+        properties, rest = schema.get("properties") or {}, schema.get("additionalProperties")
+        absent = [name for name in schema.get("required") or () if name not in value]
+        problems += [missing(f"{path}.{name}".lstrip(".")) for name in absent]
+        for name, below in value.items():
+            inner = properties.get(name, rest if isinstance(rest, dict) else None)
+            if inner is not None:
+                _check(inner, below, f"{path}.{name}".lstrip("."), problems)
 
 
 def _is_of_type(schema: JSON, value: Any) -> bool:
     if schema.get(_INT_OR_STRING):
         return isinstance(value, int | str) and not isinstance(value, bool)
     wanted = schema.get("type")
-    if wanted is None:
-        return True
     if wanted == "integer" and isinstance(value, float):
         return value.is_integer()
-    return isinstance(value, _TYPES.get(wanted, (object,))) and (wanted == "boolean" or not isinstance(value, bool))
+    return isinstance(value, _TYPES.get(wanted or "", (object,))) and (
+        wanted in {None, "boolean"} or not isinstance(value, bool)
+    )
 
 
-def _type_of(value: Any) -> str:
-    if isinstance(value, bool):
-        return "boolean"
-    if value is None:
-        return "null"
-    order = ("string", "integer", "number", "array", "object")
-    return next(name for name in order if isinstance(value, _TYPES[name]))
-
-
-def _value_problems(schema: JSON, value: Any, path: str) -> list[Problem]:
-    if isinstance(value, str):
-        found = _text_problems(schema, value, path)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        found = _number_problems(schema, value, path)
-    elif isinstance(value, list | dict):
-        found = _size_problems(schema, value, path)
-    else:
-        found = []
-    choices = schema.get("enum")
+def _value_problems(schema: JSON, value: Any, path: str) -> Iterator[Problem]:
+    choices, least, most = schema.get("enum"), schema.get("minimum"), schema.get("maximum")
     if choices and value not in choices:
         listed = ", ".join(json.dumps(each) for each in choices)
-        text = f"Unsupported value: {json.dumps(value)}: supported values: {listed}"
-        found.append(("FieldValueNotSupported", path, text))
-    return found
-
-
-def _text_problems(schema: JSON, value: str, path: str) -> list[Problem]:
-    found: list[Problem] = []
-    longest, shortest, pattern = schema.get("maxLength"), schema.get("minLength"), schema.get("pattern")
-    if longest is not None and len(value) > longest:
-        found.append(("FieldValueTooLong", path, f"Too long: may not be more than {longest} bytes"))
-    if shortest is not None and len(value) < shortest:
-        found.append(_invalid(path, value, f"should be at least {shortest} chars long"))
-    if pattern and not re.search(pattern, value):
-        found.append(_invalid(path, value, f"should match '{pattern}'"))
-    return found
-
-
-def _number_problems(schema: JSON, value: float, path: str) -> list[Problem]:
-    found: list[Problem] = []
-    least, most, step = schema.get("minimum"), schema.get("maximum"), schema.get("multipleOf")
-    if least is not None and (value <= least if schema.get("exclusiveMinimum") else value < least):
-        words = "greater than" if schema.get("exclusiveMinimum") else "greater than or equal to"
-        found.append(_invalid(path, value, f"should be {words} {least}"))
-    if most is not None and (value >= most if schema.get("exclusiveMaximum") else value > most):
-        words = "less than" if schema.get("exclusiveMaximum") else "less than or equal to"
-        found.append(_invalid(path, value, f"should be {words} {most}"))
-    if step and value % step:
-        found.append(_invalid(path, value, f"should be a multiple of {step}"))
-    return found
-
-
-def _size_problems(schema: JSON, value: list[Any] | JSON, path: str) -> list[Problem]:
-    found: list[Problem] = []
-    what = "Items" if isinstance(value, list) else "Properties"
-    most, least = schema.get(f"max{what}"), schema.get(f"min{what}")
-    if most is not None and len(value) > most:
-        found.append(("FieldValueTooMany", path, f"Too many: {len(value)}: must have at most {most} items"))
-    if least is not None and len(value) < least:
-        found.append(_invalid(path, len(value), f"should have at least {least} {what.lower()}"))
-    return found
-
-
-def _invalid(path: str, value: Any, text: str) -> Problem:
-    return ("FieldValueInvalid", path, f"Invalid value: {json.dumps(value)}: {path} in body {text}")
-
-
-_META = "meta.v1.ObjectMeta"
-_DEEPEST = 100
-_INDEX = re.compile(r"\[\d+\]")
-_MODULE = re.compile(r"^(\[\]|map\[string\])?\w+\.(?=v\d|resource)")
-_TEXTS = frozenset({"string", "bytes", "meta.v1.Time", "meta.v1.MicroTime"})
-_NUMBERS = frozenset({"int32", "int64", "uint32", "uint64"})
-_LISTS = frozenset("rm")  # flags of lists and maps, which are left out when they are empty
-_BASE64 = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
-_FREE = frozenset({"runtime.RawExtension", "meta.v1.FieldsV1"})
+        yield ("FieldValueNotSupported", path, f"Unsupported value: {json.dumps(value)}: supported values: {listed}")
+    if isinstance(value, int | float) and least is not None and value < least:
+        yield bad(path, value, f"{path} in body should be greater than or equal to {least}")
+    if isinstance(value, int | float) and most is not None and value > most:
+        yield bad(path, value, f"{path} in body should be less than or equal to {most}")
+    if isinstance(value, str) and schema.get("pattern") and not re.search(schema["pattern"], value):
+        yield bad(path, value, f"{path} in body should match '{schema['pattern']}'")
 
 
 class _Misfit(Exception):  # noqa: N818 - only its message is used, in the Status
     """A value that does not fit the type of its field."""
 
 
-class _Walk(NamedTuple):
-    """One pass over a body; collects the unknown fields."""
-
-    unknown: list[str]
-
-
 def conform(kind: Kind, obj: JSON, *, strict: bool = False) -> JSON:
     """The object with all field types checked. Raises 400 for a misfit and, if ``strict``, for unknown fields."""
-    walk = _Walk([])
+    unknown: list[str] = []
     try:
         message = message_of(kind)
-        clean = _object(message, obj, "", walk, 0) if message else _custom(kind, obj, walk)
+        clean = _object(message, obj, "", unknown, 0) if message else _custom(kind, obj, unknown)
     except _Misfit as misfit:
         raise cannot_handle(kind, str(misfit)) from misfit
-    if strict and walk.unknown:
-        listed = ", ".join(f'unknown field "{path}"' for path in walk.unknown)
+    if strict and unknown:
+        listed = ", ".join(f'unknown field "{path}"' for path in unknown)
         raise cannot_handle(kind, f"strict decoding error: {listed}")
     return clean
-
-
-def unknown_fields(kind: Kind, obj: JSON) -> list[str]:
-    """Paths of the fields that a built-in kind does not have. Raises 400 for values that do not fit."""
-    walk = _Walk([])
-    try:
-        message = message_of(kind)
-        if message:
-            _object(message, obj, "", walk, 0)
-    except _Misfit as misfit:
-        raise cannot_handle(kind, str(misfit)) from misfit
-    return walk.unknown
 
 
 def cannot_handle(kind: Kind, why: str) -> ApiError:
@@ -241,27 +162,16 @@ def cannot_handle(kind: Kind, why: str) -> ApiError:
 
 @cache
 def message_of(kind: Kind) -> str:
-    """The name of the type of a kind, empty where the table has none."""
     name = f"{package_of(kind.api_version)}.{kind.kind}"
     typed = kind.strategic and kind is not DEFINITIONS and fields_by_name(name)  # definitions have rules of their own
     return name if typed else ""
 
 
-def json_word(value: Any) -> str:
-    """Go's name for the JSON type of a value."""
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int | float):
-        return "number"
-    names: tuple[tuple[type, str], ...] = ((str, "string"), (list, "array"), (dict, "object"))
-    return next((word for type_, word in names if isinstance(value, type_)), "null")
-
-
-def _custom(kind: Kind, obj: JSON, walk: _Walk) -> JSON:
+def _custom(kind: Kind, obj: JSON, unknown: list[str]) -> JSON:
     """A custom resource: its metadata is typed here, the rest is pruned and defaulted by its schema."""
     metadata = obj.get("metadata")
     field = Field("metadata", _META, "")
-    typed = {} if metadata is None else _value("ObjectMeta", field, metadata, "", walk, 1)
+    typed = {} if metadata is None else _value("ObjectMeta", field, metadata, "", unknown, 1)
     if kind.schema is None:
         for part in ("spec", "status"):
             value = obj.get(part, {})
@@ -270,10 +180,10 @@ def _custom(kind: Kind, obj: JSON, walk: _Walk) -> JSON:
             elif not isinstance(value, dict):
                 raise _Misfit(f"json: cannot unmarshal {json_word(value)} into Go struct field .{part}")
         return {**obj, "metadata": typed}
-    return {**prune_and_default(kind.schema, obj, walk.unknown), "metadata": typed}
+    return {**prune_and_default(kind.schema, obj, unknown), "metadata": typed}
 
 
-def _object(message: str, value: Any, path: str, walk: _Walk, depth: int, holder: str = "") -> JSON:
+def _object(message: str, value: Any, path: str, unknown: list[str], depth: int, holder: str = "") -> JSON:
     if not isinstance(value, dict):
         raise _misfit(holder, value, path, message)
     if depth > _DEEPEST:
@@ -286,62 +196,52 @@ def _object(message: str, value: Any, path: str, walk: _Walk, depth: int, holder
             if depth == 0 and name in {"apiVersion", "kind"}:
                 clean[name] = below
             else:
-                walk.unknown.append(f"{path}.{name}" if path else name)
+                unknown.append(f"{path}.{name}" if path else name)
         elif below is not None:
             where = f"{path}.{name}" if path else name
-            value = _value(message, field, below, where, walk, depth + 1)
+            value = _value(message, field, below, where, unknown, depth + 1)
             if value or not _LISTS.intersection(field.flags):
                 clean[name] = value
     return clean
 
 
-def _value(holder: str, field: Field, value: Any, path: str, walk: _Walk, depth: int) -> Any:
+def _value(holder: str, field: Field, value: Any, path: str, unknown: list[str], depth: int) -> Any:
     if "r" in field.flags:
         if not isinstance(value, list):
             raise _misfit(holder, value, path, f"[]{field.type}")
-        return [_single(holder, field.type, each, f"{path}[{index}]", walk, depth) for index, each in enumerate(value)]
+        return [
+            _single(holder, field.type, each, f"{path}[{index}]", unknown, depth) for index, each in enumerate(value)
+        ]
     if "m" in field.flags:
         if not isinstance(value, dict):
             raise _misfit(holder, value, path, f"map[string]{field.type}")
         texts = field.type == "string"  # in such a map Go reads a null as the empty string
-        return {key: "" if texts and each is None else _single(holder, field.type, each, path, walk, depth)
+        return {key: "" if texts and each is None else _single(holder, field.type, each, path, unknown, depth)
                 for key, each in value.items()}  # fmt: skip
-    return _single(holder, field.type, value, path, walk, depth)
+    return _single(holder, field.type, value, path, unknown, depth)
 
 
-def _single(holder: str, type_: str, value: Any, path: str, walk: _Walk, depth: int) -> Any:
-    if type_ == "bytes" and isinstance(value, str):
-        _check_base64(value)
+def _single(holder: str, type_: str, value: Any, path: str, unknown: list[str], depth: int) -> Any:
+    if type_ == "bytes" and isinstance(value, str) and not _BASE64.fullmatch(re.sub(r"[\r\n]", "", value)):
+        raise _Misfit("illegal base64 data")
     if type_ in _TEXTS:
         fits = isinstance(value, str)
     elif type_ == "bool":
         fits = isinstance(value, bool)
     elif type_ in _NUMBERS:
         fits = isinstance(value, int) and not isinstance(value, bool)
-    elif type_ == "api.resource.Quantity":
-        fits = True  # quantities are parsed elsewhere, with their own messages
     elif type_ == "util.intstr.IntOrString":
         fits = isinstance(value, str | int | float) and not isinstance(value, bool)
     elif type_ in _FREE:
         fits = True
     else:
-        return _object(type_, value, path, walk, depth, holder)
+        return _object(type_, value, path, unknown, depth, holder)
     if not fits:
         raise _misfit(holder, value, path, type_)
     return value
 
 
-def _check_base64(text: str) -> None:
-    plain = text.replace("\n", "").replace("\r", "")
-    bad = next((index for index, character in enumerate(plain) if character not in _BASE64), None)
-    if bad is None and len(plain) % 4:
-        bad = len(plain) - len(plain) % 4
-    if bad is not None:
-        raise _Misfit(f"illegal base64 data at input byte {bad}")
-
-
 def _misfit(holder: str, value: Any, path: str, type_: str) -> _Misfit:
-    """The message of Go's decoder: the struct that has the field, the path without indexes, the Go type."""
     short = "v1.ResourceList" if type_.endswith("]api.resource.Quantity") else _MODULE.sub(r"\1", type_)
     place = f"{holder.rpartition('.')[2]}.{_INDEX.sub('', path)}"
     return _Misfit(f"json: cannot unmarshal {json_word(value)} into Go struct field {place} of type {short}")

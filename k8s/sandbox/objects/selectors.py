@@ -8,152 +8,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from backoff_ctrl.k8s.sandbox.objects.answers import ApiError, bad_request
+from backoff_ctrl.k8s.sandbox.objects.answers import bad_request
 from backoff_ctrl.k8s.sandbox.objects.kinds import Kind
 from backoff_ctrl.k8s.sandbox.objects.metadata import key_problem, value_problem
 
 Test = Callable[[Mapping[str, str]], bool]
 
-
-_TOKEN = re.compile(r"\s*(?:(==|!=|[=!<>(),])|([^\s=!<>(),]+))")
-_OPERATORS = frozenset({"=", "==", "!=", "in", "notin", ">", "<"})
-_WORDS = "in, notin, =, ==, !=, gt, lt"
-
-
-class _Token(NamedTuple):
-    text: str
-    word: bool
-
-
-@lru_cache(maxsize=1024)
-def label_tests(text: str) -> tuple[Test, ...]:
-    """One test for each requirement of a selector. Raises 400."""
-    return _Parser(text).requirements()
-
-
-class _Parser:
-    """A recursive descent parser for the tokens of one selector."""
-
-    def __init__(self, text: str) -> None:
-        self._tokens = [_Token(found[1] or found[2], bool(found[2])) for found in _TOKEN.finditer(text)]
-        self._at = 0
-
-    def requirements(self) -> tuple[Test, ...]:
-        tests: list[Test] = []
-        if not self._tokens:
-            return ()
-        if not self._is_start():
-            raise _unreadable(self._peek(), "!, identifier, or 'end of string'")
-        while True:
-            tests.append(self._requirement())
-            found = self._next()
-            if not found.text:
-                return tuple(tests)
-            if found.text != ",":
-                raise _unreadable(found, "',' or 'end of string'")
-            if not self._is_start():
-                raise _unreadable(self._peek(), "identifier after ','")
-
-    def _peek(self) -> _Token:
-        return self._tokens[self._at] if self._at < len(self._tokens) else _Token("", word=False)
-
-    def _next(self) -> _Token:
-        found = self._peek()
-        self._at += 1
-        return found
-
-    def _is_start(self) -> bool:
-        found = self._peek()
-        return found.word or found.text == "!"
-
-    def _requirement(self) -> Test:
-        absent = self._peek().text == "!"
-        if absent:
-            self._next()
-        found = self._next()
-        if not found.word:
-            raise _broken(f"found '{found.text}', expected: identifier")
-        key = found.text
-        _check_key(key)
-        if absent:
-            return lambda labels: key not in labels
-        if self._peek().text in {"", ","}:
-            return lambda labels: key in labels
-        operator = self._next().text
-        if operator not in _OPERATORS:
-            raise _broken(f"found '{operator}', expected: {_WORDS}")
-        if operator in {"in", "notin"}:
-            return self._membership(key, operator)
-        value = self._next().text if self._peek().word else ""
-        return _comparison(key, operator, value)
-
-    def _membership(self, key: str, operator: str) -> Test:
-        found = self._next()
-        if found.text != "(":
-            raise _broken(f"found '{found.text}' expected: '('")
-        values: set[str] = set()
-        expects_value = True
-        while (found := self._next()).text != ")":
-            if found.word and expects_value:
-                values.add(found.text)
-            elif found.text == "," and not found.word:
-                values.update({""} if expects_value else ())
-            else:
-                raise _broken(f"found '{found.text}', expected: ',' or ')'")
-            expects_value = not found.word
-        values.update({""} if expects_value else ())
-        _check_values(key, sorted(values))
-        inside = operator == "in"
-        return lambda labels: (labels.get(key) in values) == inside
-
-
-def _comparison(key: str, operator: str, value: str) -> Test:
-    if operator in {">", "<"}:
-        if not re.fullmatch(r"[+-]?\d+", value):
-            text = f"values[0]: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer"
-            raise _broken(text)
-        bound, above = int(value), operator == ">"
-
-        def compare(labels: Mapping[str, str]) -> bool:
-            found = labels.get(key, "")
-            return bool(re.fullmatch(r"[+-]?\d+", found)) and (int(found) > bound if above else int(found) < bound)
-
-        return compare
-    _check_values(key, [value])
-    equal = operator != "!="
-    return lambda labels: (labels.get(key) == value) == equal
-
-
-def _check_key(key: str) -> None:
-    problem = key_problem(key)
-    if problem:
-        raise _broken(f'<nil>: Invalid value: "{key}": {problem}')
-
-
-def _check_values(key: str, values: list[str]) -> None:
-    for index, value in enumerate(values):
-        problem = value_problem(value)
-        if problem:
-            raise _broken(f'values[{index}][{key}]: Invalid value: "{value}": {problem}')
-
-
-def _unreadable(found: _Token, expected: str) -> ApiError:
-    return bad_request(f"found '{found.text}', expected: {expected}")
-
-
-def _broken(text: str) -> ApiError:
-    return bad_request(f"unable to parse requirement: {text}")
-
-
+_COMMA = re.compile(r",(?![^()]*\))")  # between requirements, not between the values of one
+_MEMBER = re.compile(r"([^\s=!<>(),]+)\s+(in|notin)\s*\(([^()]*)\)")
+_EQUAL = re.compile(r"([^\s=!<>(),]+)\s*(==|=|!=)\s*([^\s=!<>(),]*)")
+_PRESENT = re.compile(r"(!?)\s*([^\s=!<>(),]+)")
 _NOTHING: Mapping[str, str] = {}
 _META = ("metadata.name", "metadata.namespace")
-
-FIELDS: dict[str, tuple[str, ...]] = {
+_FIELDS: dict[str, tuple[str, ...]] = {
     "pods": (
         "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "status.phase",
-        "status.podIP", "status.nominatedNodeName", "spec.hostNetwork",
+        "status.podIP", "status.nominatedNodeName",
     ),
     "events": (
         "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
@@ -163,43 +35,61 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "namespaces": ("status.phase",),
     "secrets": ("type",),
     "jobs": ("status.successful",),
-    "replicasets": ("status.replicas",),
-    "replicationcontrollers": ("status.replicas",),
     "nodes": ("spec.unschedulable",),
 }  # fmt: skip
-_FALSE_WHERE_ABSENT = frozenset({"spec.hostNetwork", "spec.unschedulable"})
 
 
 class Selection:
-    """The label and field selectors of a list, watch or deletecollection."""
-
     __slots__ = ("_fields", "_labels", "name")
 
     def __init__(self, kind: Kind, labels: str, fields: str) -> None:
         """Parse both selectors. Raises 400 for a malformed selector or a field that cannot select."""
-        self._labels = label_tests(labels) if labels else ()
+        self._labels = _label_tests(labels) if labels else ()
         self._fields = tuple(_field_tests(kind, fields))
         self.name = next((v for p, v, wanted in self._fields if p == "metadata.name" and wanted), None)
 
     @property
     def everything(self) -> bool:
-        """Whether every object is selected."""
         return not self._labels and not self._fields
 
     @property
     def labels_only(self) -> bool:
-        """Whether no field selects."""
         return not self._fields
 
     def admits_labels(self, labels: Mapping[str, str] | None) -> bool:
-        """Whether the labels match the label selector."""
         return all(test(labels or _NOTHING) for test in self._labels)
 
     def admits(self, obj: Mapping[str, Any]) -> bool:
-        """Whether the object matches both selectors."""
         if not self.admits_labels(obj["metadata"].get("labels")):
             return False
         return all((_field(obj, path) == value) == wanted for path, value, wanted in self._fields)
+
+
+@lru_cache(maxsize=1024)
+def _label_tests(text: str) -> tuple[Test, ...]:
+    if not text.strip():
+        return ()
+    return tuple(_label_test(term.strip()) for term in _COMMA.split(text))
+
+
+def _label_test(term: str) -> Test:
+    if member := _MEMBER.fullmatch(term):
+        key, operator = member[1], member[2]
+        values = {each.strip() for each in member[3].split(",")}
+        wanted = operator == "in"
+    elif equal := _EQUAL.fullmatch(term):
+        key, operator, values = equal[1], equal[2], {equal[3]}
+        wanted = operator != "!="
+    elif present := _PRESENT.fullmatch(term):
+        key, values, wanted = present[2], set[str](), not present[1]
+    else:
+        raise bad_request(f"unable to parse requirement: '{term}'")
+    problem = key_problem(key) or next(filter(None, map(value_problem, sorted(values))), "")
+    if problem:
+        raise bad_request(f"unable to parse requirement: '{term}': {problem}")
+    if not values:
+        return lambda labels: (key in labels) == wanted
+    return lambda labels: (labels.get(key) in values) == wanted
 
 
 def _field(obj: Mapping[str, Any], path: str) -> str:
@@ -208,31 +98,23 @@ def _field(obj: Mapping[str, Any], path: str) -> str:
     for step in ("source.component" if path == "source" else path).split("."):
         value = value.get(step) if isinstance(value, dict) else None
     if value is None:
-        return "false" if path in _FALSE_WHERE_ABSENT else ""
+        return "false" if path == "spec.unschedulable" else ""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _field_tests(kind: Kind, text: str) -> Iterator[tuple[str, str, bool]]:
-    for term in _terms(text):
-        found = re.fullmatch(r"([^=!]*)(==|=|!=)(.*)", term, re.DOTALL)
-        if found is None:
+    for term in filter(None, text.split(",")):
+        path, operator, value = next((term.partition(each) for each in ("!=", "==", "=") if each in term), ("", "", ""))
+        if not operator:
             raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
-        path, operator, value = found.groups()
         if kind.plural == "events":  # of events.k8s.io/v1: stored with the names of v1
             path = re.sub(r"^regarding\.", "involvedObject.", path)
-        own = FIELDS.get(kind.plural, ())
+        own = _FIELDS.get(kind.plural, ())
         if path not in {*_META, *own}:
             if own or not kind.strategic:
                 raise bad_request(f"field label not supported: {path}")
             raise bad_request(f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"')
-        yield path, re.sub(r"\\([\\,=])", r"\1", value), operator != "!="
-
-
-def _terms(text: str) -> Iterator[str]:
-    """The non-empty terms between commas that are not escaped by a backslash."""
-    for term in re.findall(r"(?:\\.|[^,\\])+", text, re.DOTALL):
-        if term:
-            yield term
+        yield path, value, operator != "!="
 
 
 def requirement_matches(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

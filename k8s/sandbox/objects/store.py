@@ -17,7 +17,6 @@ from backoff_ctrl.k8s.sandbox.objects.texts import JSON, dump, load
 
 Listener = Callable[[Kind, "Event", JSON], None]
 
-
 ADDED = "ADDED"
 MODIFIED = "MODIFIED"
 DELETED = "DELETED"
@@ -31,7 +30,6 @@ class Event:
     def __init__(
         self, version: int, type_: str, namespace: str, name: str, data: bytes, previous: bytes | None
     ) -> None:
-        """Keep the serialised objects; they are parsed only on demand."""
         self.version = version
         self.type = type_
         self.namespace = namespace
@@ -44,7 +42,6 @@ class Event:
 
     @property
     def line(self) -> bytes:
-        """The watch event, serialised once for all watchers."""
         if self._line is None:
             self._line = watch_line(self.type, self.data)
         return self._line
@@ -65,7 +62,6 @@ class Event:
 
 
 def watch_line(type_: str, data: bytes) -> bytes:
-    """One line of a watch stream."""
     return b'{"type":"%b","object":%b}\n' % (type_.encode(), data)
 
 
@@ -73,7 +69,6 @@ class History:
     """A bounded log of events. Watchers see them up to ``visible``, which may trail the stored ones."""
 
     def __init__(self, capacity: int, pacing: Pacing) -> None:
-        """Remember at least ``capacity`` events; ``pacing`` decides when watchers see them."""
         self._capacity = capacity
         self._pacing = pacing
         self._events: list[Event] = []
@@ -85,7 +80,6 @@ class History:
         self.held = False
 
     def append(self, event: Event) -> None:
-        """Remember an event; watchers see it now or a little later."""
         self._events.append(event)
         self._versions.append(event.version)
         if len(self._events) >= 2 * self._capacity:
@@ -105,7 +99,6 @@ class History:
             self.visible = max(self.visible, self._first)
 
     def show(self) -> None:
-        """Let watchers see everything stored so far."""
         self.held = False
         self.visible = self._first + len(self._events)
         for waiter in self._waiters:
@@ -130,7 +123,6 @@ class History:
         return self._events[self.position_after(version) - self._first :]
 
     async def changed(self, within: float) -> None:
-        """Wait until new events become visible, at most ``within`` seconds."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         try:
@@ -148,11 +140,17 @@ class Pacing:
     """
 
     def __init__(self, rng: random.Random, late_share: float, late_max: float) -> None:
-        """Draw the delays from ``rng``."""
         self._rng = rng
         self.late_share = late_share
         self.late_max = late_max
         self.loop: asyncio.AbstractEventLoop | None = None
+
+    def later(self, delay: float, work: Callable[[str], None], name: str) -> None:
+        """Do ``work(name)`` in ``delay`` seconds; at once while the server does not run."""
+        if self.loop is None:
+            work(name)
+        else:
+            self.loop.call_later(delay, work, name)
 
     def publish(self, history: History) -> None:
         """Show the newest event now, or schedule it for later."""
@@ -171,7 +169,6 @@ class Stored:
     __slots__ = ("data", "labels", "name", "namespace", "uid", "version")
 
     def __init__(self, obj: JSON, data: bytes, version: int) -> None:
-        """Index the metadata that lists and watches need most."""
         metadata = obj["metadata"]
         self.name: str = metadata["name"]
         self.namespace: str = metadata.get("namespace", "")
@@ -181,20 +178,15 @@ class Stored:
         self.data = data
 
     def parse(self) -> JSON:
-        """Parse a private copy, which the caller may change."""
         return load(self.data)
 
 
 class Collection:
-    """All objects of one kind, and their history."""
-
     def __init__(self, history: History) -> None:
-        """Start without objects."""
         self.history = history
         self.namespaces: dict[str, dict[str, Stored]] = {}
 
     def get(self, namespace: str, name: str) -> Stored | None:
-        """One object, or None."""
         return self.namespaces.get(namespace, {}).get(name)
 
     def within(self, namespace: str | None) -> Iterator[Stored]:
@@ -210,7 +202,6 @@ class Store:
     """The only place that changes objects: it numbers each change and calls the listeners at once."""
 
     def __init__(self, pacing: Pacing, remembered: int = 20_000) -> None:
-        """Remember at least ``remembered`` events of each kind."""
         self.version = 1
         self._pacing = pacing
         self._remembered = remembered
@@ -222,18 +213,15 @@ class Store:
         self._listeners.append(listener)
 
     def of(self, kind: Kind) -> Collection:
-        """The collection of a kind; an empty one is made at first use."""
         collection = self._collections.get(kind)
         if collection is None:
             collection = self._collections[kind] = Collection(History(self._remembered, self._pacing))
         return collection
 
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds that have ever held an object."""
         return tuple(self._collections)
 
     def get(self, kind: Kind, namespace: str, name: str) -> Stored:
-        """One object. Raises 404."""
         found = self.of(kind).get(namespace, name)
         if found is None:
             raise not_found(kind, name)
@@ -246,14 +234,12 @@ class Store:
             raise already_exists(kind, name, terminating=b'"deletionTimestamp"' in found.data)
 
     def insert(self, kind: Kind, obj: JSON) -> Stored:
-        """Store a new object. Raises 409 where the name is taken."""
         metadata = obj["metadata"]
         objects = self.of(kind).namespaces.setdefault(metadata.get("namespace", ""), {})
         self.check_free(kind, metadata.get("namespace", ""), metadata["name"])
         return self._put(kind, objects, obj, ADDED, None)
 
     def replace(self, kind: Kind, old: Stored, obj: JSON) -> Stored:
-        """Store a new version of ``old``."""
         objects = self.of(kind).namespaces[old.namespace]
         return self._put(kind, objects, obj, MODIFIED, old.data)
 

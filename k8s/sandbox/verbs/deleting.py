@@ -6,48 +6,44 @@ from typing import Any
 
 from backoff_ctrl.k8s.sandbox.core import Core
 from backoff_ctrl.k8s.sandbox.objects.answers import (
-    ApiError,
+    bad,
     bad_request,
+    conflict,
     forbidden,
     invalid_options,
-    precondition_failed,
     success,
+    unsupported,
 )
-from backoff_ctrl.k8s.sandbox.objects.definitions import mark_terminating
-from backoff_ctrl.k8s.sandbox.objects.kinds import DEFINITIONS, NAMESPACES, PODS, Kind
+from backoff_ctrl.k8s.sandbox.objects.kinds import NAMESPACES, PODS, Kind
 from backoff_ctrl.k8s.sandbox.objects.metadata import timestamp
-from backoff_ctrl.k8s.sandbox.objects.schema import json_word
 from backoff_ctrl.k8s.sandbox.objects.store import Stored
 from backoff_ctrl.k8s.sandbox.objects.texts import JSON, dump
 from backoff_ctrl.k8s.sandbox.verbs.reading import list_page
 from backoff_ctrl.k8s.sandbox.verbs.requests import Query, Target, dry_run_problems
 
 _LASTING = frozenset({"default", "kube-system", "kube-public"})
-_FIELDS: dict[str, tuple[type, str]] = {
-    "gracePeriodSeconds": (int, "int64"),
-    "preconditions": (dict, "v1.Preconditions"),
-    "orphanDependents": (bool, "bool"),
-    "propagationPolicy": (str, "v1.DeletionPropagation"),
-    "dryRun": (list, "[]string"),
+_TYPES: dict[str, type] = {
+    "kind": str,
+    "gracePeriodSeconds": int,
+    "preconditions": dict,
+    "orphanDependents": bool,
+    "propagationPolicy": str,
+    "dryRun": list,
 }
-_PRECONDITIONS = {"uid": "types.UID", "resourceVersion": "string"}
-_POLICIES = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 
 
 class Deleter:
-    """Performs all deletes."""
-
     def __init__(self, core: Core) -> None:
-        """Delete from the store of ``core``."""
         self._core = core
+        self.orphaning: set[str] = set()  # uids of objects whose dependents stay
 
     def delete(self, target: Target, query: Query, options: Any) -> bytes:
         """Delete one object; returns its last state, or a Status, depending on the kind. Raises 404, 409."""
-        wanted = options_of(query, options)
+        wanted = _options_of(query, options)
         stored = self._core.store.get(target.kind, target.place, target.name)
         if target.kind is NAMESPACES and stored.name in _LASTING:
             raise forbidden(NAMESPACES, stored.name, "this namespace may not be deleted")
-        self._check(target.kind, stored, wanted)
+        _check(target.kind, stored, wanted)
         obj, gone = self.remove(target.kind, stored, wanted)
         if gone and not target.kind.returns_deleted:
             return dump(success(target.kind, stored.name, stored.uid))
@@ -55,32 +51,16 @@ class Deleter:
 
     def delete_many(self, target: Target, query: Query, options: Any) -> bytes:
         """Delete what the selectors select; returns it as a list. Raises 409 at the first failed precondition."""
-        wanted = options_of(query, options)
+        wanted = _options_of(query, options)
         page = list_page(self._core, target, query)
         items = []
         for stored in page.items:  # after a failed precondition the earlier deletes stand, as on a real server
-            self._check(target.kind, stored, wanted)
+            _check(target.kind, stored, wanted)
             items.append(self.remove(target.kind, stored, wanted)[0])
         if target.kind.strategic:
             items = [{field: item[field] for field in item if field not in {"kind", "apiVersion"}} for item in items]
         head = {"kind": target.kind.list_kind, "apiVersion": target.kind.api_version}
         return dump({**head, "metadata": {"resourceVersion": str(self._core.store.version)}, "items": items})
-
-    def _check(self, kind: Kind, stored: Stored, options: JSON) -> None:
-        preconditions = options.get("preconditions") or {}
-        uid, version = preconditions.get("uid"), preconditions.get("resourceVersion")
-        if uid is not None and uid != stored.uid:
-            why = (
-                f"the UID in the precondition ({uid}) does not match the UID in record ({stored.uid}). The object "
-                "might have been deleted and then recreated"
-            )
-            raise precondition_failed(kind, stored.name, why)
-        if version is not None and version != str(stored.version):
-            why = (
-                f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
-                f"({stored.version}). The object might have been modified"
-            )
-            raise precondition_failed(kind, stored.name, why)
 
     def remove(self, kind: Kind, stored: Stored, options: JSON) -> tuple[JSON, bool]:
         """Remove an object, or mark it as being deleted; also returns whether it is gone."""
@@ -89,11 +69,8 @@ class Deleter:
         metadata = obj["metadata"]
         grace = _grace(kind, obj, options)
         finalizers = list(metadata.get("finalizers") or ())
-        policy = _policy(kind, options)
-        if policy and policy not in finalizers:
-            finalizers.append(policy)
-        if kind is DEFINITIONS:
-            return self._mark_definition(stored, obj, dry_run=dry_run)
+        if not dry_run and _orphans(kind, options):
+            self.orphaning.add(stored.uid)
         waits = bool(finalizers) or kind is NAMESPACES or grace > 0
         if not waits:
             if dry_run:
@@ -113,16 +90,6 @@ class Deleter:
             self._core.store.replace(kind, stored, obj)
         return obj, False
 
-    def _mark_definition(self, stored: Stored, obj: JSON, *, dry_run: bool) -> tuple[JSON, bool]:
-        """Mark a definition: it always waits until its objects are gone."""
-        if not obj["metadata"].get("deletionTimestamp"):
-            now = timestamp(self._core.clock())
-            obj["metadata"]["deletionTimestamp"] = now
-            mark_terminating(obj, now)
-            if not dry_run:
-                self._core.store.replace(DEFINITIONS, stored, obj)
-        return obj, False
-
     def _mark(self, kind: Kind, metadata: JSON, finalizers: list[str], grace: int) -> None:
         """Set the deletion times; a second delete can only shorten the grace period."""
         if finalizers:
@@ -135,13 +102,26 @@ class Deleter:
             metadata["deletionGracePeriodSeconds"] = grace
 
 
-def _policy(kind: Kind, options: JSON) -> str | None:
-    """The finalizer that makes the garbage collector deal with the dependents first."""
-    wanted = options.get("propagationPolicy")
-    orphan = options.get("orphanDependents")
-    if wanted is None:
-        wanted = "Orphan" if orphan or (orphan is None and kind.orphans) else ""
-    return _POLICIES.get(wanted)
+def _check(kind: Kind, stored: Stored, options: JSON) -> None:
+    preconditions = options.get("preconditions") or {}
+    uid, version = preconditions.get("uid"), preconditions.get("resourceVersion")
+    if uid is not None and uid != stored.uid:
+        why = (
+            f"the UID in the precondition ({uid}) does not match the UID in record ({stored.uid}). The object "
+            "might have been deleted and then recreated"
+        )
+        raise conflict(kind, stored.name, why)
+    if version is not None and version != str(stored.version):
+        why = (
+            f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
+            f"({stored.version}). The object might have been modified"
+        )
+        raise conflict(kind, stored.name, why)
+
+
+def _orphans(kind: Kind, options: JSON) -> bool:
+    policy, orphan = options.get("propagationPolicy"), options.get("orphanDependents")
+    return policy == "Orphan" or (policy is None and (kind.orphans if orphan is None else bool(orphan)))
 
 
 def _grace(kind: Kind, obj: JSON, options: JSON) -> int:
@@ -157,10 +137,15 @@ def _grace(kind: Kind, obj: JSON, options: JSON) -> int:
     return int(asked) if asked >= 0 else 1
 
 
-def options_of(query: Query, body: JSON | None) -> JSON:
+def _options_of(query: Query, body: JSON | None) -> JSON:
     """DeleteOptions from the body, else from the query. Raises 400, 422."""
-    options = dict(body or {})
-    _check_types(options)
+    options = {field: value for field, value in (body or {}).items() if value is not None}
+    for field, type_ in _TYPES.items():
+        value = options.get(field, type_())
+        if not isinstance(value, type_) or (type_ is int and isinstance(value, bool)):
+            raise bad_request(f"DeleteOptions.{field} is of a wrong type")
+    if options.get("kind", "DeleteOptions") != "DeleteOptions":
+        raise bad_request(f'the body of a delete must be DeleteOptions, not "{options["kind"]}"')
     grace = query.number("gracePeriodSeconds")
     if grace is not None:
         options.setdefault("gracePeriodSeconds", grace)
@@ -169,40 +154,13 @@ def options_of(query: Query, body: JSON | None) -> JSON:
     if query.has("orphanDependents"):
         options.setdefault("orphanDependents", query.flag("orphanDependents"))
     dry_run = query.values("dryRun") or options.get("dryRun") or []
-    problems = [*_policy_problems(options), *dry_run_problems(dry_run)]
+    problems = dry_run_problems(dry_run)
+    policy = options.get("propagationPolicy")
+    if policy is not None and options.get("orphanDependents") is not None:
+        text = "orphanDependents and deletionPropagation cannot be both set"
+        problems.append(bad("propagationPolicy", policy, text))
+    if policy not in {None, "Foreground", "Background", "Orphan"}:
+        problems.append(unsupported("propagationPolicy", policy, "Foreground", "Background", "Orphan", "nil"))
     if problems:
         raise invalid_options("DeleteOptions", *problems)
     return {**options, "dryRun": dry_run}
-
-
-def _check_types(options: JSON) -> None:
-    kind, version = options.get("kind") or "DeleteOptions", options.get("apiVersion") or "v1"
-    if kind != "DeleteOptions":
-        text = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
-        raise bad_request(text)
-    for field, (type_, go_type) in _FIELDS.items():
-        value = options.get(field)
-        if value is not None and (not isinstance(value, type_) or (type_ is int and isinstance(value, bool))):
-            raise _mistyped(value, f"DeleteOptions.{field}", go_type)
-    for field, go_type in _PRECONDITIONS.items():
-        value = (options.get("preconditions") or {}).get(field)
-        if not isinstance(value, str | None):
-            raise _mistyped(value, f"Preconditions.preconditions.{field}", go_type)
-
-
-def _mistyped(value: Any, field: str, go_type: str) -> ApiError:
-    return bad_request(f"json: cannot unmarshal {json_word(value)} into Go struct field {field} of type {go_type}")
-
-
-def _policy_problems(options: JSON) -> list[tuple[str, str, str]]:
-    policy, orphan = options.get("propagationPolicy"), options.get("orphanDependents")
-    if policy is None:
-        return []
-    problems = []
-    if orphan is not None:
-        text = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
-        problems.append(("FieldValueInvalid", "propagationPolicy", text))
-    if policy not in {"Foreground", "Background", "Orphan"}:
-        text = f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"'
-        problems.append(("FieldValueNotSupported", "propagationPolicy", text))
-    return problems

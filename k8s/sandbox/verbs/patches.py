@@ -9,15 +9,11 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from backoff_ctrl.k8s.sandbox.objects.answers import ApiError, bad_request, too_many_operations, unexpected
-from backoff_ctrl.k8s.sandbox.objects.schema import json_word
-from backoff_ctrl.k8s.sandbox.objects.texts import JSON
-
-_MOST_OPERATIONS = 10_000
+from backoff_ctrl.k8s.sandbox.objects.answers import ApiError, bad_request, unexpected
+from backoff_ctrl.k8s.sandbox.objects.texts import JSON, json_word
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """Merge: null removes a field, objects merge recursively, everything else replaces."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -31,13 +27,8 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 def json_patch(target: JSON, operations: Any) -> JSON:
     """Apply operations in order. Raises 400 for a malformed patch, 422 where an operation does not fit."""
-    if not isinstance(operations, list):
-        raise _no_patch(operations, "[]handlers.jsonPatchOp")
-    if len(operations) > _MOST_OPERATIONS:
-        raise too_many_operations(len(operations), _MOST_OPERATIONS)
-    for each in operations:
-        if not isinstance(each, dict):
-            raise _no_patch(each, "handlers.jsonPatchOp")
+    if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
+        raise bad_request("error decoding patch: a JSON patch is a list of operations")
     document: Any = copy.deepcopy(target)
     for operation in operations:
         document = _apply(document, operation)
@@ -47,17 +38,15 @@ def json_patch(target: JSON, operations: Any) -> JSON:
 
 
 def _apply(document: Any, operation: JSON) -> Any:
-    name, path = operation.get("op"), _steps(operation.get("path"))
-    if name == "test":
-        if not _holds(document, path, operation.get("value")):
-            raise _unfit()
+    name, path, value = operation.get("op"), _steps(operation.get("path")), operation.get("value")
+    if name == "test" and _holds(document, path, value):
         return document
     if name == "remove":
         return _remove(document, path)
     if name == "replace":
-        return _replace(document, path, operation.get("value"))
+        return _replace(document, path, value)
     if name == "add":
-        return _add(document, path, operation.get("value"))
+        return _add(document, path, value)
     if name in {"copy", "move"}:
         source = _steps(operation.get("from"))
         value = copy.deepcopy(_read(document, source))
@@ -77,10 +66,7 @@ def _holds(document: Any, path: list[str], value: Any) -> bool:
 
 def _steps(path: Any) -> list[str]:
     if not isinstance(path, str) or (path and not path.startswith("/")):
-        if isinstance(path, str) or path is None:
-            raise _unfit()
-        raise bad_request(f"error decoding patch: json: cannot unmarshal {json_word(path)} into Go struct field "
-                          "jsonPatchOp.path of type string")  # fmt: skip
+        raise _unfit()
     return [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")[1:]]
 
 
@@ -137,54 +123,36 @@ def _replace(document: Any, path: list[str], value: Any) -> Any:
     return _add(document, path, value)
 
 
-def _no_patch(value: Any, type_: str) -> ApiError:
-    return bad_request(f"error decoding patch: json: cannot unmarshal {json_word(value)} into Go value of type {type_}")
-
-
 def _unfit() -> ApiError:
     """422 without an explanation, as the API server answers."""
     return ApiError(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 
-# Merge keys by the name of the list; ``ports`` depends on the kind, see _PORT_KEYS.
-MERGE_KEYS: dict[str, tuple[str, ...]] = {
-    "conditions": ("type",),
-    "containers": ("name",),
-    "containerStatuses": (),
-    "env": ("name",),
-    "ephemeralContainers": ("name",),
-    "hostAliases": ("ip",),
-    "imagePullSecrets": ("name",),
-    "initContainers": ("name",),
-    "ownerReferences": ("uid",),
-    "podIPs": ("ip",),
-    "hostIPs": ("ip",),
-    "resourceClaims": ("name",),
-    "secrets": ("name",),
-    "topologySpreadConstraints": ("topologyKey",),
-    "volumeDevices": ("devicePath",),
-    "volumeMounts": ("mountPath",),
-    "volumes": ("name",),
-}
+# The keys by which a list of objects merges, by the name of the list; a strategic patch knows the first one only.
+# ``ports`` depends on the kind.
+LIST_KEYS: dict[str, tuple[str, ...]] = {
+    "claims": ("name",), "conditions": ("type",), "containers": ("name",), "env": ("name",),
+    "ephemeralContainers": ("name",), "hostAliases": ("ip",), "imagePullSecrets": ("name",),
+    "initContainers": ("name",), "ownerReferences": ("uid",), "podIPs": ("ip",), "hostIPs": ("ip",),
+    "resourceClaims": ("name",), "schedulingGates": ("name",), "secrets": ("name",),
+    "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"), "volumeDevices": ("devicePath",),
+    "volumeMounts": ("mountPath",), "volumes": ("name",),
+}  # fmt: skip
 _PORT_KEYS = {True: "port", False: "containerPort"}  # of a Service, of a container
 SETS = frozenset({"finalizers"})
 
 
 def strategic_merge(target: Any, patch: Any, *, service: bool = False) -> dict[str, Any]:
     """Merge a patch with its directives. ``service``: ``ports`` merge by ``port``. Raises 400 and 500."""
-    if patch is None:
-        patch = {}
     if not isinstance(patch, dict):
-        raise bad_request(f"json: cannot unmarshal {json_word(patch)} into Go value of type map[string]interface {{}}")
+        raise bad_request(f"error decoding patch: {json_word(patch)} is no object")
     return _merge(target if isinstance(target, dict) else {}, patch, service)
 
 
 def merge_key(name: str, *, service: bool = False) -> str:
-    """The key by which a list of objects merges; empty for a list that is replaced."""
     if name == "ports":
         return _PORT_KEYS[service]
-    keys = MERGE_KEYS.get(name, ())
-    return keys[0] if keys else ""
+    return LIST_KEYS.get(name, ("",))[0]
 
 
 def _merge(target: dict[str, Any], patch: dict[str, Any], service: bool) -> dict[str, Any]:
@@ -194,7 +162,7 @@ def _merge(target: dict[str, Any], patch: dict[str, Any], service: bool) -> dict
     if directive == "delete":
         return {}
     if directive not in {None, "merge"}:
-        raise _unknown(directive, patch)
+        raise _unknown(directive)
     retained = patch.get("$retainKeys")
     kept = retained if isinstance(retained, list) else target
     result = {name: value for name, value in target.items() if name in kept}
@@ -234,9 +202,9 @@ def _merge_list(name: str, target: Any, patch: list[Any], service: bool) -> list
     added: list[Any] = []
     for each in patch:
         if each.get("$patch") not in {None, "delete", "merge"}:
-            raise _unknown(each["$patch"], each)
+            raise _unknown(each["$patch"])
         if key not in each and existing:  # the server checks the keys only if there is something to merge with
-            raise unexpected(f"map: {_shown(each)} does not contain declared merge key: {key}")
+            raise unexpected(f"map does not contain declared merge key: {key}")
         at = next((i for i, old in enumerate(existing) if isinstance(old, dict) and old.get(key) == each[key]), None)
         if each.get("$patch") == "delete":
             if at is not None:
@@ -254,7 +222,6 @@ def _forget(result: dict[str, Any], name: str, values: Any) -> None:
 
 
 def _order(result: dict[str, Any], name: str, order: Any, service: bool) -> None:
-    """Sort a merged list in the order that the patch gives; items that it does not name come last."""
     items = result.get(name)
     if not isinstance(items, list) or not isinstance(order, list):
         return
@@ -268,10 +235,5 @@ def _order(result: dict[str, Any], name: str, order: Any, service: bool) -> None
     result[name] = sorted(items, key=place)
 
 
-def _unknown(directive: Any, patch: dict[str, Any]) -> ApiError:
-    return unexpected(f"unknown patch type: {directive} in map: {_shown(patch)}")
-
-
-def _shown(value: dict[str, Any]) -> str:
-    """A map as Go prints it."""
-    return f"map[{' '.join(f'{name}:{each}' for name, each in sorted(value.items()))}]"
+def _unknown(directive: Any) -> ApiError:
+    return unexpected(f"unknown patch type: {directive}")

@@ -10,25 +10,21 @@ from typing import NamedTuple
 from urllib.parse import parse_qs, unquote
 
 from backoff_ctrl.k8s.sandbox.objects.answers import (
+    Problem,
     bad_request,
     invalid_options,
     method_not_allowed,
     no_such_page,
     no_such_path,
+    unsupported,
 )
 from backoff_ctrl.k8s.sandbox.objects.kinds import NAMESPACES, Kind, Kinds
 
 _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_POSTED = frozenset({"attach", "binding", "eviction", "exec", "portforward", "proxy"})
-_OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions", "delete": "DeleteOptions",
-            "deletecollection": "DeleteOptions"}  # fmt: skip
 _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
-_LONGEST_MANAGER = 128
-_NUMBER = re.compile(r"[-+]?[0-9]+")
+_NUMBER = re.compile(r"[-+]?[0-9]{1,19}")
 _INT64 = range(-(2**63), 2**63)
-_MOST_DIGITS = 1000
-"""Longer numbers are refused unread: Python would reject them, or take too long."""
 _OF_NAMESPACES = frozenset({"status", "finalize"})
 
 
@@ -43,7 +39,6 @@ class Target:
 
     @property
     def place(self) -> str:
-        """The namespace of one object: empty for cluster-scoped kinds."""
         return self.namespace or ""
 
 
@@ -64,20 +59,16 @@ class Query:
     __slots__ = ("_values",)
 
     def __init__(self, text: str = "") -> None:
-        """Parse the query; of repeated parameters the first counts."""
         self._values: Mapping[str, list[str]] = parse_qs(text, keep_blank_values=True) if text else {}
 
     def text(self, name: str) -> str:
-        """The value of a parameter, empty where it is absent."""
         found = self._values.get(name)
         return found[0] if found else ""
 
     def values(self, name: str) -> list[str]:
-        """All values of a repeated parameter."""
         return list(self._values.get(name) or ())
 
     def has(self, name: str) -> bool:
-        """Whether a parameter is given, even without a value."""
         return name in self._values
 
     def flag(self, name: str) -> bool:
@@ -89,60 +80,30 @@ class Query:
         if not self.has(name):
             return None
         text = self.text(name)
-        if not _NUMBER.fullmatch(text):
+        if not _NUMBER.fullmatch(text) or int(text) not in _INT64:
             raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
-        if len(text) > _MOST_DIGITS or int(text) not in _INT64:
-            raise bad_request(f'strconv.ParseInt: parsing "{text}": value out of range')
         return int(text)
 
     def write_options(self, verb: str = "create", user_agent: str = "") -> WriteOptions:
         """``dryRun``, ``fieldValidation`` and ``fieldManager``. Raises 422."""
-        manager = _manager_of(user_agent)
+        agent = user_agent.partition("/")[0] or "unknown"
         if not self._values:
-            return WriteOptions(manager=manager)
-        problems = [*dry_run_problems(self.values("dryRun")), *self._manager_problems()]
+            return WriteOptions(manager=agent)
+        problems = dry_run_problems(self.values("dryRun"))
         validation = self.text("fieldValidation")
         if validation not in _VALIDATIONS:
-            listed = ", ".join(f'"{each}"' for each in _VALIDATIONS)
-            text = f'Unsupported value: "{validation}": supported values: {listed}'
-            problems.append(("FieldValueNotSupported", "fieldValidation", text))
+            problems.append(unsupported("fieldValidation", validation, *_VALIDATIONS))
         if problems:
-            raise invalid_options(_OPTIONS[verb], *problems)
-        return WriteOptions(bool(self.text("dryRun")), validation == "Strict", self.text("fieldManager") or manager)
-
-    def _manager_problems(self) -> list[tuple[str, str, str]]:
-        if len(self.text("fieldManager").encode()) <= _LONGEST_MANAGER:
-            return []
-        return [("FieldValueTooLong", "fieldManager", f"Too long: may not be more than {_LONGEST_MANAGER} bytes")]
+            raise invalid_options(f"{verb.capitalize()}Options", *problems)
+        return WriteOptions(bool(self.text("dryRun")), validation == "Strict", self.text("fieldManager") or agent)
 
 
-def dry_run_problems(values: list[str]) -> list[tuple[str, str, str]]:
+def dry_run_problems(values: list[str]) -> list[Problem]:
     """What is wrong with ``dryRun``: All is its only valid value."""
     if all(value == "All" for value in values):
         return []
     listed = ",".join(f'"{value}"' for value in values)
-    text = f'Unsupported value: [{listed}]: supported values: "All"'
-    return [("FieldValueNotSupported", "dryRun", text)]
-
-
-def _manager_of(user_agent: str) -> str:
-    """The field manager when ``fieldManager`` is not given: the User-Agent up to its slash."""
-    name = user_agent.partition("/")[0][:_LONGEST_MANAGER]
-    return "".join(character for character in name if character.isprintable()) or "unknown"
-
-
-def as_query(path: str, query: str) -> tuple[str, str]:
-    """Path and query with the deprecated ``/api/v1/watch/...`` rewritten to the watch of a collection."""
-    parts = path.split("/")
-    at = 3 if parts[1:2] == ["api"] else 4
-    if parts[at : at + 1] != ["watch"]:
-        return path, query
-    rest = parts[at + 1 :]
-    names_one = len(rest) == 4 if rest[:1] == ["namespaces"] and len(rest) > 2 else len(rest) == 2
-    extra = ["watch=1"]
-    if names_one:
-        extra.append(f"fieldSelector=metadata.name%3D{rest.pop()}")
-    return "/".join([*parts[:at], *rest]), "&".join([*extra, query] if query else extra)
+    return [("FieldValueNotSupported", "dryRun", f'Unsupported value: [{listed}]: supported values: "All"')]
 
 
 @lru_cache(maxsize=4096)
@@ -180,10 +141,6 @@ def verb_of(method: str, target: Target, query: Query) -> str:
     """The Kubernetes verb of a request. Raises 405."""
     if target.name:
         verb = _OBJECT_VERBS.get(method)
-        if target.subresource in _POSTED and method == "POST":
-            verb = "create"
-        elif target.subresource in {"binding", "eviction"}:
-            verb = None
     else:
         verb = _COLLECTION_VERBS.get(method)
         if verb == "list" and query.flag("watch"):

@@ -11,11 +11,10 @@ from backoff_ctrl.k8s.sandbox.objects.answers import ApiError
 from backoff_ctrl.k8s.sandbox.objects.selectors import Selection
 from backoff_ctrl.k8s.sandbox.objects.store import ADDED, DELETED, MODIFIED, Event, watch_line
 from backoff_ctrl.k8s.sandbox.objects.texts import JSON, dump, load
-from backoff_ctrl.k8s.sandbox.verbs.reading import check_watch, list_page, selection_of, version_of_one
+from backoff_ctrl.k8s.sandbox.verbs.reading import list_page, selection_of, version_of_one
 from backoff_ctrl.k8s.sandbox.verbs.requests import Query, Target
 
 Shape = Callable[[bytes], bytes]
-
 
 _BOOKMARK = "BOOKMARK"
 _INITIAL_END = "k8s.io/initial-events-end"
@@ -31,7 +30,7 @@ class Watch:
 
     def __init__(self, core: Core, target: Target, query: Query, shape: Shape | None = None) -> None:
         """Read the query. Raises 400, 422, and 500 for a malformed version."""
-        check_watch(query)
+        version_of_one(query)
         self._core = core
         self._target = target
         self._shape = shape
@@ -42,11 +41,8 @@ class Watch:
         self._query = query
         self._timeout = query.number("timeoutSeconds") or _DEFAULT_TIMEOUT
         self._history = core.store.of(target.kind).history
-        if self._version:
-            version_of_one(self._version)
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The stream, in chunks of whole lines."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + self._timeout
         next_bookmark = self._next_bookmark(loop.time(), ends)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from ipaddress import IPv4Address
+from typing import Any
 
-from backoff_ctrl.k8s.sandbox.admission.addresses import give_addresses
-from backoff_ctrl.k8s.sandbox.admission.amounts import AmountError, amount_of, canonical_list
-from backoff_ctrl.k8s.sandbox.admission.claim_protection import PROTECTION
+from backoff_ctrl.k8s.sandbox.admission.amounts import AmountError, canonical_list
 from backoff_ctrl.k8s.sandbox.admission.defaults import begin_pending, fill_in
 from backoff_ctrl.k8s.sandbox.admission.quota import Attempt
 from backoff_ctrl.k8s.sandbox.admission.validation import problems_of_new, problems_of_update
@@ -23,7 +23,6 @@ from backoff_ctrl.k8s.sandbox.objects.kinds import (
     PRIORITY_CLASSES,
     RUNTIME_CLASSES,
     SERVICES,
-    STORAGE_CLASSES,
     Kind,
 )
 from backoff_ctrl.k8s.sandbox.objects.metadata import (
@@ -35,11 +34,19 @@ from backoff_ctrl.k8s.sandbox.objects.metadata import (
     timestamp,
 )
 from backoff_ctrl.k8s.sandbox.objects.schema import cannot_handle
-from backoff_ctrl.k8s.sandbox.objects.store import Stored
+from backoff_ctrl.k8s.sandbox.objects.store import Store, Stored
 from backoff_ctrl.k8s.sandbox.objects.texts import JSON, dump
-from backoff_ctrl.k8s.sandbox.verbs.apply import note_create, note_update
+from backoff_ctrl.k8s.sandbox.verbs.apply import Owner, note_update
 from backoff_ctrl.k8s.sandbox.verbs.requests import PLAIN, Target, WriteOptions
 
+_FIRST_IP = IPv4Address("10.96.0.0")  # the addresses lead nowhere
+_IP_COUNT = 2**20
+_NODE_PORTS = range(30000, 32768)
+_TRIES = 8  # names drawn from one generateName before the answer is AlreadyExists
+_EMPTY_STATUS = frozenset(
+    {"jobs", "deployments", "replicasets", "statefulsets", "daemonsets", "cronjobs", "resourcequotas"}
+)
+_KEEPS_STATUS = frozenset({NAMESPACES, SERVICES, CLAIMS})
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
@@ -81,17 +88,18 @@ def _give_overhead(core: Core, name: str, pod: JSON) -> None:
         if spec.setdefault("overhead", fixed) != fixed:
             raise forbidden(PODS, name, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
     elif spec.get("overhead"):
-        raise forbidden(
-            PODS, name, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
-        )
+        why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        raise forbidden(PODS, name, why)
 
 
 def _give_priority(core: Core, name: str, pod: JSON) -> None:
     spec = pod["spec"]
-    wanted = spec.get("priorityClassName") or _default_class(core)
+    classes = core.store.of(PRIORITY_CLASSES)
+    default = next((each.name for each in classes.within("") if b'"globalDefault":true' in each.data), "")
+    wanted = spec.get("priorityClassName") or default
     value, policy = 0, "PreemptLowerPriority"
     if wanted:
-        stored = core.store.of(PRIORITY_CLASSES).get("", wanted)
+        stored = classes.get("", wanted)
         if stored is not None:
             found = stored.parse()
             value, policy = found.get("value", 0), found.get("preemptionPolicy") or policy
@@ -113,59 +121,17 @@ def _set_computed(name: str, spec: JSON, field: str, called: str, value: Any) ->
     spec[field] = value
 
 
-def _default_class(core: Core) -> str:
-    for stored in core.store.of(PRIORITY_CLASSES).within(""):
-        if b'"globalDefault":true' in stored.data:
-            return stored.name
-    return ""
-
-
 def validate(core: Core, attempt: Attempt) -> None:
-    """Validating plugins: LimitRanger's bounds, claim resize, quota as the last. Raises 403."""
-    watched = attempt.old is None or (attempt.kind is not PODS) or attempt.subresource == "resize"
-    if watched and attempt.subresource in {"", "resize"} and not _is_terminating(attempt.old):
+    """Validating plugins: LimitRanger's bounds, and quota as the last. Raises 403."""
+    old = attempt.old
+    watched = old is None or attempt.kind is not PODS or attempt.subresource == "resize"
+    terminating = old is not None and bool(old["metadata"].get("deletionTimestamp"))
+    if watched and attempt.subresource in {"", "resize"} and not terminating:
         core.limits.check(attempt.kind, attempt.namespace, attempt.name, attempt.obj)
-    if attempt.kind is CLAIMS and attempt.old is not None and not attempt.subresource:
-        _check_resize(core, attempt, attempt.old)
     core.quota.admit(attempt)
 
 
-def _check_resize(core: Core, attempt: Attempt, old: JSON) -> None:
-    """``PersistentVolumeClaimResize``: a claim grows only where its StorageClass allows it."""
-    asked = [((each["spec"].get("resources") or {}).get("requests") or {}).get("storage", "0")
-             for each in (old, attempt.obj)]  # fmt: skip
-    if amount_of(asked[1]).nano <= amount_of(asked[0]).nano:
-        return
-    stored = core.store.of(STORAGE_CLASSES).get("", attempt.obj["spec"].get("storageClassName") or "")
-    if stored is None or not stored.parse().get("allowVolumeExpansion"):
-        why = (
-            "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support "
-            "resize"
-        )
-        raise forbidden(attempt.kind, attempt.name, why)
-
-
-def _is_terminating(old: JSON | None) -> bool:
-    return old is not None and bool(old["metadata"].get("deletionTimestamp"))
-
-
-_TRIES = 8  # names drawn from one generateName before the answer is AlreadyExists
-_EMPTY_STATUS = frozenset(
-    {"jobs", "deployments", "replicasets", "statefulsets", "daemonsets", "cronjobs", "resourcequotas"}
-)
-_KEEPS_STATUS = frozenset({NAMESPACES, SERVICES, CLAIMS})
-
-
-class _Origin(NamedTuple):
-    """The body that a new object was made from, and its field manager."""
-
-    body: JSON
-    manager: str
-
-
 class Writer:
-    """Performs all creates and updates."""
-
     def __init__(self, core: Core, rng: random.Random | None = None) -> None:
         """Write to the store of ``core``; names and uids are drawn from its generator, or from ``rng``."""
         self._core = core
@@ -182,7 +148,7 @@ class Writer:
         self._avoid_taken_names(target, obj, drawn=drawn)
         name = metadata.get("name") or "Unknown"
         check_namespace(core, kind, namespace, name)
-        self._complete(target, name, obj, _Origin(body, options.manager))
+        self._complete(target, name, obj)
         validate(core, Attempt(kind, namespace, name, obj, dry_run=options.dry_run))
         if options.dry_run:
             core.store.check_free(kind, namespace, name)
@@ -200,14 +166,13 @@ class Writer:
             if not drawn or obj["metadata"]["name"] not in taken:
                 return
 
-    def _complete(self, target: Target, name: str, obj: JSON, origin: _Origin) -> None:
-        """Apply defaults, field ownership, mutating admission, status and validation. Raises 400, 403, 422."""
+    def _complete(self, target: Target, name: str, obj: JSON) -> None:
+        """Apply defaults, mutating admission, status and validation. Raises 400, 403, 422."""
         kind, namespace = target.kind, target.place
         if kind is CLAIMS:
             obj.pop("status", None)  # the defaults give it a new one
         try:
             fill_in(kind, obj)
-            note_create(kind, obj, origin.body, origin.manager, timestamp(self._core.clock()))
             mutate(self._core, kind, namespace, name, obj)
             if kind is PODS:
                 begin_pending(obj)
@@ -215,7 +180,8 @@ class Writer:
                 default_definition(obj)
             elif kind.has_status and kind not in _KEEPS_STATUS:
                 obj.pop("status", None)
-            self._allocate(kind, obj, None)
+            if kind is SERVICES:
+                _give_addresses(self._core.store, self._core.rng, obj["spec"], {})
             problems = problems_of_new(kind, obj)
         except AmountError as error:
             raise cannot_handle(kind, str(error)) from error
@@ -224,21 +190,12 @@ class Writer:
         if kind.plural in _EMPTY_STATUS:
             obj["status"] = {}
 
-    def _allocate(self, kind: Kind, obj: JSON, before: JSON | None) -> None:
-        """Allocate what the server assigns: addresses of Services, the protection of claims."""
-        if kind is SERVICES:
-            give_addresses(self._core.store, self._core.rng, obj, before)
-        elif kind is CLAIMS and before is None:
-            finalizers = obj["metadata"].get("finalizers") or []
-            if PROTECTION not in finalizers:
-                obj["metadata"]["finalizers"] = [*finalizers, PROTECTION]
-
     def update(self, target: Target, body: JSON, options: WriteOptions = PLAIN) -> bytes:
         """Replace an object, or its status; returns its bytes. Raises 400, 403, 404, 409, 422, 500."""
         obj = check_body(target.kind, body, strict=options.strict)
         check_place(obj, target.kind, target.place, target.name)
         stored = self._core.store.get(target.kind, target.place, target.name)
-        return self._store_update(target, stored, obj, options, "update")
+        return self._store_update(target, stored, obj, options)
 
     def change(
         self, target: Target, patch: Callable[[JSON], JSON], options: WriteOptions = PLAIN, *, applied: bool = False
@@ -250,24 +207,27 @@ class Writer:
         stored = self._core.store.get(target.kind, target.place, target.name)
         obj = check_body(target.kind, patch(stored.parse()))
         check_place(obj, target.kind, target.place, target.name)
-        return self._store_update(target, stored, obj, options, "apply" if applied else "patch")
+        return self._store_update(target, stored, obj, options, applied=applied)
 
-    def _store_update(self, target: Target, stored: Stored, obj: JSON, options: WriteOptions, how: str) -> bytes:
+    def _store_update(
+        self, target: Target, stored: Stored, obj: JSON, options: WriteOptions, *, applied: bool = False
+    ) -> bytes:
         core, kind = self._core, target.kind
         before = stored.parse()
-        keep_identity(kind, stored, before, obj, patched=how != "update")
+        keep_identity(kind, stored, before, obj)
         _keep_other_half(target, before, obj)
         try:
             if target.subresource != "status":
                 self._default_update(kind, before, obj)
-                self._allocate(kind, obj, before)
-            if how != "apply":
-                manager, now = options.manager or "unknown", timestamp(core.clock())
-                note_update(kind, before, obj, manager, target.subresource, now)
+                if kind is SERVICES:
+                    _give_addresses(core.store, core.rng, obj["spec"], before["spec"])
+            if not applied:
+                writer = Owner(options.manager or "unknown", "Update", kind.api_version, target.subresource)
+                note_update(kind, before, obj, writer, timestamp(core.clock()))
             problems = problems_of_update(kind, before, obj, target.subresource)
             if problems:
                 raise invalid(kind, target.name, problems)
-            if _differs(before, obj):
+            if obj != before:
                 attempt = Attempt(kind, target.place, target.name, obj, before, target.subresource, options.dry_run)
                 validate(core, attempt)
         except AmountError as error:
@@ -337,5 +297,32 @@ def _restore(before: JSON, obj: JSON, field: str) -> None:
         obj.pop(field, None)
 
 
-def _differs(before: JSON, obj: JSON) -> bool:
-    return any(before.get(field) != obj.get(field) for field in before.keys() | obj.keys())
+def _give_addresses(store: Store, rng: random.Random, spec: JSON, old: JSON) -> None:
+    """Allocate the cluster IP and the node ports that a Service's type needs; it keeps what it had."""
+    if spec.get("type") == "ExternalName":
+        for field in ("clusterIP", "clusterIPs"):
+            if spec.get(field) == old.get(field):
+                spec.pop(field, None)
+        return
+    others = [stored.parse().get("spec") or {} for stored in store.of(SERVICES).within(None)]
+    if not spec.get("clusterIP"):
+        free = (str(_FIRST_IP + rng.randrange(1, _IP_COUNT)) for _ in itertools.count())
+        taken_ips = {each.get("clusterIP") for each in others}
+        spec["clusterIP"] = old.get("clusterIP") or next(each for each in free if each not in taken_ips)
+    spec["clusterIPs"] = [spec["clusterIP"]]
+    outside = spec.get("type") == "NodePort" or (
+        spec.get("type") == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts", True)
+    )
+    had = {_port_key(port): port.get("nodePort") for port in old.get("ports") or ()}
+    taken = {port.get("nodePort") for each in others for port in each.get("ports") or ()}
+    for port in spec.get("ports") or ():
+        kept = had.get(_port_key(port))
+        if outside and not port.get("nodePort"):
+            port["nodePort"] = kept or rng.choice([each for each in _NODE_PORTS if each not in taken])
+            taken.add(port["nodePort"])
+        elif spec.get("type") == "ClusterIP" and kept and port.get("nodePort") == kept:
+            del port["nodePort"]
+
+
+def _port_key(port: JSON) -> tuple[Any, Any]:
+    return port.get("port"), port.get("protocol")

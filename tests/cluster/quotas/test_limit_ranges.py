@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backoff_ctrl.k8s.answers.rejections import Lane
-from tests.cluster.objects import SUBDOMAIN_TEXT
 from tests.cluster.quotas.quota_room import claim, container, pod, told
 
 if TYPE_CHECKING:
@@ -278,57 +277,6 @@ async def test_a_limit_range_applies_to_a_resize_too(room: Room) -> None:
     assert told(reply, "pods", "x", Lane.LIMIT_RANGE) == (
         'pods "x" is forbidden: maximum cpu usage per Container is 1, but limit is 2'
     )
-
-
-INVALID = [
-    pytest.param(
-        limits("Container", min={"cpu": "2"}, max={"cpu": "3"}, default={"cpu": "1"}, defaultRequest={"cpu": "2"}),
-        '[spec.limits[0].defaultRequest[cpu]: Invalid value: "2": default request value 2 is greater than default '
-        'limit value 1, spec.limits[0].default[cpu]: Invalid value: "2": min value 2 is greater than default value 1]',
-        id="defaults-below-a-minimum",
-    ),
-    pytest.param(
-        limits("PersistentVolumeClaim", min={"storage": "2"}, max={"storage": "1"}),
-        'spec.limits[0].min[storage]: Invalid value: "2": min value 2 is greater than max value 1',
-        id="a-minimum-above-a-maximum",
-    ),
-    pytest.param(
-        limits("Nope", max={"cpu": "1"}),
-        'spec.limits[0].type: Invalid value: "Nope": must be a standard limit type or fully qualified',
-        id="an-unknown-type",
-    ),
-    pytest.param(
-        limits("Pod", default={"cpu": "1"}),
-        "spec.limits[0].default: Forbidden: may not be specified when `type` is 'Pod'",
-        id="a-default-for-whole-pods",
-    ),
-    pytest.param(
-        limits("Container", maxLimitRequestRatio={"cpu": "0.5"}),
-        'spec.limits[0].maxLimitRequestRatio[cpu]: Invalid value: "500m": ratio 500m is less than 1',
-        id="a-ratio-below-one",
-    ),
-    pytest.param(
-        limits("Pod", max={"A/b": "1"}),
-        f'[spec.limits[0].max[A/b]: Invalid value: "A/b": prefix part {SUBDOMAIN_TEXT}, spec.limits[0].max[A/b]: '
-        'Invalid value: "A/b": doesn\'t follow extended resource name standard]',
-        id="capitals-in-a-domain",
-    ),
-    pytest.param(
-        limits("PersistentVolumeClaim"),
-        "spec.limits[0].limits: Required value: either minimum or maximum storage value is required, but neither was "
-        "provided",
-        id="no-bound-for-claims",
-    ),
-]
-
-
-@pytest.mark.parametrize(("given", "why"), INVALID)
-async def test_an_invalid_limit_range_is_refused(room: Room, given: JSON, why: str) -> None:
-    """422 for bounds and defaults that contradict each other."""
-    reply = await room.api.post(room.path("limitranges"), given)
-
-    assert reply.status == 422, reply.text
-    assert reply.json["message"] == f'LimitRange "l" is invalid: {why}'
 
 
 async def test_a_limit_range_is_stored_with_derived_defaults(room: Room) -> None:

@@ -64,12 +64,6 @@ INVALID = [
         ("conflicting scopes",),
     ),
     ({"hard": {"A/B": "1"}}, "hard[A/B]", '"A/B"', (f"prefix part {SUBDOMAIN_TEXT}",)),
-    (
-        {"hard": {f"{'a' * 254}/b": "1"}},
-        f"hard[{'a' * 254}/b]",
-        f'"{"a" * 254}/b"',
-        ("prefix part must be no more than 253 bytes",),
-    ),
     ({"hard": {"cpu": "1"}, "scopes": ["BestEffort"]}, "scopes", '["BestEffort"]', (NOT_FOR_IT,)),
     ({"hard": {"configmaps": "1"}, "scopes": ["Terminating"]}, "scopes", '["Terminating"]', (NOT_FOR_IT,)),
     (
@@ -99,12 +93,6 @@ INVALID = [
         f"{EXPRESSIONS}.operator",
         '"Near"',
         ("not a valid selector operator",),
-    ),
-    (
-        {"hard": {"configmaps": "1"}, "scopeSelector": selector("PriorityClass", "In", "a")},
-        EXPRESSIONS,
-        '{"MatchExpressions":[{"ScopeName":"PriorityClass","Operator":"In","Values":["a"]}]}',
-        (NOT_FOR_IT,),
     ),
 ]
 

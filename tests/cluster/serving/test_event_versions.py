@@ -1,10 +1,8 @@
-"""Events of events.k8s.io/v1: the same objects as in v1, with other field names and stricter rules."""
+"""Events of events.k8s.io/v1: the same objects as in v1, with other field names."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from tests.cluster.talking import MERGE
 
@@ -13,11 +11,6 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 WHEN = "2026-01-01T00:00:00.000000Z"
-_NAME = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
 
 
 def event(namespace: str, **fields: Any) -> JSON:
@@ -104,39 +97,3 @@ async def test_the_series_of_an_event_can_be_patched(api: Api, namespace: str) -
     assert (await api.get(core(namespace, "x"))).json["series"] == counted
     assert (await api.delete(group(namespace, "x"))).status == 200
     assert (await api.get(core(namespace, "x"))).status == 404
-
-
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"eventTime": None}, "eventTime: Required value"),
-        ({"type": "Other"}, 'type: Invalid value: "": has invalid value: Other'),
-        ({"type": None}, 'type: Invalid value: "": has invalid value: '),
-        ({"reason": None}, "reason: Required value"),
-        ({"action": None}, "action: Required value"),
-        ({"reportingInstance": None}, "reportingInstance: Required value"),
-        ({"reportingController": "no name"}, f'reportingController: Invalid value: "no name": {_NAME}'),
-        ({"note": "ö" * 513}, 'message: Invalid value: "": can have at most 1024 characters'),
-        ({"reason": "x" * 129}, 'reason: Invalid value: "": can have at most 128 characters'),
-        ({"action": "x" * 129}, 'action: Invalid value: "": can have at most 128 characters'),
-        ({"reportingInstance": "x" * 129}, 'reportingInstance: Invalid value: "": can have at most 128 characters'),
-        (
-            {"series": {"count": 1, "lastObservedTime": WHEN}},
-            'series.count: Invalid value: "": should be at least 2',
-        ),
-        ({"series": {"count": 2}}, "series.lastObservedTime: Required value"),
-        (
-            {"regarding": {"kind": "Namespace", "name": "c"}},
-            'involvedObject.namespace: Invalid value: "": does not match event.namespace',
-        ),
-        ({"regarding": None}, 'involvedObject.namespace: Invalid value: "": does not match event.namespace'),
-        ({"deprecatedCount": 3}, 'count: Invalid value: "": needs to be unset'),
-        ({"deprecatedFirstTimestamp": "2026-01-01T00:00:00Z"}, 'firstTimestamp: Invalid value: "": needs to be unset'),
-        ({"deprecatedSource": {"component": "a"}}, 'source: Invalid value: "": needs to be unset'),
-    ],
-)
-async def test_an_invalid_event_is_refused(api: Api, namespace: str, fields: JSON, why: str) -> None:
-    """With the real server's message, which names the fields as v1 does."""
-    answer = await api.post(group(namespace), event(namespace, **fields))
-    assert answer.status == 422, answer.text
-    assert answer.json["message"] == f'Event "x" is invalid: {why}'

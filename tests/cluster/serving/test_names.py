@@ -126,18 +126,6 @@ async def test_an_object_without_a_name_is_refused(api: Api, namespace: str, met
     assert "name" not in reply.json["details"]
 
 
-async def test_an_invalid_prefix_is_refused_with_the_generated_name(api: Api, namespace: str) -> None:
-    """Two causes: the prefix, and the name generated from it."""
-    reply = await api.post(of_core(namespace, "configmaps"), {"metadata": {"generateName": "Bad_"}})
-    found = causes(reply)
-    drawn = reply.json["details"]["name"]
-
-    assert found == [
-        ("FieldValueInvalid", "metadata.generateName", f'Invalid value: "Bad_": {SUBDOMAIN_TEXT}'),
-        ("FieldValueInvalid", "metadata.name", f'Invalid value: "{drawn}": {SUBDOMAIN_TEXT}'),
-    ]
-
-
 async def test_the_name_of_a_namespace_has_63_characters_at_most(api: Api) -> None:
     """It also becomes a label of the namespace, so both are named."""
     name = "a" * 64

@@ -24,7 +24,6 @@ LABEL_TEXT = (
     "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
-EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction"}
 
 
 async def test_a_pod_gets_defaults(api: Api, namespace: str) -> None:
@@ -74,14 +73,10 @@ C = "spec.containers[0]"
         (container(ports=[{"containerPort": 0}, {"containerPort": 70000}]), [
             (REQUIRED, f"{C}.ports[0].containerPort", "Required value"),
             (INVALID, f"{C}.ports[1].containerPort", "Invalid value: 70000: must be between 1 and 65535, inclusive")]),
-        (container(env=[{"name": "a="}]), [(INVALID, f"{C}.env[0].name", ('Invalid value: "a=": a valid environment '
-         "variable name must consist only of printable ASCII characters other than '='"))]),
         (container(volumeMounts=[{"name": "w", "mountPath": "/x"}]),
          [("FieldValueNotFound", f"{C}.volumeMounts[0].name", 'Not found: "w"')]),
         ({**container(), "restartPolicy": "Foo"}, [(UNSUPPORTED, "spec.restartPolicy",
          'Unsupported value: "Foo": supported values: "Always", "OnFailure", "Never"')]),
-        ({**container(), "dnsPolicy": "Foo"}, [(UNSUPPORTED, "spec.dnsPolicy", ('Unsupported value: "Foo": supported '
-         'values: "ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"'))]),
         ({**container(), "activeDeadlineSeconds": 0},
          [(INVALID, "spec.activeDeadlineSeconds", "Invalid value: 0: must be between 1 and 2147483647, inclusive")]),
         (container(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}), [(INVALID, f"{C}.resources.requests",
@@ -100,83 +95,16 @@ C = "spec.containers[0]"
             (INVALID, f"{C}.resources.requests[A/b]",
              'Invalid value: "A/b": doesn\'t follow extended resource name standard'),
             (REQUIRED, f"{C}.resources.limits", "Required value: Limit must be set for non overcommitable resources")]),
-        (container(resources={"limits": {"hugepages-2Mi": "2Mi"}}),
-         [(FORBIDDEN, f"{C}.resources", "Forbidden: HugePages require cpu or memory")]),
-        (container(resources={"limits": {"cpu": "1", "hugepages-2Mi": "3Mi"}}), [
-            (INVALID, f"{C}.resources.{side}[hugepages-2Mi]",
-             'Invalid value: "3Mi": 3Mi is not positive integer multiple of hugepages-2Mi')
-            for side in ("limits", "requests")]),
-        (container(resources={"limits": {"cpu": "1", "hugepages-x": "3Mi"}}), [
-            (INVALID, f"{C}.resources.{side}[hugepages-x]",
-             'Invalid value: "3Mi": 3Mi is not positive integer multiple of hugepages-x')
-            for side in ("limits", "requests")]),
-        (container(resources={"claims": [{"name": "x"}]}), [("FieldValueNotFound", f"{C}.resources.claims[0]",
-         'Not found: "x": must be one of the names in pod.spec.resourceClaims which is empty')]),
-        ({**container(resources={"claims": [{"name": "x"}, {"name": "c"}, {"name": "c", "request": "r"}]}),
-          "resourceClaims": [{"name": "c", "resourceClaimName": "some"}]}, [
-            ("FieldValueNotFound", f"{C}.resources.claims[0]",
-             'Not found: "x": must be one of the names in pod.spec.resourceClaims: c'),
-            ("FieldValueDuplicate", f"{C}.resources.claims[2]", 'Duplicate value: "c"')]),
-        ({**container(), "ephemeralContainers": [{"name": "e", "image": "i"}]},
-         [(FORBIDDEN, "spec.ephemeralContainers", "Forbidden: cannot be set on create")]),
     ],
-    ids=["no-spec", "no-containers", "no-image", "no-name", "twice", "name", "pull-policy", "ports", "env", "mount",
-         "restart-policy", "dns-policy", "deadline", "request-above-limit", "gpu-without-limit",
-         "resource-without-domain", "resource-of-quotas", "resource-in-capitals", "pages-alone", "part-of-a-page",
-         "pages-of-no-size", "unknown-claim", "claims", "ephemeral"],
+    ids=["no-spec", "no-containers", "no-image", "no-name", "twice", "name", "pull-policy", "ports", "mount",
+         "restart-policy", "deadline", "request-above-limit", "gpu-without-limit",
+         "resource-without-domain", "resource-of-quotas", "resource-in-capitals"],
 )  # fmt: skip
 async def test_an_invalid_pod_is_refused(
     api: Api, namespace: str, spec: JSON | None, found: list[tuple[str, str, str]]
 ) -> None:
     """422 with a cause for each problem."""
     body = {"metadata": {"name": "p"}, **({} if spec is None else {"spec": spec})}
-
-    assert causes(await api.post(of_core(namespace, "pods"), body)) == found
-
-
-W = "spec.resources"
-
-
-@pytest.mark.parametrize(
-    ("asked", "whole", "found"),
-    [
-        ({"requests": {"cpu": "2"}}, {"requests": {"cpu": "1"}}, [(INVALID, f"{W}.requests[cpu]",
-         'Invalid value: "1": must be greater than or equal to aggregate container requests of 2')]),
-        ({"requests": {"cpu": "2"}}, {"limits": {"cpu": "1"}}, [(INVALID, f"{W}.requests",
-         'Invalid value: "2": must be less than or equal to cpu limit of 1')]),
-        ({"requests": {"cpu": "1"}, "limits": {"cpu": "3"}}, {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
-         [(INVALID, f"{W}.containers[0][cpu].limits",
-           'Invalid value: "3": must be less than or equal to pod limits of 2')]),
-        ({}, {"requests": {"ephemeral-storage": "1"}}, [(UNSUPPORTED, f"{W}.requests[ephemeral-storage]",
-         'Unsupported value: "ephemeral-storage": supported values: "cpu", "hugepages-", "memory"')]),
-        ({}, {"limits": {"nvidia.com/gpu": "1"}}, [(UNSUPPORTED, f"{W}.limits[nvidia.com/gpu]",
-         'Unsupported value: "nvidia.com/gpu": supported values: "cpu", "hugepages-", "memory"')]),
-        ({}, {"requests": {"cpu": "-1"}},
-         [(INVALID, f"{W}.requests[cpu]", 'Invalid value: "-1": must be greater than or equal to 0')]),
-        ({}, {"requests": {"foo": "1"}}, [(INVALID, f"{W}.requests[foo]",
-         'Invalid value: "foo": must be a standard resource type or fully qualified')]),
-        ({}, {"limits": {"hugepages-2Mi": "2Mi"}}, [(FORBIDDEN, W, "Forbidden: HugePages require cpu or memory")]),
-        ({}, {"requests": {"cpu": "1"}, "claims": [{"name": "x"}]}, [
-            (FORBIDDEN, f"{W}.claims", "Forbidden: claims may not be set for Resources at pod-level"),
-            ("FieldValueNotFound", f"{W}.claims[0]",
-             'Not found: "x": must be one of the names in pod.spec.resourceClaims which is empty')]),
-        ({"requests": {"cpu": "1"}, "limits": {"hugepages-2Mi": "4Mi"}},
-         {"requests": {"cpu": "1"}, "limits": {"hugepages-2Mi": "2Mi"}}, [
-            (INVALID, f"{W}.requests[hugepages-2Mi]",
-             'Invalid value: "2Mi": must be greater than or equal to aggregate container requests of 4Mi'),
-            (INVALID, f"{W}.limits[hugepages-2Mi]",
-             'Invalid value: "2Mi": must be greater than or equal to aggregate container limits of 4Mi'),
-            (INVALID, f"{W}.containers[0][hugepages-2Mi].limits",
-             'Invalid value: "4Mi": must be less than or equal to pod limits of 2Mi')]),
-    ],
-    ids=["below-containers", "limit-below-containers", "limit-below-a-limit", "disk", "gpu", "negative", "no-domain",
-         "pages-alone", "claims", "pages-below-containers"],
-)  # fmt: skip
-async def test_pod_level_resources_must_cover_the_containers(
-    api: Api, namespace: str, asked: JSON, whole: JSON, found: list[tuple[str, str, str]]
-) -> None:
-    """422: only cpu, memory and huge pages, and at least as much as the containers together."""
-    body = pod("p", {**container(resources=asked), "resources": whole})
 
     assert causes(await api.post(of_core(namespace, "pods"), body)) == found
 
@@ -283,29 +211,6 @@ async def test_a_few_fields_of_a_pod_can_change(api: Api, namespace: str, change
     assert changed["metadata"]["generation"] == 2
 
 
-async def test_a_deadline_can_only_be_shortened(api: Api, namespace: str) -> None:
-    """It can be neither extended nor removed."""
-    path = of_core(namespace, "pods")
-    made(await api.post(path, pod("p", {"activeDeadlineSeconds": 10})))
-    where = "spec.activeDeadlineSeconds"
-
-    longer = causes(await api.patch(f"{path}/p", {"spec": {"activeDeadlineSeconds": 20}}, MERGE))
-    none = causes(await api.patch(f"{path}/p", {"spec": {"activeDeadlineSeconds": None}}, MERGE))
-    assert longer == [(INVALID, where, "Invalid value: 20: must be less than or equal to previous value")]
-    assert none == [(INVALID, where, "Invalid value: null: must not update from a positive integer to nil value")]
-    made(await api.patch(f"{path}/p", {"spec": {"activeDeadlineSeconds": 5}}, MERGE))
-
-
-async def test_a_toleration_cannot_be_removed(api: Api, namespace: str) -> None:
-    """Only its tolerationSeconds may change."""
-    path = of_core(namespace, "pods")
-    made(await api.post(path, pod("p", {"tolerations": [{"key": "k", "operator": "Exists"}]})))
-    found = causes(await api.patch(f"{path}/p", {"spec": {"tolerations": [{"key": "z", "operator": "Exists"}]}}, MERGE))
-
-    text = "Forbidden: existing toleration can not be modified except its tolerationSeconds"
-    assert found == [(FORBIDDEN, "spec.tolerations", text)]
-
-
 async def test_containers_cannot_be_added_or_removed(api: Api, namespace: str) -> None:
     """422 that says so."""
     path = of_core(namespace, "pods")
@@ -329,39 +234,3 @@ async def test_the_status_of_a_pod_is_written_separately(api: Api, namespace: st
     assert (await api.get(f"{path}/p/status")).json == by_main
     replaced = made(await api.put(f"{path}/p/status", {**pod("p"), "status": {"phase": "Succeeded"}}))
     assert replaced["status"] == {"phase": "Succeeded", "qosClass": "BestEffort"}
-
-
-async def test_an_eviction_deletes_a_pod(api: Api, namespace: str) -> None:
-    """201 with a Success; 404 for a missing pod; 400 for another name in the body."""
-    path = of_core(namespace, "pods")
-    made(await api.post(path, pod("p")))
-    tried = await api.post(f"{path}/p/eviction", {**EVICTION, "metadata": {"name": "p"}}, params={"dryRun": "All"})
-    other = await api.post(f"{path}/p/eviction", {**EVICTION, "metadata": {"name": "other"}})
-
-    assert (tried.status, tried.json["status"]) == (201, "Success")
-    assert refusal(other) == (400, "BadRequest", "name in URL does not match name in Eviction object")
-    assert (await api.get(f"{path}/p")).status == 200
-    done = await api.post(f"{path}/p/eviction", {**EVICTION, "metadata": {"name": "p"}})
-    assert (done.status, done.json["status"]) == (201, "Success")
-    again = await api.post(f"{path}/p/eviction", {**EVICTION, "metadata": {"name": "p"}})
-    assert refusal(again) == (404, "NotFound", 'pods "p" not found')
-
-
-async def test_a_binding_assigns_a_node_once(api: Api, namespace: str) -> None:
-    """With the condition PodScheduled; 409 the second time; 500 without a node, as Kubernetes answers."""
-    path = of_core(namespace, "pods")
-    made(await api.post(path, pod("p")))
-    body: JSON = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"kind": "Node"}}
-    nowhere = await api.post(f"{path}/p/binding", body)
-    assert refusal(nowhere) == (500, "", "target.name: Required value")
-    body["target"]["name"] = "n1"
-    done = await api.post(f"{path}/p/binding", body)
-    bound = (await api.get(f"{path}/p")).json
-    again = await api.post(f"{path}/p/binding", body)
-
-    assert (done.status, done.json["status"], bound["spec"]["nodeName"]) == (201, "Success", "n1")
-    (condition,) = bound["status"]["conditions"]
-    assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
-    assert condition["lastTransitionTime"]
-    told = 'Operation cannot be fulfilled on pods/binding "p": pod p is already assigned to node "n1"'
-    assert refusal(again) == (409, "Conflict", told)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.objects import JSON, causes, made, of_core, refusal, secret
+from tests.cluster.objects import JSON, made, of_core, refusal, secret
 from tests.cluster.talking import MERGE
 
 if TYPE_CHECKING:
@@ -226,31 +226,7 @@ async def test_a_watch_can_decline_initial_events(api: Api, namespace: str) -> N
 
 FORBIDDEN = "FieldValueForbidden"
 MATCH = "resourceVersionMatch"
-ONLY = ("FieldValueNotSupported", MATCH, 'Unsupported value: "Exact": supported values: "NotOlderThan"')
 ALONE = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-WITHOUT = (FORBIDDEN, MATCH, ALONE)
-NEEDED = (FORBIDDEN, MATCH, "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
-CONTINUED = (FORBIDDEN, MATCH, "Forbidden: resourceVersionMatch is forbidden when continue is provided")
-
-
-@pytest.mark.parametrize(
-    ("params", "found"),
-    [
-        ({"resourceVersionMatch": "NotOlderThan"}, [WITHOUT]),
-        ({"resourceVersionMatch": "Exact"}, [WITHOUT, ONLY]),
-        ({"sendInitialEvents": "true"}, [NEEDED]),
-        ({"sendInitialEvents": "true", "resourceVersionMatch": "Exact"}, [NEEDED, ONLY]),
-        ({"continue": "x"}, [CONTINUED]),
-    ],
-    ids=["match-alone", "exact-alone", "initial-alone", "initial-exact", "continue"],
-)
-async def test_options_of_a_watch_must_fit_together(
-    api: Api, namespace: str, params: dict[str, str], found: list[Any]
-) -> None:
-    """422 for ListOptions, before any event."""
-    reply = await api.get(of_core(namespace, "secrets"), params={"watch": "1", "timeoutSeconds": "1", **params})
-
-    assert causes(reply) == found
 
 
 @pytest.mark.parametrize("version", ["abc", "-1"])

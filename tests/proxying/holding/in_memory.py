@@ -86,11 +86,11 @@ class MemoryServer:
             form = form_of((request.head.get(b"accept") or b"").decode(), "")
             operations = self.sandbox._front._operations
             if verb in ("get", "list"):
-                return answered(200, operations.read(verb, target, asked, form), form.media_type)
+                return answered(200, operations.read(verb, target, asked, form), "application/json")
             content_type = request.head.get(b"content-type")
             sent = Sent(request.body, None if content_type is None else content_type.decode(), "test")
             code, stored = operations.write(verb, target, asked, sent)
-            return answered(code, form.of_one(target, stored), form.media_type)
+            return answered(code, form.of_one(target, stored), "application/json")
         except ApiError as error:
             return answered(error.code, dump(error.status), "application/json")
 

@@ -7,7 +7,6 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from backoff_ctrl.k8s.sandbox.objects import protobuf as of_the_sandbox
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from backoff_ctrl.k8s.proxy.payloads.marking import OURS, Mark, marked
 from backoff_ctrl.k8s.proxy.payloads.payload import LARGEST, Payload, PayloadError
 from backoff_ctrl.k8s.proxy.payloads.reading import read
 from backoff_ctrl.k8s.proxy.payloads.wire import MOST_FIELDS, field, varint
+from backoff_ctrl.k8s.sandbox.objects import protobuf as of_the_sandbox
 from tests.charged import cases
 from tests.cluster.proxying.payloads.twins import recorded
 from tests.proxying.payloads.payload_parts import PROTOBUF, YAML, enveloped, number, projected, protobuf, without_empty
