@@ -36,9 +36,9 @@ the same. `make test` runs all of it, `make test-quick` the part that needs no G
 NOT_PROMISED: Final = """\
 - **Scheduling.** There are no nodes and no scheduler: pods stay Pending until a client sets them to Running.
   `backoff-ctrl sandbox` starts a fake kubelet that does. `kubectl logs` says that there is no log; `exec`, `attach`
-  and `port-forward` are refused.
+  and `port-forward` do not exist, nor do evictions and bindings.
 - **Controllers**, except for quota, garbage collection, namespaces and what every namespace contains: the service
-  account `default` and the ConfigMap `kube-root-ca.crt`, whose certificate signs nothing. Jobs, Deployments and others
+  account `default` and the ConfigMap `kube-root-ca.crt`, which has no certificate in it. Jobs, Deployments and others
   are stored, counted by `count/...` quotas and scaled, but no controller creates their pods. A real
   kube-controller-manager may do that: it works beside the sandbox (`--kubeconfig`, `--controllers=job-controller,...`).
 - **Authentication and authorization.** Every client may do everything; tokens are not checked, and `kubectl auth can-i`
@@ -50,11 +50,18 @@ NOT_PROMISED: Final = """\
   injected as faults: `/sandbox/faults`.
 - **Durability.** All data is in memory, and lost when the sandbox stops.
 - **Protobuf answers.** Protobuf is accepted in requests; answers are JSON, which every client accepts.
-- **Every rule of every kind.** Bodies are validated against their schema. For pods, services, claims, quotas and limit
-  ranges, the fields that charges depend on are validated, and what the cases above name; the rest of Kubernetes'
-  validation is missing. A real server refuses a pod with invalid volumes, probes, tolerations or affinity with 422;
-  the sandbox accepts it, and also any schedule of a CronJob and any value of a PriorityClass. `kubectl create token` is
-  refused.
+- **Every rule of every kind.** Bodies are validated against their schema. For pods, services, claims and quotas, the
+  fields that charges depend on are validated, and what the cases above name; the rest of Kubernetes' validation is
+  missing. A real server refuses a pod with invalid volumes, probes, tolerations or affinity with 422; the sandbox
+  accepts it, and also any schedule of a CronJob, any value of a PriorityClass, a LimitRange that contradicts itself,
+  and options of a list that do not go together. Malformed bodies are refused with the same status code, but in words
+  of the sandbox. `kubectl create token` is refused.
+- **Every column.** Pods, quotas, events, Services, claims, Jobs, Deployments and what is created beside them have
+  the columns of `kubectl get`; other kinds show their name and when they were created, custom ones their name and age.
+- **Owners of every field.** `managedFields` exist for objects that were applied by the server, and for no others: the
+  first such apply meets what was there before as `before-first-apply`.
+- **Deletes step by step.** `--cascade=foreground` deletes in the background; a definition and its objects are gone at
+  once; no finalizer protects a claim that a pod uses.
 - **Warnings.** Answers have no `Warning` headers, which kubectl would print.
 - **Extreme amounts.** A quantity of a thousand digits is capped at 10^60, where the real server computes with it.
 """

@@ -15,10 +15,10 @@ from backoff_ctrl.k8s.sandbox.admission.amounts import NANO, amount_of
 from backoff_ctrl.k8s.sandbox.admission.charges import SCOPES
 from backoff_ctrl.k8s.sandbox.admission.pods import problems_of_pod, problems_of_pod_update
 from backoff_ctrl.k8s.sandbox.admission.resources import COUNTS, is_standard, resource_name_problems
-from backoff_ctrl.k8s.sandbox.objects.answers import Problem, bad, fixed, in_range, missing, not_negative, unsupported
+from backoff_ctrl.k8s.sandbox.objects.answers import Problem, bad, fixed, in_range, missing, unsupported
 from backoff_ctrl.k8s.sandbox.objects.definitions import problems_of_definition
 from backoff_ctrl.k8s.sandbox.objects.kinds import QUOTAS, Kind
-from backoff_ctrl.k8s.sandbox.objects.metadata import kept_problems, metadata_problems, name_problems
+from backoff_ctrl.k8s.sandbox.objects.metadata import metadata_problems, name_problems
 from backoff_ctrl.k8s.sandbox.objects.schema import problems_of
 from backoff_ctrl.k8s.sandbox.objects.texts import JSON
 
@@ -61,7 +61,7 @@ def problems_of_new(kind: Kind, obj: JSON) -> list[Problem]:
 def problems_of_update(kind: Kind, before: JSON, obj: JSON, subresource: str) -> list[Problem]:
     """Everything that is wrong with an update. Raises ``AmountError``."""
     metadata, rule = obj["metadata"], _CHANGED.get(kind.plural)
-    problems = [*metadata_problems(metadata), *kept_problems(before["metadata"], metadata)]
+    problems = metadata_problems(metadata)
     if kind.schema:
         return [*problems, *problems_of(kind.schema, obj)]
     if kind is QUOTAS and subresource:
@@ -219,7 +219,8 @@ def _controller(plural: str) -> Rule:
                 text = f"Invalid value: {json.dumps(labels)}: `selector` does not match template `labels`"
                 yield ("FieldValueInvalid", "spec.template.metadata.labels", text)
         for field in ("parallelism", "completions", "backoffLimit", "replicas"):
-            yield from not_negative(f"spec.{field}", spec.get(field))
+            if (spec.get(field) or 0) < 0:
+                yield bad(f"spec.{field}", spec[field], "must be greater than or equal to 0")
         pod = template.get("spec") or {}
         if not pod.get("containers"):
             yield missing("spec.template.spec.containers")

@@ -97,12 +97,10 @@ class Operations:
         return patch_of(self._core, self._writer, target, query, patch)
 
 
-_JSON = "application/json"
 _PRIORITY = {
     "X-Kubernetes-Pf-Flowschema-Uid": "5a2f6d31-58b6-4a6a-9b8e-2f0c6a1d7e01",
     "X-Kubernetes-Pf-Prioritylevel-Uid": "8c1e9f42-7d0b-4c55-a3b1-6e4f9d2c8a02",
 }
-_READS = frozenset({"get", "list"})
 _UNFORESEEN = (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError)
 
 
@@ -152,7 +150,7 @@ class Front:
         form = form_of(request.headers.get("Accept", ""), query.text("includeObject"))
         if verb == "watch":
             return await self._watch(request, target, query, form)
-        if verb in _READS:
+        if verb in {"get", "list"}:
             return _answer(200, self._operations.read(verb, target, query, form))
         if verb == "create" and not target.name and not query.text("dryRun"):
             return await self._counted_create(request, target, query, form)
@@ -211,7 +209,7 @@ class Front:
         if target.kind is GROUP_EVENTS:
             target, shape = replace(target, kind=EVENTS), shape or _shown_body
         watch = Watch(self._core, target, query, shape)
-        headers = {"Content-Type": _JSON, "Cache-Control": "no-cache, private", **_PRIORITY}
+        headers = {"Content-Type": JSON_TYPE, "Cache-Control": "no-cache, private", **_PRIORITY}
         response = web.StreamResponse(headers=headers)
         response.enable_chunked_encoding()
         task = asyncio.current_task()
@@ -271,7 +269,7 @@ def _failure(error: ApiError) -> web.Response:
     return _answer(error.code, dump(error.status) + b"\n")
 
 
-def _answer(code: int, body: bytes, content_type: str = _JSON) -> web.Response:
+def _answer(code: int, body: bytes, content_type: str = JSON_TYPE) -> web.Response:
     headers = {
         "Audit-Id": str(uuid4()),
         "Content-Type": content_type,

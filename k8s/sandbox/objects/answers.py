@@ -40,10 +40,6 @@ def in_range(field: str, value: int, least: int, most: int) -> list[Problem]:
     return [] if least <= value <= most else [bad(field, value, f"must be between {least} and {most}, inclusive")]
 
 
-def not_negative(field: str, value: int | None) -> list[Problem]:
-    return [bad(field, value, "must be greater than or equal to 0")] if value is not None and value < 0 else []
-
-
 PLAIN_404 = "404 page not found"
 
 

@@ -49,10 +49,8 @@ LABEL_TEXT = (
 )
 _GENERATIONS = frozenset({"apps", "batch", "networking.k8s.io", "policy", "apiextensions.k8s.io", "scheduling.k8s.io"})
 _KNOWN_NAMES = frozenset(kind.kind for kind in BUILT_IN)
-_PATH_SEGMENT_KINDS = frozenset({"roles", "rolebindings"})
 _LONGEST = 63
 _LONGEST_PREFIX = 253
-_ANNOTATIONS_MAX = 256 * 1024
 _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 
 
@@ -99,8 +97,6 @@ def _annotations(metadata: JSON) -> Iterator[Problem]:
         problem = key_problem(key.lower())
         if problem:
             yield bad("metadata.annotations", key, problem)
-    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > _ANNOTATIONS_MAX:
-        yield ("FieldValueTooLong", "metadata.annotations", f"Too long: may not be more than {_ANNOTATIONS_MAX} bytes")
 
 
 def _finalizers(metadata: JSON) -> Iterator[Problem]:
@@ -113,16 +109,6 @@ def _finalizers(metadata: JSON) -> Iterator[Problem]:
         if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
             text = "name is neither a standard finalizer name nor is it fully qualified"
             yield bad(f"metadata.finalizers[{index}]", finalizer, text)
-
-
-def kept_problems(before: JSON, after: JSON) -> list[Problem]:
-    """What an update must not change in metadata."""
-    added = sorted(set(after.get("finalizers") or ()) - set(before.get("finalizers") or ()))
-    if not before.get("deletionTimestamp") or not added:
-        return []
-    listed = ", ".join(f'"{each}"' for each in added)
-    text = "no new finalizers can be added if the object is being deleted, found new finalizers []string"
-    return [("FieldValueForbidden", "metadata.finalizers", f"Forbidden: {text}{{{listed}}}")] * 2
 
 
 def timestamp(now: float) -> str:
@@ -202,8 +188,6 @@ def _name_problem(kind: Kind, name: str) -> str:
     longest = 63 if label else 253
     if len(name) > longest:
         return f"must be no more than {longest} characters"
-    if kind.plural in _PATH_SEGMENT_KINDS:
-        return ""
     if label and "." in name:
         return "must not contain dots"
     if label:

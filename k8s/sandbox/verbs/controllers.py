@@ -143,9 +143,10 @@ class NamespaceContents:
         core.store.listen(self._follow)
 
     def _follow(self, kind: Kind, event: Event, obj: JSON) -> None:
+        wanted = _CONTENTS.get(kind.plural)
         if kind is NAMESPACES and event.type != DELETED and not obj["metadata"].get("deletionTimestamp"):
             self._core.pacing.later(_CONTENTS_DELAY, self._ensure, event.name)
-        elif event.type == DELETED and event.name == _CONTENTS.get(kind.plural, obj)["metadata"]["name"]:
+        elif wanted is not None and event.type == DELETED and event.name == wanted["metadata"]["name"]:
             self._core.pacing.later(_CONTENTS_DELAY, self._ensure, event.namespace)
 
     def _ensure(self, namespace: str) -> None:
@@ -153,12 +154,13 @@ class NamespaceContents:
         space = store.of(NAMESPACES).get("", namespace)
         if space is None or b'"deletionTimestamp"' in space.data:
             return
+        refused = False
         for plural, wanted in _CONTENTS.items():
             kind = self._core.kinds.find("", "v1", plural)
-            if kind is None or store.of(kind).get(namespace, wanted["metadata"]["name"]) is not None:
-                continue
-            try:
-                self._writer.create(Target(kind, namespace), wanted)
-            except ApiError:  # a quota is full, or a fault strikes; without a loop there is no later
-                if self._core.pacing.loop is not None:
-                    self._core.pacing.later(_RETRY, self._ensure, namespace)
+            if kind is not None and store.of(kind).get(namespace, wanted["metadata"]["name"]) is None:
+                try:
+                    self._writer.create(Target(kind, namespace), wanted)
+                except ApiError:  # a quota is full, or a fault strikes
+                    refused = True
+        if refused and self._core.pacing.loop is not None:  # without a loop there is no later
+            self._core.pacing.later(_RETRY, self._ensure, namespace)

@@ -7,7 +7,6 @@ from typing import Any
 from backoff_ctrl.k8s.sandbox.core import Core
 from backoff_ctrl.k8s.sandbox.objects.answers import (
     bad,
-    bad_request,
     conflict,
     forbidden,
     invalid_options,
@@ -22,14 +21,6 @@ from backoff_ctrl.k8s.sandbox.verbs.reading import list_page
 from backoff_ctrl.k8s.sandbox.verbs.requests import Query, Target, dry_run_problems
 
 _LASTING = frozenset({"default", "kube-system", "kube-public"})
-_TYPES: dict[str, type] = {
-    "kind": str,
-    "gracePeriodSeconds": int,
-    "preconditions": dict,
-    "orphanDependents": bool,
-    "propagationPolicy": str,
-    "dryRun": list,
-}
 
 
 class Deleter:
@@ -140,12 +131,6 @@ def _grace(kind: Kind, obj: JSON, options: JSON) -> int:
 def _options_of(query: Query, body: JSON | None) -> JSON:
     """DeleteOptions from the body, else from the query. Raises 400, 422."""
     options = {field: value for field, value in (body or {}).items() if value is not None}
-    for field, type_ in _TYPES.items():
-        value = options.get(field, type_())
-        if not isinstance(value, type_) or (type_ is int and isinstance(value, bool)):
-            raise bad_request(f"DeleteOptions.{field} is of a wrong type")
-    if options.get("kind", "DeleteOptions") != "DeleteOptions":
-        raise bad_request(f'the body of a delete must be DeleteOptions, not "{options["kind"]}"')
     grace = query.number("gracePeriodSeconds")
     if grace is not None:
         options.setdefault("gracePeriodSeconds", grace)

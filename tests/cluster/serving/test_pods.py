@@ -1,4 +1,4 @@
-"""Pods: defaults, allowed changes, status, eviction and binding."""
+"""Pods: defaults, allowed changes and status."""
 
 from __future__ import annotations
 
