@@ -19,7 +19,6 @@ from backoff_ctrl.k8s.sandbox.objects.kinds import BUILT_IN
 TABLE = Path(__file__).parent.parent / "k8s" / "sandbox" / "http" / "openapi_schemas.jsonl"
 _ALSO = (
     "io.k8s.api.autoscaling.v1.Scale",
-    "io.k8s.api.policy.v1.Eviction",
     "io.k8s.apimachinery.pkg.apis.meta.v1.Status",
 )
 

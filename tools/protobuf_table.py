@@ -19,20 +19,15 @@ TABLE = Path(__file__).parent.parent / "k8s" / "sandbox" / "objects" / "protobuf
 _EXTRA = (
     "authentication.v1.SelfSubjectReview",
     "authorization.v1.SelfSubjectAccessReview",
-    "authorization.v1.SelfSubjectRulesReview",
     "autoscaling.v1.Scale",
-    "core.v1.Binding",
     "meta.v1.DeleteOptions",
-    "policy.v1.Eviction",
 )
 _DEFINITIONS = Path("pkg", "apis", "apiextensions", "v1", "generated.proto")
 _MESSAGE = re.compile(r"^message (\w+) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r"^  (?:(optional|repeated|required) )?(map<string, [.\w]+>|[.\w]+) (\w+) = (\d+);", re.MULTILINE)
 _STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _POINTER = re.compile(r"^\t\w+\s+\*[\w.]+\s+`.*?protobuf:\"\w+,(\d+),", re.MULTILINE)
-_JSON_NAME = re.compile(
-    r"^\t\w+\s+[*\[\]\w.]+\s+`.*?json:\"(\$\w+|x-[\w-]+)[,\"].*?protobuf:\"\w+,(\d+),", re.MULTILINE
-)
+_JSON_NAME = re.compile(r"^\t\w+\s+[*\[\]\w.]+\s+`.*?json:\"([$\w][$\w-]*)[,\"].*?protobuf:\"\w+,(\d+),", re.MULTILINE)
 _SCALARS = frozenset({"string", "bool", "bytes", "int32", "int64", "uint32", "uint64", "double", "float"})
 
 

@@ -17,7 +17,7 @@ from aiohttp import web
 from backoff_ctrl.k8s.sandbox.core import Core
 from backoff_ctrl.k8s.sandbox.faults import Counters, Faults, Settings
 from backoff_ctrl.k8s.sandbox.http.server import LOG, Front
-from backoff_ctrl.k8s.sandbox.objects.kinds import NAMESPACES, QUOTAS, Kind
+from backoff_ctrl.k8s.sandbox.objects.kinds import NAMESPACES, QUOTAS, SERVICES, Kind
 from backoff_ctrl.k8s.sandbox.objects.store import Event
 from backoff_ctrl.k8s.sandbox.objects.texts import JSON, load
 from backoff_ctrl.k8s.sandbox.verbs.controllers import NamespaceContents
@@ -25,6 +25,10 @@ from backoff_ctrl.k8s.sandbox.verbs.requests import Target
 from backoff_ctrl.k8s.sandbox.verbs.writing import Writer
 
 _STANDARD_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_KUBERNETES: JSON = {  # every API server has this service of itself; here its address leads nowhere
+    "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+    "spec": {"clusterIP": "10.96.0.1", "ports": [{"name": "https", "port": 443, "targetPort": 6443}]},
+}
 _GRACE_OF_STOP = 0.5
 
 
@@ -54,6 +58,7 @@ class Sandbox:
         NamespaceContents(self._core)
         for name in _STANDARD_NAMESPACES:
             self.create_namespace(name)
+        self.create(SERVICES, "default", _KUBERNETES)
 
     @property
     def settings(self) -> Settings:

@@ -70,7 +70,8 @@ async def test_validation_asks_openapi_what_is_supported(session: aiohttp.Client
     assert "fieldValidation" in {each["name"] for each in pods["parameters"]}
     assert document["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"]["description"]
     assert (await ask(session, "GET", "/openapi/v3/apis/none/v1"))[0] == 404
-    assert (await ask(session, "GET", "/openapi/v2"))[1]["swagger"] == "2.0"
+    async with session.get("/openapi/v2") as old:  # for Helm: an empty document in protobuf
+        assert (old.status, await old.read()) == (200, b"")
 
 
 async def test_every_type_that_is_mentioned_is_explained(session: aiohttp.ClientSession) -> None:

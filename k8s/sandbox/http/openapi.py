@@ -37,8 +37,6 @@ class OpenApi:
         self._generation = -1
 
     def page(self, path: str) -> bytes:
-        if path == "/openapi/v2":
-            return dump({"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": {}})
         if self._generation != self._kinds.generation:
             self._made.clear()
             self._generation = self._kinds.generation

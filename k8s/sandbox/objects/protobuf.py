@@ -20,16 +20,8 @@ from backoff_ctrl.k8s.sandbox.objects.answers import bad_request
 PROTOBUF_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_INLINED = frozenset(
-    {
-        "localObjectReference",
-        "handler",
-        "persistentVolumeSource",
-        "volumeSource",
-        "ephemeralContainerCommon",
-        "ingressRuleValue",
-    }
-)
+_INLINED = frozenset({"localObjectReference", "handler", "persistentVolumeSource", "volumeSource", "rule",
+                      "ephemeralContainerCommon", "ingressRuleValue"})  # fmt: skip
 _DEEPEST = 64
 
 
@@ -82,10 +74,8 @@ def _table() -> dict[str, dict[int, Field]]:
 def fields_by_name(message: str) -> dict[str, Field]:
     found: dict[str, Field] = {}
     for field in _table().get(message, {}).values():
-        if field.name in _INLINED:
-            found.update(fields_by_name(field.type))
-        else:
-            found[field.name] = field
+        inlined = fields_by_name(field.type) if field.name in _INLINED else {}
+        found.update(inlined or {field.name: field})
     return found
 
 

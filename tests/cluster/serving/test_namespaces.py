@@ -134,3 +134,13 @@ async def test_every_namespace_has_the_root_certificate(api: Api, namespace: str
     made(await api.delete(path))
 
     await api.until(path, lambda obj: obj["metadata"]["uid"] != first["metadata"]["uid"])
+
+
+async def test_the_api_server_has_a_service(api: Api) -> None:
+    """`kubernetes` in the namespace default, at the first address of the range for services."""
+    service = await api.until(of_core("default", "services", "kubernetes"), bool)
+
+    assert service["metadata"]["labels"] == {"component": "apiserver", "provider": "kubernetes"}
+    assert service["spec"]["clusterIP"].endswith(".0.1")
+    (port,) = service["spec"]["ports"]
+    assert (port["name"], port["port"], port["protocol"]) == ("https", 443, "TCP")

@@ -55,10 +55,15 @@ class Report:
     output: str
 
 
-async def run(suite: Path, kubeconfig: Path, focus: Sequence[str], folder: Path, within: float) -> Report:
-    """Run the tests of the suite whose names contain one of ``focus``; ``folder`` is for the report."""
+async def run(
+    suite: Path, kubeconfig: Path, focus: Sequence[str], folder: Path, within: float, *, conformance: bool = True
+) -> Report:
+    """Run the tests of the suite whose names contain one of ``focus``; ``folder`` is for the report.
+
+    ``conformance``: those alone that every Kubernetes must pass.
+    """
     report = folder / "report.json"
-    wanted = "|".join(f"({each})" for each in focus)
+    wanted, mark = "|".join(f"({each})" for each in focus), ".*\\[Conformance\\]" if conformance else ""
     program = await asyncio.create_subprocess_exec(
         suite,
         f"-kubeconfig={kubeconfig}",
@@ -66,7 +71,7 @@ async def run(suite: Path, kubeconfig: Path, focus: Sequence[str], folder: Path,
         "-disable-log-dump",
         "-ginkgo.no-color",
         "-ginkgo.silence-skips",
-        f"-ginkgo.focus=({wanted}).*\\[Conformance\\]",
+        f"-ginkgo.focus=({wanted}){mark}",
         f"-ginkgo.json-report={report}",
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
