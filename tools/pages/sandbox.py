@@ -60,8 +60,8 @@ NOT_PROMISED: Final = """\
   the columns of `kubectl get`; other kinds show their name and when they were created, custom ones their name and age.
 - **Owners of every field.** `managedFields` exist for objects that were applied by the server, and for no others: the
   first such apply meets what was there before as `before-first-apply`.
-- **Deletes step by step.** `--cascade=foreground` deletes in the background; a definition and its objects are gone at
-  once; no finalizer protects a claim that a pod uses.
+- **Deletes step by step.** What is to be deleted in the foreground is deleted in the background; a definition and its
+  objects are gone at once; no finalizer protects a claim that a pod uses.
 - **Warnings.** Answers have no `Warning` headers, which kubectl would print.
 - **Extreme amounts.** A quantity of a thousand digits is capped at 10^60, where the real server computes with it.
 """

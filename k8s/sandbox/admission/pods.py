@@ -27,6 +27,7 @@ _UPDATE = (
 )
 _DEADLINE = "spec.activeDeadlineSeconds"
 _MOST_SECONDS = 2**31 - 1
+_ENV_TEXT = "a valid environment variable name must consist only of printable ASCII characters other than '='"
 _RESTARTS = ("Always", "OnFailure", "Never")
 _PULLS = ("Always", "IfNotPresent", "Never")
 
@@ -72,8 +73,11 @@ def _container_problems(path: str, container: JSON, volumes: set[Any]) -> Iterat
         where, number = f"{path}.ports[{index}].containerPort", port.get("containerPort") or 0
         yield from in_range(where, number, 1, 65535) if number else [missing(where)]
     for index, variable in enumerate(container.get("env") or ()):
-        if not variable.get("name"):
-            yield missing(f"{path}.env[{index}].name")
+        where, name = f"{path}.env[{index}].name", variable.get("name")
+        if not name:
+            yield missing(where)
+        elif "=" in name or not (name.isascii() and name.isprintable()):
+            yield bad(where, name, _ENV_TEXT)
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         if mount.get("name") not in volumes:
             where = f"{path}.volumeMounts[{index}].name"

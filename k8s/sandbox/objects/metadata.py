@@ -92,18 +92,15 @@ def _labels(metadata: JSON) -> Iterator[Problem]:
 
 
 def _annotations(metadata: JSON) -> Iterator[Problem]:
-    annotations = metadata.get("annotations") or {}
-    for key in sorted(annotations):
-        problem = key_problem(key.lower())
-        if problem:
+    for key in sorted(metadata.get("annotations") or {}):
+        if problem := key_problem(key.lower()):
             yield bad("metadata.annotations", key, problem)
 
 
 def _finalizers(metadata: JSON) -> Iterator[Problem]:
     finalizers = metadata.get("finalizers") or ()
     for finalizer in finalizers:
-        problem = key_problem(finalizer)
-        if problem:
+        if problem := key_problem(finalizer):
             yield bad("metadata.finalizers", finalizer, problem)
     for index, finalizer in enumerate(finalizers):
         if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:

@@ -73,6 +73,8 @@ C = "spec.containers[0]"
         (container(ports=[{"containerPort": 0}, {"containerPort": 70000}]), [
             (REQUIRED, f"{C}.ports[0].containerPort", "Required value"),
             (INVALID, f"{C}.ports[1].containerPort", "Invalid value: 70000: must be between 1 and 65535, inclusive")]),
+        (container(env=[{"name": "a="}]), [(INVALID, f"{C}.env[0].name", ('Invalid value: "a=": a valid environment '
+         "variable name must consist only of printable ASCII characters other than '='"))]),
         (container(volumeMounts=[{"name": "w", "mountPath": "/x"}]),
          [("FieldValueNotFound", f"{C}.volumeMounts[0].name", 'Not found: "w"')]),
         ({**container(), "restartPolicy": "Foo"}, [(UNSUPPORTED, "spec.restartPolicy",
@@ -96,7 +98,7 @@ C = "spec.containers[0]"
              'Invalid value: "A/b": doesn\'t follow extended resource name standard'),
             (REQUIRED, f"{C}.resources.limits", "Required value: Limit must be set for non overcommitable resources")]),
     ],
-    ids=["no-spec", "no-containers", "no-image", "no-name", "twice", "name", "pull-policy", "ports", "mount",
+    ids=["no-spec", "no-containers", "no-image", "no-name", "twice", "name", "pull-policy", "ports", "env", "mount",
          "restart-policy", "deadline", "request-above-limit", "gpu-without-limit",
          "resource-without-domain", "resource-of-quotas", "resource-in-capitals"],
 )  # fmt: skip
