@@ -26,10 +26,6 @@ VALUE_TEXT = (
     "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
     "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
-KEY_TEXT = (
-    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
-    "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
-)
 CANNOT = 'ConfigMap in version "v1" cannot be handled as a ConfigMap: '
 UNMARSHAL = "json: cannot unmarshal {} into Go struct field {} of type"
 
@@ -131,22 +127,6 @@ async def test_yaml_bodies_are_read_like_json(api: Api, namespace: str) -> None:
     assert made(reply)["metadata"]["annotations"] == {"day": "2026-01-01"}
 
 
-@pytest.mark.parametrize("accept", ["application/xml", "text/html", "application/json;as=Foo;v=v1;g=meta.k8s.io"])
-async def test_an_unsupported_answer_type_is_refused(api: Api, namespace: str, accept: str) -> None:
-    """406 NotAcceptable."""
-    reply = await api.get(of_core(namespace, "configmaps"), accept=accept)
-
-    assert refusal(reply)[:2] == (406, "NotAcceptable")
-
-
-@pytest.mark.parametrize("accept", ["*/*", "text/html,*/*;q=0.8", "application/xml,application/json"])
-async def test_json_is_the_answer_where_any_type_is_accepted(api: Api, namespace: str, accept: str) -> None:
-    """As browsers and curl ask for it."""
-    reply = await api.get(of_core(namespace, "configmaps"), accept=accept)
-
-    assert (reply.status, reply.headers["Content-Type"]) == (200, "application/json")
-
-
 @pytest.mark.parametrize(
     ("size", "expected"),
     [
@@ -208,20 +188,6 @@ async def test_invalid_metadata_is_refused(
     assert refusal(await api.patch(f"{path}/m", {"metadata": metadata}, MERGE))[:2] == (422, "Invalid")
 
 
-@pytest.mark.parametrize(
-    ("body", "found"),
-    [
-        ({"data": {"a b": "x"}}, (INVALID, "data[a b]", f'Invalid value: "a b": {KEY_TEXT}')),
-    ],
-    ids=["bad-key"],
-)  # fmt: skip
-async def test_invalid_keys_of_a_config_map_are_refused(
-    api: Api, namespace: str, body: JSON, found: tuple[str, str, str]
-) -> None:
-    """422 with the key in the field path."""
-    assert causes(await api.post(of_core(namespace, "configmaps"), {"metadata": {"name": "m"}, **body})) == [found]
-
-
 async def test_unknown_fields_are_dropped_unless_validation_is_strict(api: Api, namespace: str) -> None:
     """With `fieldValidation=Strict`, unknown fields are refused with 400."""
     path = of_core(namespace, "configmaps")
@@ -230,32 +196,6 @@ async def test_unknown_fields_are_dropped_unless_validation_is_strict(api: Api, 
     reply = await api.post(path, body, params={"fieldValidation": "Strict"})
     assert refusal(reply) == (400, "BadRequest", f'{CANNOT}strict decoding error: unknown field "foo"')
     assert "foo" not in made(await api.post(path, body))
-
-
-@pytest.mark.parametrize(
-    ("params", "problem"),
-    [
-        ({"dryRun": "Some"},
-         ("FieldValueNotSupported", "dryRun", 'Unsupported value: ["Some"]: supported values: "All"')),
-        ({"fieldValidation": "Foo"},
-         ("FieldValueNotSupported", "fieldValidation",
-          'Unsupported value: "Foo": supported values: "", "Ignore", "Strict", "Warn"')),
-    ],
-    ids=["dry-run", "field-validation"],
-)  # fmt: skip
-async def test_invalid_options_of_a_write_are_refused(
-    api: Api, namespace: str, params: dict[str, str], problem: tuple[str, str, str]
-) -> None:
-    """422 for CreateOptions, UpdateOptions or PatchOptions."""
-    path = of_core(namespace, "configmaps")
-    replies = {"CreateOptions": await api.post(path, config("m"), params=params)}
-    made(await api.post(path, config("m")))
-    replies["UpdateOptions"] = await api.put(f"{path}/m", config("m"), params=params)
-    replies["PatchOptions"] = await api.patch(f"{path}/m", {}, MERGE, params=params)
-
-    for kind, reply in replies.items():
-        assert causes(reply) == [problem]
-        assert (reply.json["details"]["group"], reply.json["details"]["kind"]) == ("meta.k8s.io", kind)
 
 
 async def test_a_create_can_be_a_dry_run(api: Api, namespace: str) -> None:
@@ -271,15 +211,3 @@ async def test_a_create_can_be_a_dry_run(api: Api, namespace: str) -> None:
     made(await api.post(path, config("m")))
     taken = (409, "AlreadyExists", 'configmaps "m" already exists')
     assert refusal(await api.post(path, config("m"), params={"dryRun": "All"})) == taken
-
-
-async def test_a_dry_run_may_be_requested_twice(api: Api, namespace: str) -> None:
-    """`dryRun=All&dryRun=All` of a create or a delete works; any other value beside `All` is a 422."""
-    path = of_core(namespace, "configmaps")
-    tried = await api.post(f"{path}?dryRun=All&dryRun=All", config("m"))
-    assert (tried.status, (await api.get(f"{path}/m")).status) == (201, 404)
-    made(await api.post(path, config("m")))
-    tried = await api.delete(f"{path}/m?dryRun=All&dryRun=All")
-    assert (tried.status, (await api.get(f"{path}/m")).status) == (200, 200)
-    found = causes(await api.post(f"{path}?dryRun=All&dryRun=", config("n")))
-    assert found == [("FieldValueNotSupported", "dryRun", 'Unsupported value: ["All",""]: supported values: "All"')]

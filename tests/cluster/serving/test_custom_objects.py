@@ -158,16 +158,6 @@ async def test_status_and_spec_are_written_separately(api: Api, things: str) -> 
     assert (await api.get(f"{things}/a/status")).json == by_main
 
 
-async def test_the_status_must_match_the_schema_too(api: Api, things: str) -> None:
-    """422 from the status path."""
-    made(await api.post(things, thing(things, "a", {"size": 1})))
-    found = causes(await api.patch(f"{things}/a/status", {"status": {"phase": 7}}, MERGE))
-
-    (reason, field, text), *others = found
-    assert (reason, field, others) == (TYPE, "status.phase", [])
-    assert text.endswith('phase in body must be of type string: "integer"')
-
-
 async def test_a_replace_must_give_the_version(api: Api, things: str) -> None:
     """Unlike for built-in kinds: 422 without metadata.resourceVersion."""
     created = made(await api.post(things, thing(things, "a", {"size": 1})))
@@ -192,21 +182,6 @@ async def test_custom_objects_can_be_patched(api: Api, things: str) -> None:
     forms = f"{JSON_PATCH}, {MERGE}, {APPLY}"
     told = f"the body of the request was in an unknown format - accepted media types include: {forms}"
     assert refusal(reply) == (415, "UnsupportedMediaType", told)
-
-
-async def test_a_body_must_give_its_kind(api: Api, things: str) -> None:
-    """Unlike for built-in kinds: 400 without a kind, 422 for another kind, 400 for another group."""
-    text = json.dumps({"metadata": {"name": "a"}})
-    reply = await api.post(things, text)
-    told = f"the object provided is unrecognized (must be of type Thing): Object 'Kind' is missing in '{text}'"
-    assert refusal(reply)[:2] == (400, "BadRequest")
-    assert refusal(reply)[2].startswith(told)
-    found = causes(await api.post(things, {**thing(things, "a"), "kind": "Other"}))
-    assert found == [(INVALID, "kind", 'Invalid value: "Other": must be Thing')]
-    expected = things.split("/")[2] + "/v1"
-    told = f"the API version in the data (v1) does not match the expected API version ({expected})"
-    reply = await api.post(things, {**thing(things, "a"), "apiVersion": "v1"})
-    assert refusal(reply) == (400, "BadRequest", told)
 
 
 async def test_a_watch_from_before_the_kind_was_served_expires(api: Api, things: str) -> None:
@@ -234,11 +209,3 @@ async def test_a_list_that_continues_too_late_expires(api: Api, server: Server, 
     assert status["message"].startswith(TOO_OLD)
     rest = (await api.get(things, params={"continue": status["metadata"]["continue"]})).json
     assert names(rest) == ["b", "c"]
-
-
-async def test_a_list_of_a_compacted_version_expires(api: Api, server: Server, things: str) -> None:
-    """410 for an exact version that is gone."""
-    server.compact()
-    reply = await api.get(things, params={"resourceVersion": "1", "resourceVersionMatch": "Exact"})
-
-    assert refusal(reply) == (410, "Expired", "The resourceVersion for the provided list is too old.")

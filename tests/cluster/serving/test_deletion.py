@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.objects import JSON, causes, config, made, names, of_core, of_group, pod, refusal, secret
+from tests.cluster.objects import JSON, config, made, names, of_core, of_group, pod, refusal, secret
 from tests.cluster.talking import MERGE
 
 if TYPE_CHECKING:
@@ -175,36 +175,6 @@ async def test_a_precondition_must_hold(api: Api, namespace: str, plural: str, f
     assert await gone(api, f"{path}/x")
 
 
-@pytest.mark.parametrize("field", ["uid", "resourceVersion"])
-async def test_an_empty_precondition_never_holds(api: Api, namespace: str, field: str) -> None:
-    """409: an empty string is compared like any other value; only null means no precondition."""
-    path = of_core(namespace, "configmaps")
-    made(await api.post(path, config("m")))
-
-    assert refusal(await api.delete(f"{path}/m", {"preconditions": {field: ""}}))[:2] == (409, "Conflict")
-    assert not await gone(api, f"{path}/m")
-    await api.delete(f"{path}/m", {"preconditions": {field: None}})
-    assert await gone(api, f"{path}/m")
-
-
-@pytest.mark.parametrize("field", ["uid", "resourceVersion"])
-async def test_preconditions_of_a_collection_apply_to_each_object(api: Api, namespace: str, field: str) -> None:
-    """409 at the first object, by name, that does not match; those before it are deleted, the others stay."""
-    path = of_core(namespace, "configmaps")
-    made(await api.post(path, config("a", labels={"app": "x"})))
-    first = (await api.get(f"{path}/a")).json["metadata"]
-    made(await api.post(path, config("b", labels={"app": "x"})))
-
-    for value in ("1", ""):
-        reply = await api.delete(path, {"preconditions": {field: value}}, params={"labelSelector": "app"})
-        assert refusal(reply)[:2] == (409, "Conflict")
-        assert reply.json["details"]["name"] == "a"
-    assert names((await api.get(path, params={"labelSelector": "app"})).json) == ["a", "b"]
-    reply = await api.delete(path, {"preconditions": {field: first[field]}}, params={"labelSelector": "app"})
-    assert reply.json["details"]["name"] == "b"
-    assert names((await api.get(path, params={"labelSelector": "app"})).json) == ["b"]
-
-
 def owned(name: str, owner: JSON) -> JSON:
     """A ConfigMap with an owner."""
     metadata = owner["metadata"]
@@ -287,46 +257,3 @@ async def test_a_delete_can_be_a_dry_run(api: Api, namespace: str) -> None:
     assert (one.status, one.json["status"]) == (200, "Success")
     assert names(many.json) == ["a"]
     assert not await gone(api, f"{path}/a")
-
-
-UNSUPPORTED = "FieldValueNotSupported"
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"propagationPolicy": "Foo"},
-         (UNSUPPORTED, "propagationPolicy",
-          'Unsupported value: "Foo": supported values: "Foreground", "Background", "Orphan", "nil"')),
-        ({"propagationPolicy": ""},
-         (UNSUPPORTED, "propagationPolicy",
-          'Unsupported value: "": supported values: "Foreground", "Background", "Orphan", "nil"')),
-        ({"propagationPolicy": "Orphan", "orphanDependents": True},
-         ("FieldValueInvalid", "propagationPolicy",
-          'Invalid value: "Orphan": orphanDependents and deletionPropagation cannot be both set')),
-        ({"dryRun": ["Some"]},
-         (UNSUPPORTED, "dryRun", 'Unsupported value: ["Some"]: supported values: "All"')),
-    ],
-    ids=["unknown-policy", "empty-policy", "two-policies", "dry-run"],
-)  # fmt: skip
-async def test_invalid_delete_options_are_refused(
-    api: Api, namespace: str, options: JSON, problem: tuple[str, str, str]
-) -> None:
-    """422 for DeleteOptions; nothing is deleted."""
-    path = of_core(namespace, "configmaps")
-    made(await api.post(path, config("m")))
-
-    assert causes(await api.delete(f"{path}/m", options)) == [problem]
-    assert not await gone(api, f"{path}/m")
-
-
-@pytest.mark.parametrize("value", ["", "x", "99999999999999999999"])
-async def test_a_grace_period_in_the_query_must_be_a_number(api: Api, namespace: str, value: str) -> None:
-    """400 with Go's message; nothing is deleted."""
-    path = of_core(namespace, "configmaps")
-    made(await api.post(path, config("m")))
-    code, reason, message = refusal(await api.delete(f"{path}/m", params={"gracePeriodSeconds": value}))
-
-    assert (code, reason) == (400, "BadRequest")
-    assert message.startswith(f'strconv.ParseInt: parsing "{value}": ')
-    assert not await gone(api, f"{path}/m")

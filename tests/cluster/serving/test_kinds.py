@@ -106,39 +106,6 @@ async def test_an_invalid_service_is_refused(
     assert causes(await api.post(of_core(namespace, "services"), {"metadata": {"name": "s"}, "spec": spec})) == found
 
 
-def outside(name: str, *ports: JSON) -> JSON:
-    """A Service with node ports."""
-    return {"metadata": {"name": name}, "spec": {"type": "NodePort", "ports": list(ports)}}
-
-
-async def test_two_protocols_may_share_a_node_port(api: Api, namespace: str) -> None:
-    """If they belong to the same port of one Service."""
-    path = of_core(namespace, "services")
-    number = made(await api.post(path, outside("a", {"port": 80})))["spec"]["ports"][0]["nodePort"]
-    made(await api.patch(f"{path}/a", {"spec": {"type": "ClusterIP"}}, MERGE))
-    both = [{"name": p.lower(), "port": 80, "protocol": p, "nodePort": number} for p in ("TCP", "UDP")]
-    spec = made(await api.post(path, outside("b", *both)))["spec"]
-
-    assert [each["nodePort"] for each in spec["ports"]] == [number, number]
-
-
-async def test_zero_ports_count_as_absent(api: Api, namespace: str) -> None:
-    """A targetPort of 0 becomes the port of the Service; a nodePort of 0 is dropped."""
-    body = {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80, "targetPort": 0, "nodePort": 0}]}}
-    spec = made(await api.post(of_core(namespace, "services"), body))["spec"]
-
-    assert spec["ports"] == [{"protocol": "TCP", "port": 80, "targetPort": 80}]
-
-
-async def test_a_service_that_becomes_an_external_name_loses_its_address(api: Api, namespace: str) -> None:
-    """Only the address that it was given before; another one is refused."""
-    path = of_core(namespace, "services")
-    made(await api.post(path, {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}))
-    named = made(await api.patch(f"{path}/s", {"spec": {"type": "ExternalName", "externalName": "a.b"}}, MERGE))
-
-    assert not {"clusterIP", "clusterIPs"} & named["spec"].keys()
-
-
 def claim(**spec: Any) -> JSON:
     """A claim of 1 GiB."""
     asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}

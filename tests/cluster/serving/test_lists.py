@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.objects import made, names, of_core, read_token, refusal, secret
-from tests.cluster.talking import MERGE
 
 if TYPE_CHECKING:
     from tests.cluster.talking import Api
@@ -99,16 +98,6 @@ async def test_a_limited_list_with_a_selector_does_not_count_what_remains(api: A
     assert "remainingItemCount" not in metadata
 
 
-@pytest.mark.parametrize("limit", ["0", "3", "500"])
-async def test_a_limit_that_is_not_reached_has_no_effect(api: Api, namespace: str, limit: str) -> None:
-    """0 means no limit."""
-    path = await filled(api, namespace, "a", "b", "c")
-    listed = (await api.get(path, params={"limit": limit})).json
-
-    assert names(listed) == ["a", "b", "c"]
-    assert listed["metadata"].keys() == {"resourceVersion"}
-
-
 @pytest.mark.parametrize("said", [b"x", b"\xff", b"[]", b"{}", b'{"v":"meta.k8s.io/v1"', b"5"])
 async def test_a_malformed_continue_token_is_refused(api: Api, namespace: str, said: bytes) -> None:
     """400, whatever it says."""
@@ -116,16 +105,6 @@ async def test_a_malformed_continue_token_is_refused(api: Api, namespace: str, s
 
     reply = await api.get(of_core(namespace, "secrets"), params={"continue": token})
     assert refusal(reply)[:2] == (400, "BadRequest")
-
-
-async def test_a_continue_token_excludes_a_version(api: Api, namespace: str) -> None:
-    """400 for a resourceVersion beside it."""
-    path = await filled(api, namespace, "a", "b")
-    first = (await api.get(path, params={"limit": "1"})).json["metadata"]
-    both = {"continue": first["continue"], "resourceVersion": first["resourceVersion"]}
-
-    text = "specifying resource version is not allowed when using continue"
-    assert refusal(await api.get(path, params=both)) == (400, "BadRequest", text)
 
 
 async def test_a_list_can_show_an_exact_version(api: Api, namespace: str) -> None:
@@ -139,28 +118,6 @@ async def test_a_list_can_show_an_exact_version(api: Api, namespace: str) -> Non
     newer = (await api.get(path, params={"resourceVersion": version, "resourceVersionMatch": "NotOlderThan"})).json
     assert (names(exact), exact["metadata"]["resourceVersion"]) == (["a"], version)
     assert names(newer) == ["b"]
-
-
-@pytest.mark.parametrize("limit", ["1", "5"])
-async def test_a_limit_with_a_version_shows_that_version_unless_asked_otherwise(
-    api: Api, namespace: str, limit: str
-) -> None:
-    """With only a limit and a version, `Exact` is meant; with `NotOlderThan` the pages show the present."""
-    path = await filled(api, namespace, "a")
-    version = (await api.get(f"{path}/a")).json["metadata"]["resourceVersion"]
-    made(await api.patch(f"{path}/a", {"data": {"new": "eWVz"}}, MERGE))
-    await filled(api, namespace, "b")
-
-    asked = {"resourceVersion": version, "limit": limit}
-    past = (await api.get(path, params=asked)).json
-    assert [item.get("data") for item in past["items"]] == [None]
-    assert past["metadata"] == {"resourceVersion": version}
-    now = (await api.get(path, params={**asked, "resourceVersionMatch": "NotOlderThan"})).json
-    assert [item.get("data") for item in now["items"]] == [{"new": "eWVz"}, None][: int(limit)]
-    assert int(now["metadata"]["resourceVersion"]) > int(version)
-    assert ("continue" in now["metadata"], now["metadata"].get("remainingItemCount")) == (
-        (True, 1) if limit == "1" else (False, None)
-    )
 
 
 @pytest.mark.parametrize("version", ["", "0"])
@@ -184,18 +141,6 @@ async def test_a_future_version_times_out(api: Api, namespace: str, match: dict[
     details = reply.json["details"]
     assert details["causes"] == [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
     assert details["retryAfterSeconds"] == 1
-
-
-@pytest.mark.parametrize("version", ["abc", "-1", "1.5"])
-async def test_a_malformed_version_is_refused(api: Api, namespace: str, version: str) -> None:
-    """400 from a list, 500 from a get."""
-    path = await filled(api, namespace, "a")
-    told = f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
-
-    reply = await api.get(path, params={"resourceVersion": version})
-    assert refusal(reply) == (400, "BadRequest", f"invalid resource version: {told}")
-    reply = await api.get(f"{path}/a", params={"resourceVersion": version})
-    assert refusal(reply) == (500, "", told)
 
 
 async def test_a_continue_token_is_readable(api: Api, namespace: str) -> None:

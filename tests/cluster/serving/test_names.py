@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.objects import MODIFIED_TEXT, SUBDOMAIN_TEXT, causes, config, made, of_core, pod, refusal
-from tests.cluster.of_version import in_words_of
 from tests.cluster.talking import MERGE
 
 if TYPE_CHECKING:
@@ -30,14 +29,6 @@ async def test_a_generated_name_is_the_prefix_and_five_characters(
     assert metadata["generateName"] == prefix
     assert metadata["name"][:-5] == prefix[:kept]
     assert re.fullmatch("[bcdfghjklmnpqrstvwxz2456789]{5}", metadata["name"][-5:])
-
-
-async def test_a_given_name_wins_over_generate_name(api: Api, namespace: str) -> None:
-    """`generateName` beside a `name` is stored and has no effect."""
-    body = {"metadata": {"name": "mine", "generateName": "drawn-"}}
-    metadata = made(await api.post(of_core(namespace, "configmaps"), body))["metadata"]
-
-    assert (metadata["name"], metadata["generateName"]) == ("mine", "drawn-")
 
 
 async def test_a_taken_name_is_refused(api: Api, namespace: str) -> None:
@@ -109,13 +100,6 @@ async def test_an_invalid_name_is_refused(api: Api, namespace: str, plural: str,
     assert causes(reply) == [("FieldValueInvalid", "metadata.name", f'Invalid value: "{name}": {text}')]
 
 
-async def test_a_name_may_have_253_characters(api: Api, namespace: str) -> None:
-    """With or without dots."""
-    path = of_core(namespace, "configmaps")
-    for name in ("a" * 253, ".".join(["b"] * 100)):
-        assert made(await api.post(path, config(name)))["metadata"]["name"] == name
-
-
 @pytest.mark.parametrize("metadata", [{}, {"name": ""}, {"labels": {"a": "b"}}], ids=["none", "empty", "labels-only"])
 async def test_an_object_without_a_name_is_refused(api: Api, namespace: str, metadata: dict[str, object]) -> None:
     """422: name or generateName is required; the details have no name."""
@@ -126,34 +110,11 @@ async def test_an_object_without_a_name_is_refused(api: Api, namespace: str, met
     assert "name" not in reply.json["details"]
 
 
-async def test_the_name_of_a_namespace_has_63_characters_at_most(api: Api) -> None:
-    """It also becomes a label of the namespace, so both are named."""
-    name = "a" * 64
-    found = causes(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
-
-    assert found == [
-        ("FieldValueInvalid", "metadata.name", f'Invalid value: "{name}": must be no more than 63 characters'),
-        (
-            "FieldValueInvalid",
-            "metadata.labels",
-            in_words_of(api.server, f'Invalid value: "{name}": must be no more than 63 bytes'),
-        ),
-    ]
-
-
 async def test_a_create_must_not_give_a_resource_version(api: Api, namespace: str) -> None:
     """500 with a message and without a reason, as Kubernetes answers."""
     reply = await api.post(of_core(namespace, "configmaps"), config("m", resourceVersion="5"))
 
     assert refusal(reply) == (500, "", "resourceVersion should not be set on objects to be created")
-
-
-@pytest.mark.parametrize("version", ["0", "00", "abc", "-1"])
-async def test_a_create_ignores_an_invalid_version(api: Api, namespace: str, version: str) -> None:
-    """201: 0, or anything that is not a number, counts as no version."""
-    created = made(await api.post(of_core(namespace, "configmaps"), config("m", resourceVersion=version)))
-
-    assert int(created["metadata"]["resourceVersion"]) > 0
 
 
 async def test_name_and_namespace_of_a_body_must_match_the_path(api: Api, namespace: str) -> None:
@@ -217,19 +178,6 @@ async def test_a_patch_can_give_the_version_that_it_is_for(api: Api, namespace: 
     assert refusal(reply) == (409, "Conflict", f'Operation cannot be fulfilled on configmaps "m": {MODIFIED_TEXT}')
 
 
-@pytest.mark.parametrize("version", ["0", "00"])
-async def test_a_write_of_version_0_is_unconditional(api: Api, namespace: str, version: str) -> None:
-    """For a replace and a patch, 0 means any version."""
-    path = of_core(namespace, "configmaps")
-    made(await api.post(path, config("m")))
-    replaced = made(await api.put(f"{path}/m", config("m", {"a": "1"}, resourceVersion=version)))
-    patch = {"metadata": {"resourceVersion": version}, "data": {"b": "2"}}
-    patched = made(await api.patch(f"{path}/m", patch, MERGE))
-
-    assert patched["data"] == {"a": "1", "b": "2"}
-    assert int(patched["metadata"]["resourceVersion"]) > int(replaced["metadata"]["resourceVersion"]) > 0
-
-
 async def test_a_replace_without_a_version_is_unconditional(api: Api, namespace: str) -> None:
     """The last writer wins; only for built-in kinds."""
     path = of_core(namespace, "configmaps")
@@ -237,17 +185,6 @@ async def test_a_replace_without_a_version_is_unconditional(api: Api, namespace:
     changed = made(await api.put(f"{path}/m", config("m", {"a": "2"})))
 
     assert changed["data"] == {"a": "2"}
-
-
-@pytest.mark.parametrize("method", ["PUT", "PATCH"])
-async def test_a_malformed_version_is_an_error(api: Api, namespace: str, method: str) -> None:
-    """500 with Go's message, as Kubernetes answers."""
-    path = of_core(namespace, "configmaps")
-    made(await api.post(path, config("m")))
-    body = config("m", resourceVersion="abc", labels={"a": "b"})
-    reply = await api.call(method, f"{path}/m", body, content_type=MERGE if method == "PATCH" else None)
-
-    assert refusal(reply) == (500, "", 'strconv.ParseUint: parsing "abc": invalid syntax')
 
 
 async def test_a_replace_of_another_uid_is_a_conflict(api: Api, namespace: str) -> None:

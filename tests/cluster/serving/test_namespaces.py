@@ -29,14 +29,6 @@ async def test_a_namespace_is_labelled_with_its_name(api: Api) -> None:
     await api.delete(f"/api/v1/namespaces/{name}")
 
 
-async def test_the_label_of_a_namespace_is_restored(api: Api, namespace: str) -> None:
-    """A patch of `kubernetes.io/metadata.name` has no lasting effect."""
-    patch = {"metadata": {"labels": {"kubernetes.io/metadata.name": "other"}}}
-    space = made(await api.patch(f"/api/v1/namespaces/{namespace}", patch, MERGE))
-
-    assert space["metadata"]["labels"]["kubernetes.io/metadata.name"] == namespace
-
-
 async def test_an_empty_namespace_is_deleted(api: Api) -> None:
     """The delete returns it as Terminating; a moment later it is gone."""
     name = fresh()
@@ -100,21 +92,6 @@ async def test_standard_namespaces_cannot_be_deleted(api: Api, name: str) -> Non
     told = f'namespaces "{name}" is forbidden: this namespace may not be deleted'
 
     assert refusal(await api.delete(f"/api/v1/namespaces/{name}")) == (403, "Forbidden", told)
-
-
-async def test_namespaces_cannot_be_deleted_as_a_collection(api: Api) -> None:
-    """405."""
-    told = "the server does not allow this method on the requested resource"
-
-    assert refusal(await api.delete("/api/v1/namespaces")) == (405, "MethodNotAllowed", told)
-
-
-async def test_dry_runs_of_namespaces_have_no_effect(api: Api) -> None:
-    """`dryRun=All` for a create and for a delete."""
-    name = fresh()
-    made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}, params={"dryRun": "All"}))
-
-    assert (await api.get(f"/api/v1/namespaces/{name}")).status == 404
 
 
 async def test_every_namespace_has_a_service_account(api: Api, namespace: str) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aiohttp import ServerDisconnectedError
 
-from tests.cluster.objects import causes, config, made, of_core, pod, refusal
-from tests.cluster.of_version import is_older
+from tests.cluster.objects import config, made, of_core, pod, refusal
 from tests.cluster.talking import JSON_PATCH, MERGE, STRATEGIC
 
 if TYPE_CHECKING:
@@ -54,17 +52,6 @@ async def test_a_json_patch_applies_its_operations_in_order(
     changed = made(await api.patch(path, operations, JSON_PATCH))
 
     assert changed["metadata"]["annotations"] == after
-
-
-async def test_a_json_patch_can_test_for_absence(api: Api, namespace: str) -> None:
-    """A test without a value holds where nothing exists; 1.34 panics and drops the connection."""
-    path = await annotated(api, namespace)
-    asked = api.patch(path, [{"op": "test", "path": "/binaryData"}], JSON_PATCH)
-    if is_older(api.server):
-        with pytest.raises(ServerDisconnectedError):
-            await asked
-        return
-    assert made(await asked)["metadata"]["annotations"] == BEFORE
 
 
 @pytest.mark.parametrize(
@@ -172,36 +159,6 @@ async def test_a_patch_to_wrong_types_is_refused(api: Api, namespace: str) -> No
     ]
 
 
-async def test_the_creation_time_cannot_be_patched(api: Api, namespace: str) -> None:
-    """A patch of it is ignored; a patch of the deletion time is refused."""
-    path = await annotated(api, namespace)
-    before = (await api.get(path)).json["metadata"]["creationTimestamp"]
-    then = "1999-01-01T00:00:00Z"
-    after = made(await api.patch(path, {"metadata": {"creationTimestamp": then}}, MERGE))["metadata"]
-
-    assert after["creationTimestamp"] == before
-    reply = await api.patch(path, {"metadata": {"deletionTimestamp": then}}, MERGE)
-    problem = f'metadata.deletionTimestamp: Invalid value: "{then}": field is immutable'
-    assert refusal(reply) == (422, "Invalid", f'ConfigMap "m" is invalid: {problem}')
-
-
-@pytest.mark.parametrize("form", ["application/json", "application/merge-patch+yaml", "text/plain"])
-async def test_other_patch_types_are_not_supported(api: Api, namespace: str, form: str) -> None:
-    """415 for plain JSON, YAML or anything else."""
-    path = await annotated(api, namespace)
-
-    expected = (415, "UnsupportedMediaType", "415: Unsupported Media Type")
-    assert refusal(await api.patch(path, "{}", form)) == expected
-
-
-async def test_only_an_apply_can_be_forced(api: Api, namespace: str) -> None:
-    """422 for PatchOptions with `force` on any other patch."""
-    path = await annotated(api, namespace)
-    found = causes(await api.patch(path, {}, MERGE, params={"force": "true"}))
-
-    assert found == [("FieldValueForbidden", "force", "Forbidden: may not be specified for non-apply patch")]
-
-
 async def with_conditions(api: Api, namespace: str, *types: str) -> str:
     """Create a pod with these conditions; returns the path of its status."""
     path = of_core(namespace, "pods")
@@ -242,15 +199,6 @@ async def test_a_strategic_patch_merges_conditions_by_type(
     assert found == after
 
 
-async def test_a_new_item_of_a_strategic_patch_comes_first(api: Api, namespace: str) -> None:
-    """If the patch gives no order, its new items precede the existing ones."""
-    path = await with_conditions(api, namespace, "A")
-    patch = {"status": {"conditions": [{"type": "B", "status": "True"}]}}
-    changed = made(await api.patch(path, patch, STRATEGIC))
-
-    assert [each["type"] for each in changed["status"]["conditions"]] == ["B", "A"]
-
-
 async def test_a_strategic_patch_changes_one_container_by_name(api: Api, namespace: str) -> None:
     """The others stay as they are; an item without the merge key is an error."""
     path = of_core(namespace, "pods")
@@ -260,16 +208,6 @@ async def test_a_strategic_patch_changes_one_container_by_name(api: Api, namespa
 
     assert [(each["name"], each["image"]) for each in changed["spec"]["containers"]] == [("a", "one"), ("b", "new")]
     reply = await api.patch(f"{path}/p", {"spec": {"containers": [{"image": "new"}]}}, STRATEGIC)
-    assert refusal(reply)[:2] == (500, "")
-
-
-async def test_an_item_of_a_strategic_patch_needs_its_key(api: Api, namespace: str) -> None:
-    """Beside existing items it is an error."""
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p"}
-    body = config("owned", ownerReferences=[{**owner, "uid": "1"}], finalizers=["x/y"])  # else it is garbage-collected
-    made(await api.post(of_core(namespace, "configmaps"), body))
-    patch = {"metadata": {"ownerReferences": [owner]}}
-    reply = await api.patch(of_core(namespace, "configmaps", "owned"), patch, STRATEGIC)
     assert refusal(reply)[:2] == (500, "")
 
 

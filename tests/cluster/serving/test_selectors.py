@@ -109,15 +109,3 @@ async def test_pods_can_be_selected_by_phase_and_node(api: Api, namespace: str, 
     listed = (await api.get(path, params={"fieldSelector": selector})).json
 
     assert names(listed) == sorted(found)
-
-
-async def test_secrets_can_be_selected_by_type_and_jobs_by_success(api: Api, namespace: str) -> None:
-    """Each kind has its own selectable fields."""
-    path = of_core(namespace, "secrets")
-    made(await api.post(path, {"metadata": {"name": "a"}}))
-    made(await api.post(path, {"metadata": {"name": "b"}, "type": "example.com/own"}))
-    own = (await api.get(path, params={"fieldSelector": "type=example.com/own"})).json
-    jobs = await api.get(f"/apis/batch/v1/namespaces/{namespace}/jobs", params={"fieldSelector": "status.successful=1"})
-
-    assert names(own) == ["b"]
-    assert jobs.json["items"] == []

@@ -61,15 +61,6 @@ async def test_a_table_may_include_objects(api: Api, namespace: str, include: st
     assert ("data" in (included or {})) == (include == "Object")
 
 
-async def test_a_table_cannot_include_anything_else(api: Api, namespace: str) -> None:
-    """400 for any other `includeObject`."""
-    path = await filled(api, namespace)
-    reply = await api.get(path, params={"includeObject": "Foo"}, accept=TABLE)
-
-    told = "includeObject: Invalid value: \"Foo\": must be 'Metadata', 'Object', 'None', or empty"
-    assert refusal(reply) == (400, "BadRequest", f"Unable to convert to Table as requested: {told}")
-
-
 async def test_writes_can_return_tables(api: Api, namespace: str) -> None:
     """A create and a patch return one row; a Status stays a Status."""
     path = of_core(namespace, "configmaps")
@@ -92,17 +83,6 @@ async def test_a_watch_can_send_tables(api: Api, namespace: str) -> None:
     assert [(each["type"], each["object"]["kind"]) for each in events] == [("ADDED", "Table")] * 2
     assert sorted(cells(each["object"])[0][0] for each in events) == ["a", "b"]
     assert [bool(each["object"]["columnDefinitions"]) for each in events] == [True, False]
-
-
-async def test_a_table_can_be_a_page_of_a_list(api: Api, namespace: str) -> None:
-    """`continue` and `remainingItemCount`, as in a plain list."""
-    path = await filled(api, namespace)
-    await api.until(f"{path}/kube-root-ca.crt", bool)
-    table = (await api.get(path, params={"limit": "1"}, accept=TABLE)).json
-
-    assert cells(table) == [["a", 2]]
-    assert table["metadata"]["continue"]
-    assert table["metadata"]["remainingItemCount"] == 2
 
 
 async def test_pods_have_their_own_columns(api: Api, namespace: str) -> None:
@@ -152,11 +132,3 @@ async def test_a_watch_can_send_metadata_only(api: Api, namespace: str) -> None:
 
     assert [(each["type"], each["object"]["kind"]) for each in events] == [("ADDED", "PartialObjectMetadata")] * 2
     assert all("data" not in each["object"] for each in events)
-
-
-async def test_the_wrong_form_of_metadata_is_refused(api: Api, namespace: str) -> None:
-    """406 for the list form of an object, or the object form of a list."""
-    path = await filled(api, namespace)
-
-    assert refusal(await api.get(path, accept=PARTIAL))[:2] == (406, "NotAcceptable")
-    assert refusal(await api.get(f"{path}/a", accept=PARTIAL_LIST))[:2] == (406, "NotAcceptable")

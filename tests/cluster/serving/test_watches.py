@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.objects import JSON, made, of_core, refusal, secret
+from tests.cluster.objects import JSON, made, of_core, secret
 from tests.cluster.talking import MERGE
 
 if TYPE_CHECKING:
@@ -193,15 +192,6 @@ async def test_an_empty_watch_list_starts_with_the_bookmark(api: Api, namespace:
     assert first["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
-@pytest.mark.long
-async def test_a_watch_list_without_bookmarks_gets_none(api: Api, namespace: str) -> None:
-    """Not even the one after the initial events."""
-    path = of_core(namespace, "secrets")
-    made(await api.post(path, secret("a")))
-
-    assert told(await streamed(api, path, **INITIAL, timeoutSeconds="5")) == [("ADDED", "a")]
-
-
 async def test_a_watch_list_obeys_its_selectors(api: Api, namespace: str) -> None:
     """Only matching objects are sent; the bookmark follows them."""
     path = of_core(namespace, "secrets")
@@ -215,78 +205,6 @@ async def test_a_watch_list_obeys_its_selectors(api: Api, namespace: str) -> Non
 
 
 @pytest.mark.long
-async def test_a_watch_can_decline_initial_events(api: Api, namespace: str) -> None:
-    """With `sendInitialEvents=false` it starts from now."""
-    path = of_core(namespace, "secrets")
-    made(await api.post(path, secret("a")))
-    await api.until(f"{path}/a", lambda _: True)
-
-    assert await streamed(api, path, sendInitialEvents="false", resourceVersionMatch="NotOlderThan") == []
-
-
-FORBIDDEN = "FieldValueForbidden"
-MATCH = "resourceVersionMatch"
-ALONE = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-
-
-@pytest.mark.parametrize("version", ["abc", "-1"])
-async def test_a_watch_from_a_malformed_version_is_an_error(api: Api, namespace: str, version: str) -> None:
-    """500 with Go's message; a list answers 400."""
-    params = {"watch": "1", "timeoutSeconds": "1", "resourceVersion": version}
-    reply = await api.get(of_core(namespace, "secrets"), params=params)
-
-    told_so = f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
-    assert refusal(reply) == (500, "", told_so)
-
-
-@pytest.mark.long
 async def test_a_watch_from_a_future_version_waits(api: Api, namespace: str) -> None:
     """It gets no event and no error until its timeout."""
     assert await streamed(api, of_core(namespace, "secrets"), resourceVersion="999999999") == []
-
-
-@pytest.mark.long
-async def test_the_deprecated_watch_path_works(api: Api, namespace: str) -> None:
-    """`/api/v1/watch/...`, for all objects and for one."""
-    path = of_core(namespace, "secrets")
-    for name in "ab":
-        made(await api.post(path, secret(name)))
-    old = f"/api/v1/watch/namespaces/{namespace}/secrets"
-    both, one = await asyncio.gather(*(streamed(api, at, timeoutSeconds="5") for at in (old, f"{old}/b")))
-
-    assert sorted(told(both)) == [("ADDED", "a"), ("ADDED", "b")]
-    assert told(one) == [("ADDED", "b")]
-
-
-async def test_many_watchers_see_the_same(api: Api, namespace: str) -> None:
-    """Twenty watches get the same events in the same order."""
-    path = of_core(namespace, "secrets")
-    version = await version_of(api, path)
-
-    async def follow() -> list[tuple[str, str]]:
-        async with api.watch(path, {"resourceVersion": version}) as events:
-            return told(await take(events, 6))
-
-    followers = [asyncio.create_task(follow()) for _ in range(20)]
-    for name in "abc":
-        made(await api.post(path, secret(name)))
-        await api.delete(f"{path}/{name}")
-    found = await asyncio.gather(*followers)
-
-    expected = [(type_, name) for name in "abc" for type_ in ("ADDED", "DELETED")]
-    assert found == [expected] * 20
-
-
-@pytest.mark.parametrize("value", ["", "1", "true", "tRue", "foo", "2", "f", "no"])
-async def test_any_value_of_watch_except_false_and_0_starts_a_watch(api: Api, namespace: str, value: str) -> None:
-    """Also `?watch` without a value."""
-    path = of_core(namespace, "secrets")
-    made(await api.post(path, secret("m")))
-    async with api.watch(path, {"watch": value}) as events:
-        assert (await anext(events))["type"] == "ADDED"
-
-
-@pytest.mark.parametrize("value", ["0", "false", "False", "fAlse"])
-async def test_watch_false_or_0_gives_a_list(api: Api, namespace: str, value: str) -> None:
-    """In upper or lower case."""
-    assert (await api.get(of_core(namespace, "secrets"), params={"watch": value})).json["kind"] == "SecretList"
