@@ -232,7 +232,8 @@ def test_a_flood_of_malformed_events_makes_few_log_lines(caplog: pytest.LogCaptu
 
     run_virtual(main())
 
-    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    lines = [line for line in warnings if line.startswith("the watch of")]  # a watch of another test may just end
     assert len(lines) <= 12
     assert "similar lines suppressed" in lines[-1]
 
