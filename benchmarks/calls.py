@@ -90,7 +90,7 @@ class Connections:
         return urllib3.HTTPResponse(answer, headers, status, preload_content=False)
 
     def clear(self) -> None:
-        """Close none."""
+        """Do nothing: there are no connections."""
 
 
 class Transport:
@@ -101,12 +101,12 @@ class Transport:
         self.sent = sent
 
     async def send(self, body: dict[str, Any]) -> Answer:
-        """POST."""
+        """Answer with what is stored."""
         self.sent(body)
         return Answer(201, HEADERS, stored("POST", body)[1])
 
     async def look_up(self, name: str) -> Answer:
-        """GET."""
+        """Fail: no answer gets lost here."""
         raise AssertionError(name)
 
 

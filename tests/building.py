@@ -32,9 +32,31 @@ if TYPE_CHECKING:
 
     Say = Callable[[str], None]
 
+
+class ControlPlane:
+    """The programs of the bed, as a set like the others."""
+
+    title = "Kubernetes server"
+
+    @property
+    def missing(self) -> list[str]:
+        """Those that are not there yet."""
+        return binaries.wanted().missing
+
+    @property
+    def is_ready_made(self) -> bool:
+        """Say whether the environment names their folder."""
+        return binaries.is_ready_made()
+
+    def build(self, say: Say) -> None:
+        """Build what is missing. Raises ``BinariesError``."""
+        binaries.build(binaries.wanted(), say)
+
+
 OTHERS: Final = {"creators": CREATORS, "conformance": SUITE, "helm_program": HELM, "programs": PROMETHEUS}
 """By the fixture through which a test asks for them."""
-CONTROL_PLANE: Final = "Kubernetes server"
+SETS: Final = {each.title: each for each in (ControlPlane(), *OTHERS.values())}
+"""All sets, by title, in the order they are built in."""
 REAL_TIMEOUT: Final = 900
 """Seconds until a test that is `real` hangs: it may start a server, or break one, on a machine ten times as slow."""
 
@@ -45,31 +67,14 @@ def needs(item: pytest.Item) -> list[str]:
         return []
     asked = getattr(item, "callspec", None)
     on_kubernetes = asked is not None and asked.params.get("server") == "kubernetes"
-    first = [CONTROL_PLANE] if on_kubernetes or {"kubernetes", "binaries"} & {*item.fixturenames} else []
+    first = [ControlPlane.title] if on_kubernetes or {"kubernetes", "binaries"} & {*item.fixturenames} else []
     return first + [programs.title for fixture, programs in OTHERS.items() if fixture in item.fixturenames]
-
-
-def _missing(title: str) -> bool:
-    if title == CONTROL_PLANE:
-        return bool(binaries.wanted().missing)
-    return any(programs.missing for programs in OTHERS.values() if programs.title == title)
-
-
-def _is_ready_made(title: str) -> bool:
-    """Say whether the environment names a folder with these programs, so that there is nothing to wait for."""
-    if title == CONTROL_PLANE:
-        return binaries.is_ready_made()
-    return any(programs.is_ready_made for programs in OTHERS.values() if programs.title == title)
 
 
 def _built(title: str, say: Say) -> str:
     """Build what is missing of a set; return why that failed."""
     try:
-        if title == CONTROL_PLANE:
-            binaries.build(binaries.wanted(), say)
-        for programs in OTHERS.values():
-            if programs.title == title:
-                programs.build(say)
+        SETS[title].build(say)
     except (binaries.BinariesError, ProgramsError) as error:
         return str(error)
     return ""
@@ -111,8 +116,7 @@ class Building:
         """The sets of programs that were not built when the run began, in the order they are built in."""
         if self._unbuilt is None:
             told: list[str] | None = getattr(self._config, "workerinput", {}).get("unbuilt")
-            titles = [CONTROL_PLANE, *(programs.title for programs in OTHERS.values())]
-            self._unbuilt = told if told is not None else [title for title in titles if _missing(title)]
+            self._unbuilt = told if told is not None else [title for title, each in SETS.items() if each.missing]
         return self._unbuilt
 
     def after(self, item: pytest.Item) -> int:
@@ -126,9 +130,9 @@ class Building:
             asked = needs(item)
             if asked:
                 item.add_marker("real")
-            if asked[:1] == [CONTROL_PLANE] and not item.get_closest_marker("timeout"):
+            if asked[:1] == [ControlPlane.title] and not item.get_closest_marker("timeout"):
                 item.add_marker(pytest.mark.timeout(REAL_TIMEOUT))
-            if set(asked) - {CONTROL_PLANE}:
+            if set(asked) - {ControlPlane.title}:
                 item.add_marker("go")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -138,7 +142,7 @@ class Building:
             return
         alone = not hasattr(session.config, "workerinput")
         for title in [each for each in self.unbuilt if each in asked]:
-            if not (alone or _is_ready_made(title)):
+            if not (alone or SETS[title].is_ready_made):
                 self._builds[title] = _Build(title)
             elif error := _built(title, self.say):
                 self._why_not = f"{error}\n(nothing was tested; `make test-quick` runs what needs no {title})"

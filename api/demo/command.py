@@ -96,18 +96,17 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
     With --gangs it compares creating the pods of a gang one by one with letting the gate admit them as one.
     """
     on_cluster = kubeconfig is not None or context is not None
-    if on_cluster and (virtual or keep_going):
-        raise click.UsageError(
-            "--kubeconfig and --context run on a cluster: they cannot be combined with --virtual or --keep-going"
-        )
-    if keep_going and (virtual or as_json):
-        raise click.UsageError(
-            "--keep-going shows a live table over HTTP: it cannot be combined with --virtual or --json"
-        )
-    if gangs and (on_cluster or keep_going):
-        raise click.UsageError(
-            "--gangs runs in virtual time: it cannot be combined with --kubeconfig, --context or --keep-going"
-        )
+    _refuse(
+        on_cluster and (virtual or keep_going),
+        "--kubeconfig and --context run on a cluster: they",
+        "--virtual or --keep-going",
+    )
+    _refuse(keep_going and (virtual or as_json), "--keep-going shows a live table over HTTP: it", "--virtual or --json")
+    _refuse(
+        gangs and (on_cluster or keep_going),
+        "--gangs runs in virtual time: it",
+        "--kubeconfig, --context or --keep-going",
+    )
     rows = read_trace(trace or PACKAGED)
     workload = make_workload(rows, pods=pods, seed=seed)
     if keep_going:
@@ -138,6 +137,11 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
         _print(workload, rows.source, *compared)
     _draw(workload, compared[1])
     _check({name: run.result for name, run in compared[1].items()})
+
+
+def _refuse(combined: bool, which: str, others: str) -> None:
+    if combined:
+        raise click.UsageError(f"{which} cannot be combined with {others}")
 
 
 def _run_all(

@@ -311,7 +311,7 @@ class LockedEngine:
         before, self._alarm = self._alarm, None  # none, if the next cannot be set
         if before is not None:
             self.attempt(before[1])
-        for _ in range(2 if self.alarms.ring else 0):  # without it, whoever waits could wait for ever
+        for _ in range(2 if self.alarms.can_ring else 0):  # without it, whoever waits could wait for ever
             cancel = self.attempt(self.alarms.call_at, deadline, weakly(self._advance))
             if not isinstance(cancel, Failure):
                 self._alarm = deadline, cancel

@@ -418,7 +418,7 @@ class Alarms(ABC):
         """Call after so many real seconds, in any thread; ``call`` must not block. Return what cancels that."""
 
     @property
-    def ring(self) -> bool:
+    def can_ring(self) -> bool:
         """Whether anybody is there to call back: not on a loop that is closed, before another one is used."""
         return True
 
@@ -462,14 +462,17 @@ class LoopAlarms(Alarms):
         self._due: dict[Alarm, float] = {}
 
     @property
-    def ring(self) -> bool:
+    def can_ring(self) -> bool:
         return not self._bound().is_closed()
 
     def ring_beside(self, loop: asyncio.AbstractEventLoop) -> bool:
         return self._bound() is loop
 
     def _loop_time(self) -> float:
-        return self._bound().time()
+        loop = self._loop
+        if loop is None or not loop.is_running():
+            loop = self._bound()
+        return loop.time()
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Cancel:
         alarm = Alarm(call)

@@ -173,7 +173,7 @@ def ours(typed: Typed, words: list[str], whole: bool) -> None:
             command, name = resolved, str(found)
         command.make_context(name, words if whole else ["--help", *words], parent=context)
     except click.exceptions.Exit:
-        pass
+        pass  # its help was printed: all that was typed is known
     except click.ClickException as error:
         if whole or not isinstance(error, click.BadOptionUsage):
             pytest.fail(f"{typed}: {error.format_message()}")
