@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.cluster.control_plane import binaries
-from tests.cluster.control_plane.go_programs import ProgramsError
+from tests.cluster.control_plane.go_programs import GoPrograms, ProgramsError
 from tests.cluster.proxying.conformance.suite import SUITE
 from tests.cluster.proxying.programs.creators import CREATORS
 from tests.cluster.shipping.helm.programs import HELM
@@ -55,7 +55,8 @@ class ControlPlane:
 
 OTHERS: Final = {"creators": CREATORS, "conformance": SUITE, "helm_program": HELM, "programs": PROMETHEUS}
 """By the fixture through which a test asks for them."""
-SETS: Final = {each.title: each for each in (ControlPlane(), *OTHERS.values())}
+_ALL: Final[list[ControlPlane | GoPrograms]] = [ControlPlane(), *OTHERS.values()]
+SETS: Final = {each.title: each for each in _ALL}
 """All sets, by title, in the order they are built in."""
 REAL_TIMEOUT: Final = 900
 """Seconds until a test that is `real` hangs: it may start a server, or break one, on a machine ten times as slow."""

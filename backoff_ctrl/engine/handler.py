@@ -1,8 +1,8 @@
 """``ComputeResourceAwareBackOffHandler``: one namespace. Its backlog, and all that its creates and quotas teach.
 
 Two tables drive it: ``blocks.BLOCKS`` and ``requests.REQUESTS``. ``admission`` decides about a single create,
-``gang_admission`` about several as one. ``knowledge`` holds what is known, ``line`` who waits, ``keeping`` for whom
-room is kept, ``probing`` when to test for room.
+``gang_admission`` about several as one, ``scanning`` about all who wait, in their order. ``knowledge`` holds what is
+known, ``line`` who waits, ``keeping`` for whom room is kept, ``probing`` when to test for room.
 
 A call that may let somebody in does not do so by itself. It asks for a scan, and the ``advance`` that follows goes over
 the line once, however much has happened.
@@ -10,19 +10,18 @@ the line once, however much has happened.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import Final
 
 from .admission import Admission
 from .backoff import FOREVER
 from .gang_admission import GangAdmission, expect_new
 from .gangs import Draw, Reservation
-from .line import rank_of
 from .outcomes import Abandoned, Created, Expired, Outcome, Overloaded, Rejected, Uncounted
 from .overload import Window
 from .quotas import ObservedQuota
 from .requests import REQUESTS, Identity, Request
 from .roll import Place
+from .scanning import Scanning
 from .seats import Away
 from .shapes import Row, Shape
 from .shared import Shared
@@ -42,6 +41,7 @@ class ComputeResourceAwareBackOffHandler:
 
     __slots__ = (
         "_admission",
+        "_scanning",
         "_shared",
         "away",
         "changed",
@@ -70,6 +70,7 @@ class ComputeResourceAwareBackOffHandler:
         self.probing = admission.probing
         self.settling = admission.settling
         self.pace = admission.pace
+        self._scanning = Scanning(admission)
         self.gangs: GangAdmission | None = None
         self.away: Away | None = None
         self.wake_at = FOREVER
@@ -125,10 +126,16 @@ class ComputeResourceAwareBackOffHandler:
         self._admission.rescan(now)  # it may be the next for a ceiling, or overdue
         return True
 
+    def _ensure_gangs(self) -> GangAdmission:
+        """Return the namespace's gangs; make them with the first."""
+        if self.gangs is None:
+            self.gangs = self._scanning.gangs = GangAdmission(self._admission)
+        return self.gangs
+
     def reserve(self, request: Reservation, now: float, *, standing: bool) -> None:
         """Admit a whole gang, let it wait, or refuse it. ``standing``: what lives already still lacks it: no wait."""
         expect_new(request)
-        gangs = self.gangs = self.gangs or GangAdmission(self._admission)
+        gangs = self._ensure_gangs()
         self._admission.number(request, now)
         shape = self.knowledge.shape_of(request.demand)
         self.knowledge.know(shape)
@@ -142,7 +149,7 @@ class ComputeResourceAwareBackOffHandler:
 
     def draw(self, draw: Draw, now: float) -> None:
         """Send one member of an admitted gang, or let it wait at the gang's place. ``GangError``: none is left."""
-        gangs = self.gangs = self.gangs or GangAdmission(self._admission)
+        gangs = self._ensure_gangs()
         gangs.draw(draw, now)
         self._set_alarm(now)
 
@@ -157,10 +164,10 @@ class ComputeResourceAwareBackOffHandler:
         request.happens("withdraw")
         self.line.dequeue(request)
         if seat is not None and not of_gang:
-            self._away().keep_seat(request, seat, retry_after, now)
+            self._ensure_away().keep_seat(request, seat, retry_after, now)
         self._admission.rescan(now)  # room may have been kept for it
 
-    def _away(self) -> Away:
+    def _ensure_away(self) -> Away:
         """Return the namespace's callers that went away; make them with the first."""
         if self.away is None:
             self.away = self.knowledge.away = Away(self.line, self.policy)
@@ -170,7 +177,7 @@ class ComputeResourceAwareBackOffHandler:
         """Keep a waiting request in line, but send it only once its caller has come back; False: it can't be away."""
         if type(request) is not Request or self.is_away(request):
             return False
-        self._away().leave(request, identity, retry_after, now)
+        self._ensure_away().leave(request, identity, retry_after, now)
         self._admission.rescan(now)
         return True
 
@@ -230,42 +237,17 @@ class ComputeResourceAwareBackOffHandler:
         if shape.version != knowledge.version:
             knowledge.know(shape)
         if self.line.rows and self.line.size >= self.policy.waiters_max:
-            self._refuse_full(request)
-        elif shape.never is not None and self.policy.on_never_fits == "fail":
-            self._refuse_never(request, shape)
-        elif not (
-            self._try(request, shape, now) or (knowledge.end_holds(now, self.policy) and self._try(request, shape, now))
-        ):
+            self._scanning.refuse_full(request)
+            return
+        if shape.never is not None and self.policy.on_never_fits == "fail":
+            self._scanning.refuse_never(request, shape)
+            return
+        admit = self._scanning.try_to_admit
+        if not (admit(request, shape, now) or (knowledge.end_holds(now, self.policy) and admit(request, shape, now))):
             request.happens("submit")
             row = self.line.enqueue(request, shape)
             self.keeping.note_blocked(row, now)  # it counts as overtaken from now on, not only from the next scan on
             self._set_alarm(now)
-
-    def _try(self, request: Request, shape: Shape, now: float) -> bool:
-        """Admit any kind of request if it may be now; say whether it was."""
-        if self.gangs is None:
-            return self._admission.try_to_admit(request, shape, now)
-        return self.gangs.try_to_admit(request, shape, now)
-
-    def _refuse_full(self, request: Request) -> None:
-        self._admission.refuse(
-            request, "too-many-waiting", f"{self.line.size} requests wait in {self.namespace} already"
-        )
-
-    def _leaves_for_good(self, request: Request) -> None:
-        """Note that a request is about to be refused."""
-        if self.away is not None:
-            self.away.refused(request)
-        if self.gangs is not None:
-            self.gangs.leaves_line(request)
-
-    def _refuse_never(self, request: Request, shape: Shape) -> None:
-        self._leaves_for_good(request)
-        self._admission.refuse(request, "never-fits", shape.never_sentence(), shape.never_fact())
-
-    def _refuse_overdue(self, request: Request) -> None:
-        self._leaves_for_good(request)
-        self._admission.refuse(request, "waited-too-long", f"waited {self.policy.wait_max:g} s in {self.namespace}")
 
     # -- time ---------
 
@@ -292,12 +274,12 @@ class ComputeResourceAwareBackOffHandler:
         if (living.doubtful or now >= living.look_at) and living.look([*knowledge.ceilings()], now):
             admission.scan_due = True
         for request in self.line.overdue(now, self.policy.wait_max):
-            self._refuse_overdue(request)
+            self._scanning.refuse_overdue(request)
             admission.scan_due = True
         if (self.line.order or knowledge.gangs) and (
             admission.scan_due or admission.resume is not None or self._is_time(now)
         ):
-            self.scan(now)
+            self._scanning.scan(now)
         if gangs is not None:
             gangs.end_advance(now)
         self._set_alarm(now)
@@ -338,77 +320,10 @@ class ComputeResourceAwareBackOffHandler:
         admission = self._admission
         cut, admission.resume = admission.resume, place
         self.pace.turn = window
-        self.scan(now)
+        self._scanning.scan(now)
         self.pace.turn = None
         admission.resume = min((place for place in (cut, admission.resume) if place is not None), default=None)
         self._set_alarm(now)
-
-    def scan(self, now: float) -> None:
-        """Go over the line in order and admit what may be sent; after ``scan_max`` rows stop, to go on next time."""
-        admission = self._admission
-        knowledge = self.knowledge
-        gangs = self.gangs
-        order = self.line.order
-        if admission.scan_due:
-            admission.resume = None  # news came since a scan was cut short: start again at the head
-        at = 0 if admission.resume is None else bisect_left(order, admission.resume, key=rank_of)
-        if admission.resume is None:
-            self.probing.suspect_at = FOREVER
-            self._begin_scan()
-        admission.resume = None
-        budget = self.policy.scan_max
-        while at < len(order):
-            if budget == 0:
-                admission.resume = order[at][:2]
-                break
-            budget -= 1
-            if gangs is not None:
-                gangs.before(order[at][:2], now)
-            row = order[at][2]
-            shape = row.shape
-            if shape.version != knowledge.version:
-                knowledge.know(shape)
-            if shape.never is not None and self._refuse_row(row, now):
-                continue
-            if self.is_away(row.waiting[0]):
-                self._hold_for_away(row.waiting[0], shape, now)
-                at += 1
-            elif not self._try(row.waiting[0], shape, now):
-                self.keeping.note_blocked(row, now)
-                at += 1
-            elif admission.scan_due:  # a request was overtaken once too often: keep room for it first
-                self._begin_scan()
-                at = 0
-        if gangs is not None and admission.resume is None:
-            gangs.end_scan(now)
-
-    def _refuse_row(self, row: Row, now: float) -> bool:
-        """Refuse creates that never fit; say whether they were."""
-        if self.policy.on_never_fits != "fail":
-            return False
-        confirmed_at = row.shape.never_confirmed_at(now, self.policy)
-        if now < confirmed_at:
-            self.probing.suspect_at = min(self.probing.suspect_at, confirmed_at)
-            return False
-        for request in [request for request in row.waiting if request.row is row]:
-            self._refuse_never(request, row.shape)
-        return True
-
-    def _hold_for_away(self, request: Request, shape: Shape, now: float) -> None:
-        assert self.away is not None
-        keeping = self.keeping
-        until = self.away.take_turn(request, shape.meets, keeping.kept, now, probes=not self.knowledge.observing)
-        if until is not None:
-            keeping.next_change = min(keeping.next_change, until)
-
-    def _begin_scan(self) -> None:
-        """Begin at the head of the line: who is next for which ceiling is found anew."""
-        self.keeping.begin()
-        self._admission.scan_due = False
-        if self.away is not None:
-            self.away.begin_scan()
-        if self.gangs is not None:
-            self.gangs.begin_scan()
 
     # -- what creates teach ---------
 
@@ -501,7 +416,7 @@ class ComputeResourceAwareBackOffHandler:
         else:
             self.probing.ended(ticket, now, passed=False)
             if isinstance(outcome, Abandoned) and outcome.seat is not None and not isinstance(request, Draw):
-                self._away().keep_seat(request, outcome.seat, outcome.retry_after, now)
+                self._ensure_away().keep_seat(request, outcome.seat, outcome.retry_after, now)
             if isinstance(outcome, Overloaded) and outcome.scope == "flow":
                 ticket.window.bad(ticket.sent, now, outcome.retry_after, self.policy.base, cut=self.policy.overload_cut)
             elif isinstance(outcome, Overloaded):

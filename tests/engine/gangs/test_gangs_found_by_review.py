@@ -357,6 +357,6 @@ def test_a_draw_costs_no_more_beside_many_gangs_that_lack_nothing() -> None:
         line = watched(0, 10**6)
         gang = [line.gang((2, 1)) for _ in range(gangs)][-1]
         draw = Draw("m", gang, 0)
-        return steps_of(lambda: line.controller._handlers[NS]._try(draw, gang.shapes[0], line.now))
+        return steps_of(lambda: line.controller._handlers[NS]._scanning.try_to_admit(draw, gang.shapes[0], line.now))
 
     assert cost(200) < 1.5 * cost(10)
