@@ -1,7 +1,8 @@
-"""Conformance tests of Kubernetes pass through the proxy as they pass without it."""
+"""Conformance tests of Kubernetes pass through the proxy as they pass without it, and those of quota on the sandbox."""
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -62,3 +63,33 @@ async def test_a_part_of_the_suite_passes(
     assert not report.failed, "\n".join(report.failed)
     missing = [each for each in WITHOUT_NODES if not any(each in name for name in report.passed)]
     assert not missing, f"{missing}\n{report.output[-3000:]}"
+
+
+OF_QUOTAS: Final = {
+    "life": ["should create a ResourceQuota and capture the life of a (pod|service|repl|pers|ResourceClaim)"],
+    "long-life": ["should create a ResourceQuota and capture the life of a (configMap|secret|custom)"],
+    "scopes": ["should verify ResourceQuota with"],
+    "rest": ["should verify ResourceQuota's (prio|multi|.*2 pvcs)", "ResourceQuota should (manage|be able|apply)",
+             "ensure its status is promptly calculated"],
+}  # fmt: skip
+"""Upstream's tests of ResourceQuota, but for two: one needs a driver of devices, one a class that no API has."""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+async def test_upstreams_tests_of_quotas_pass_on_the_sandbox(
+    sandbox: Server, conformance: GoPrograms, tmp_path: Path
+) -> None:
+    """27 of 29, conformance tests and others, in four processes at once: they mostly sleep."""
+    async with Api(sandbox) as api, ready_node(api):
+        kubeconfig, suite = sandbox.kubeconfig("admin"), conformance.path("e2e.test")
+        folders = {name: tmp_path / name for name in OF_QUOTAS}
+        for folder in folders.values():
+            folder.mkdir()
+        reports = await asyncio.gather(
+            *(run(suite, kubeconfig, focus, folders[name], 800, conformance=False) for name, focus in OF_QUOTAS.items())
+        )
+    failed = [each for report in reports for each in report.failed]
+    assert not failed, "\n".join(failed)
+    passed = {each for report in reports for each in report.passed}
+    assert len(passed) == 27, sorted(passed)
