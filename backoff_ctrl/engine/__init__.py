@@ -35,8 +35,9 @@ webhooks fail or whose quota objects are fought over is slowed alone.
 it fits. Its amounts are *reserved* from then on, and each member *draws* its share when it is sent. Of two
 gangs that lack room the younger gives way, so they never wait for each other.
 
-**Seats.** A caller that hangs up may come again. Its place is kept for some seconds as an empty *seat*, known
-by who asks and for what. A seat is no request: it is never admitted and takes no room.
+**Seats.** A caller that hangs up may retry. Its place is kept for some seconds as an empty *seat*, known by who
+asks and for what. A seat is not a request: it is never admitted and takes no room. A caller that was told to
+retry leaves its request in line, *away*: it is not sent, and holds the room it would get until its caller is due.
 
 **For those who look.** The engine can say why a request waits, at which ceilings, at which place, and about how
 long. What it shows comes in pages of a millisecond, since nobody else is served meanwhile.
