@@ -216,6 +216,21 @@ def test_a_create_that_follows_another_one_just_as_that_ends_hangs_nobody() -> N
             gate.close()
 
 
+def test_a_create_whose_end_was_never_noted_holds_up_nobody_with_its_key() -> None:
+    """A Ctrl-C may come between the answer and its note: who follows is told by the next one, which leads."""
+    gate = Gate()
+    line, (lost, follower, late) = gate.ledger.line, (Create(gate, creation(key="k")) for _ in range(3))
+    assert line.follow(lost, "body", None) is None
+    turn = line.follow(follower, "body", None)
+    assert turn is not None
+    assert turn.pending
+    lost.answer = Answer(201, {}, b"{}")
+
+    assert line.follow(late, "body", None) is not None, "the follower leads by now"
+    assert turn.value is lost.answer
+    gate.close()
+
+
 # -- the next step begins before the last one has ended ---------
 
 
