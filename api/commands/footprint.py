@@ -9,8 +9,9 @@ import click
 
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.charges.footprint import Footprint, FootprintError, footprint, footprint_of
+from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
+from backoff_ctrl.k8s.charges.parts import Footprint, footprint_of
 
 from .amounts import aligned, quantity_text, quantity_texts
 

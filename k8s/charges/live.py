@@ -8,20 +8,18 @@ A footprint is the charge of a create; an existing object may be charged more or
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.quantities import NANO
 
 from .fields import amounts_at, mapping_at, mappings_at
 from .footprint import footprint
-from .kinds import CLAIMS, DEVICE_CLAIMS, JOBS, PODS, SERVICES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from .resources import CLAIMS, DEVICE_CLAIMS, JOBS, PODS, SERVICES
 
 _KINDS: Final = {
     PODS: "Pod",

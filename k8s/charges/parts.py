@@ -1,30 +1,25 @@
 """Compute the parts of a manifest: the objects that controllers make of it, with what each is charged.
 
 A *part* is a number of equal objects. The parts of a manifest exist at the same time, so they must fit together. They
-are what the controllers of Kubernetes and of well-known operators make (``makers``), as far as the manifest tells;
-what ``footprint`` lacks of admission, they lack, too. Pure.
+are what the controllers of Kubernetes and of well-known operators make (``workloads``, ``operators``, ``spark``), as
+far as the manifest tells; what ``footprint`` lacks of admission, they lack, too. ``footprint_of`` adds them to the
+charge of the create itself, and marks the sum as estimated. Pure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from .charge import charge
+from backoff_ctrl.engine.demand import Demand
+
 from .fields import FootprintError, mapping_at, required_mapping_at, text_at
-from .makers.dask import DASK
-from .makers.jobset import JOB_SETS
-from .makers.kubeflow import TRAINING_JOBS
-from .makers.made import Made, Maker
-from .makers.ray import RAY
-from .makers.spark import SPARK
-from .makers.workloads import WORKLOADS
-from .resource_names import resource_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from backoff_ctrl.engine.demand import Demand
+from .footprint import charge, checked
+from .operators import DASK, RAY, TRAINING_JOBS
+from .resources import resource_of
+from .spark import SPARK
+from .workloads import JOB_SETS, WORKLOADS, Made, Maker
 
 PARTS_MAX: Final = 16
 """As many parts as a gang may have."""
@@ -46,6 +41,41 @@ class Part:
     """For pods, the path of the section that they are made from, where their labels can be set; or empty."""
     suspended: bool = False
     """They are made only when the manifest is resumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a manifest will be charged, with everything that it makes.
+
+    ``estimated``: it makes objects, or is of a custom kind of which nothing is known. ``demand`` contains the parts
+    whose number is known and that are not suspended; its scopes are those of any of the pods.
+    """
+
+    kind: str
+    estimated: bool
+    demand: Demand
+    parts: tuple[Part, ...] = ()
+
+
+def footprint_of(manifest: Mapping[str, Any]) -> Footprint:
+    """Return what a manifest will be charged, including all objects that it makes. Raises as ``footprint`` does.
+
+    What is suspended is charged nothing yet. See ``docs/decisions/parts.md`` for what each kind makes.
+    """
+    resource = resource_of(checked(manifest))
+    mapping_at(manifest, "metadata", "")  # most charges do not need it, but the server rejects a malformed one
+    own = charge(manifest, resource)
+    kind = text_at(manifest, "kind", "")
+    if not makes_others(resource):
+        return Footprint(kind, estimated=is_custom(resource), demand=own)
+    amounts, scopes = dict(own.amounts), set(own.scopes)
+    for part in all_parts(manifest, resource):
+        if part.kind == "Pod":
+            scopes |= part.demand.scopes
+        if part.count and not part.suspended:
+            for name, amount in part.demand.amounts.items():
+                amounts[name] = amounts.get(name, 0) + amount * part.count
+    return Footprint(kind, estimated=True, demand=Demand(amounts, scopes), parts=parts_of(manifest, resource=resource))
 
 
 def parts_of(manifest: Mapping[str, Any], *, resource: str | None = None) -> tuple[Part, ...]:

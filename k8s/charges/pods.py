@@ -6,14 +6,12 @@ of ``pkg/apis/core/v1/defaults.go``, ``pkg/quota/v1/evaluator/core/pods.go``, ``
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from backoff_ctrl.engine.quantities import NANO
 
 from .fields import FootprintError, amounts_at, count_at, mapping_at, mappings_at, text_at
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _HUGE_PAGES: Final = "hugepages-"
 _OF_DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"  # an extended resource for each DeviceClass

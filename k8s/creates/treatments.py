@@ -10,10 +10,9 @@ from typing import Any, Final
 from backoff_ctrl.engine.outcomes import Created, Overloaded, Rejected, Scope
 from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection
-from backoff_ctrl.k8s.charges.footprint import FootprintError
-from backoff_ctrl.k8s.charges.kinds import PODS
+from backoff_ctrl.k8s.charges.footprint import FootprintError, remembered_footprint
 from backoff_ctrl.k8s.charges.live import ENDED
-from backoff_ctrl.k8s.charges.remembered import remembered_footprint
+from backoff_ctrl.k8s.charges.resources import PODS
 
 SERVER_LIMIT: Final = 40.0
 """Seconds after which the API server has finished with a create: it ends each at 34 s, and this adds a margin."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.gangs import Gang
-from backoff_ctrl.k8s.charges.remembered import remembered_footprint
+from backoff_ctrl.k8s.charges.footprint import remembered_footprint
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 
 from .locked_engine import Failure, LockedEngine

@@ -25,8 +25,7 @@ from backoff_ctrl.engine.outcomes import Abandoned, Outcome
 from backoff_ctrl.engine.requests import Request
 from backoff_ctrl.engine.tickets import Refusal, Ticket
 from backoff_ctrl.k8s.answers.answer import GateClosed
-from backoff_ctrl.k8s.charges.footprint import FootprintError
-from backoff_ctrl.k8s.charges.remembered import remembered_footprint
+from backoff_ctrl.k8s.charges.footprint import FootprintError, remembered_footprint
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.runtime.exits import awaited_by_interrupted, main_thread_has_failed
 from backoff_ctrl.k8s.runtime.host import weakly

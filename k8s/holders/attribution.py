@@ -12,9 +12,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.k8s.charges.kinds import JOBS, PODS, kinds_of
 from backoff_ctrl.k8s.charges.live import By, Ending
 from backoff_ctrl.k8s.charges.quotas import UnreadableQuotaError, read_quota
+from backoff_ctrl.k8s.charges.resources import JOBS, PODS, kinds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from backoff_ctrl.engine.backoff import delay
-from backoff_ctrl.k8s.charges.resource_names import plural_of
+from backoff_ctrl.k8s.charges.resources import plural_of
 from backoff_ctrl.k8s.cluster.token_bucket import Bucket
 from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL

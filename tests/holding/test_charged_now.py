@@ -9,8 +9,8 @@ import pytest
 
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.charges.fields import FootprintError
-from backoff_ctrl.k8s.charges.kinds import kinds_of
 from backoff_ctrl.k8s.charges.live import By, Ending, live
+from backoff_ctrl.k8s.charges.resources import kinds_of
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 11, 21, 14, 0, 0, tzinfo=UTC)

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine.demand import Demand
-from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint, footprint_of
+from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
+from backoff_ctrl.k8s.charges.parts import footprint_of
 
 Manifest = dict[str, Any]
 SUFFIXES = {

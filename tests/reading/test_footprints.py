@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
-from backoff_ctrl.k8s.charges.footprint import Footprint, FootprintError, footprint, footprint_of
+from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
+from backoff_ctrl.k8s.charges.parts import Footprint, footprint_of
 
 Manifest = dict[str, Any]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint, footprint_of
-from backoff_ctrl.k8s.charges.parts import Part, parts_of
+from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
+from backoff_ctrl.k8s.charges.parts import Part, footprint_of, parts_of
 from tests.reading.told_parts import EXAMPLES, example, told
 
 Manifest = dict[str, Any]

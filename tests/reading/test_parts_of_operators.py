@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint_of
-from backoff_ctrl.k8s.charges.parts import Part, parts_of
+from backoff_ctrl.k8s.charges.footprint import FootprintError
+from backoff_ctrl.k8s.charges.parts import Part, footprint_of, parts_of
 from tests.reading.told_parts import EXAMPLES as FILES
 from tests.reading.told_parts import example, load, told
 

@@ -9,7 +9,7 @@ import yaml
 
 from backoff_ctrl.api.commands.amounts import quantity_text
 from backoff_ctrl.k8s.charges.parts import Part, makes_others, parts_of
-from backoff_ctrl.k8s.charges.resource_names import resource_of
+from backoff_ctrl.k8s.charges.resources import resource_of
 
 EXAMPLES: Final = Path(__file__).parents[1] / "data" / "parts"
 _SHORT: Final = {"pods", "services", "configmaps", "secrets", "cpu", "memory", "ephemeral-storage"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.api.commands.amounts import ago, quantity_text, span
-from backoff_ctrl.k8s.charges.kinds import PODS
 from backoff_ctrl.k8s.charges.live import By
+from backoff_ctrl.k8s.charges.resources import PODS
 from backoff_ctrl.k8s.holders.attribution import RESYNC
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.api.commands.amounts import ago, quantity_text, quantity_texts, span
 from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.charges.kinds import PODS
 from backoff_ctrl.k8s.charges.live import By
+from backoff_ctrl.k8s.charges.resources import PODS
 
 from .advice import SOON, is_scaled, next_step
 

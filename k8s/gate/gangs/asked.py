@@ -12,7 +12,7 @@ from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.parts import MEMBERS_MAX, Parts, is_count
 from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
 from backoff_ctrl.k8s.charges.parts import Part, parts_of
-from backoff_ctrl.k8s.charges.resource_names import resource_of
+from backoff_ctrl.k8s.charges.resources import resource_of
 from backoff_ctrl.k8s.creates.creation import Creation, OptionError
 
 Makes = Callable[[Mapping[str, Any], str], Iterable[Part]]

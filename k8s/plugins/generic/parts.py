@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.k8s.charges.charge import charge
 from backoff_ctrl.k8s.charges.fields import FootprintError
+from backoff_ctrl.k8s.charges.footprint import charge
 from backoff_ctrl.k8s.charges.parts import Part, makes_others, parts_of
 from backoff_ctrl.k8s.plugins.pods.reading import mapping
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError

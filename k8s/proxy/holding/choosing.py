@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from backoff_ctrl.k8s.charges.kinds import CLAIMS, PODS, SERVICES, kinds_of
 from backoff_ctrl.k8s.charges.quotas import quotas_of
+from backoff_ctrl.k8s.charges.resources import CLAIMS, PODS, SERVICES, kinds_of
 from backoff_ctrl.k8s.creates.calls import UNSTORED, URGENT, read_target
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 

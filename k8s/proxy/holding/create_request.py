@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.k8s.answers.answer import CallerAway, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
 from backoff_ctrl.k8s.answers.rejections import Lane, rejection_of
-from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
-from backoff_ctrl.k8s.charges.remembered import remembered_footprint
+from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint, remembered_footprint
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.naming import Named
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT, rejected

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.k8s.charges.kinds import CLAIMS, PODS, SERVICES
+from backoff_ctrl.k8s.charges.resources import CLAIMS, PODS, SERVICES
 from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from backoff_ctrl.k8s.proxy.payloads.marking import OURS, Mark, marked
 from backoff_ctrl.k8s.proxy.payloads.payload import Form, Payload, PayloadError

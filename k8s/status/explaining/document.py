@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.demand import Demand
     from backoff_ctrl.engine.looking import Blocker as Ceiling
     from backoff_ctrl.engine.outlook import Outlook
-    from backoff_ctrl.k8s.charges.footprint import Footprint as Charged
+    from backoff_ctrl.k8s.charges.parts import Footprint as Charged
     from backoff_ctrl.k8s.status.sources import Source
 
     from .explanation import Ask, Explanation, PartVerdict

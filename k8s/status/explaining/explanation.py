@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from backoff_ctrl.k8s.charges.fields import mapping_at, required_mapping_at
-from backoff_ctrl.k8s.charges.footprint import Footprint, footprint, footprint_of
-from backoff_ctrl.k8s.charges.resource_names import resource_of
+from backoff_ctrl.k8s.charges.footprint import footprint
+from backoff_ctrl.k8s.charges.parts import Footprint, footprint_of
+from backoff_ctrl.k8s.charges.resources import resource_of
 
 from .admission import pod_refusals
 from .limit_ranges import claim_refusals, fill_in

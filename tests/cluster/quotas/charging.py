@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
-from backoff_ctrl.k8s.charges.resource_names import resource_of
+from backoff_ctrl.k8s.charges.resources import resource_of
 from tests.charged import Charged, cases, cluster_objects
 from tests.cluster.talking import MERGE
 

@@ -10,7 +10,8 @@ import pytest_asyncio
 from hypothesis import HealthCheck, Phase, given, settings
 
 from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
-from backoff_ctrl.k8s.charges.footprint import footprint, footprint_of
+from backoff_ctrl.k8s.charges.footprint import footprint
+from backoff_ctrl.k8s.charges.parts import footprint_of
 from backoff_ctrl.k8s.charges.quotas import read_quota
 from tests.charged import cases, cluster_objects, recorded
 from tests.cluster.objects import pod

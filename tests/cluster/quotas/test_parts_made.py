@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
-from backoff_ctrl.k8s.charges.footprint import footprint, footprint_of
-from backoff_ctrl.k8s.charges.parts import parts_of
+from backoff_ctrl.k8s.charges.footprint import footprint
+from backoff_ctrl.k8s.charges.parts import footprint_of, parts_of
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.quotas.quota_room import Room
 from tests.cluster.talking import PATIENCE, Api

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.charges.resource_names import resource_of
+from backoff_ctrl.k8s.charges.resources import resource_of
 from backoff_ctrl.k8s.creates.naming import BODY_HASH, CREATE_ID
 from backoff_ctrl.k8s.proxy.payloads.marking import OURS, Mark, marked
 from backoff_ctrl.k8s.proxy.payloads.payload import Payload

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from backoff_ctrl.k8s.charges.resource_names import resource_of
+from backoff_ctrl.k8s.charges.resources import resource_of
 from tests.charged import DATA, cases
 from tests.cluster.quotas.charging import path_of
 from tests.cluster.talking import MERGE

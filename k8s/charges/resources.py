@@ -1,14 +1,14 @@
-"""Map kinds to the resource names that quotas use: ``Job`` of ``batch/v1`` is ``jobs.batch``."""
+"""The names by which quotas know kinds: ``Job`` of ``batch/v1`` is ``jobs.batch``; ``requests.cpu`` charges pods."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import re
+from collections.abc import Mapping
+from typing import Any, Final
 
 from .fields import FootprintError, text_at
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+LEGACY_COUNTS: Final = frozenset({"configmaps", "replicationcontrollers", "resourcequotas", "secrets"})
 # Irregular plurals, in lower case.
 _PLURALS: Final = {
     "endpoints": "endpoints",
@@ -92,3 +92,40 @@ def plural_of(kind: str) -> str:
     if word.endswith("y") and word[-2:-1] not in set("aeiou"):
         return f"{word[:-1]}ies"
     return f"{word}s"
+
+
+PODS: Final = "pods"
+CLAIMS: Final = "persistentvolumeclaims"
+SERVICES: Final = "services"
+DEVICE_CLAIMS: Final = "resourceclaims.resource.k8s.io"
+JOBS: Final = "jobs.batch"
+WHOLE: Final = frozenset({PODS, CLAIMS, SERVICES, DEVICE_CLAIMS, JOBS})
+"""Kinds that must be listed as whole objects; for all others (such as Secrets) the metadata is enough."""
+
+_COUNT: Final = "count/"
+_RESOURCE: Final = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)*")
+_OF_PODS: Final = frozenset({"pods", "cpu", "memory", "ephemeral-storage"})
+
+
+def kinds_of(name: str) -> tuple[str, ...]:
+    """Return the kinds (``pods``, ``jobs.batch``) that a quota charges under this name; empty for an unknown name.
+
+    ``requests.EXTENDED`` may also be charged for ResourceClaims, through a DeviceClass. Only the server knows that.
+    """
+    if name.startswith(_COUNT):
+        kind = name.removeprefix(_COUNT)
+        return (kind,) if _RESOURCE.fullmatch(kind) and kind not in _UNCOUNTED else ()
+    if name in LEGACY_COUNTS:
+        return (name,)
+    if name.startswith("requests.deviceclass.resource.kubernetes.io/"):
+        return (PODS, DEVICE_CLAIMS)
+    return next(((kind,) for kind, charges in _CHARGES if charges(name)), ())
+
+
+_CHARGES: Final = (
+    (CLAIMS, lambda name: name in {CLAIMS, "requests.storage"} or ".storageclass.storage.k8s.io/" in name),
+    (SERVICES, lambda name: name == SERVICES or name.startswith("services.")),
+    (DEVICE_CLAIMS, lambda name: name.endswith(".deviceclass.resource.k8s.io/devices")),
+    (PODS, lambda name: name in _OF_PODS or name.startswith(("requests.", "limits.", "hugepages-"))),
+)
+"""Kinds and their tests, in order: the first test that accepts the name decides."""
