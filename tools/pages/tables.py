@@ -1,4 +1,4 @@
-"""The parts of pages that show what the code says: tables of metrics, settings and the chart's values, and diagrams.
+"""The parts of pages that show what the code says: tables of metrics, settings, the chart's values; diagrams; walks.
 
 Each stands on its page between two lines, ``<!-- table: NAME, ... -->`` and ``<!-- end: NAME -->``.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -18,6 +19,8 @@ from backoff_ctrl.engine.requests import REQUESTS
 from backoff_ctrl.k8s.plugins.config.platform import Backoff, TaskPlugins
 from backoff_ctrl.k8s.plugins.config.settings import CoPilot, K8sPluginConfig, Settings
 from backoff_ctrl.k8s.status.catalogue import METRICS, SERIES_MAX
+
+from . import walks
 
 VALUES: Final = Path(__file__).parents[2] / "helm" / "backoff-ctrl" / "values.yaml"
 _State = TypeVar("_State", bound=str)
@@ -123,7 +126,11 @@ def with_parts(**parts: Callable[[], str]) -> Callable[[str], str]:
 
 
 PAGES: Final = {
-    "ARCHITECTURE.md": with_parts(blocks=lambda: diagram(BLOCKS, "shut"), requests=lambda: diagram(REQUESTS, "new")),
+    "ARCHITECTURE.md": with_parts(
+        blocks=lambda: diagram(BLOCKS, "shut"),
+        requests=lambda: diagram(REQUESTS, "new"),
+        **{f"walk of a {name}": partial(walks.walk, name) for name in walks.WALKS},
+    ),
     "docs/metrics.md": with_parts(metrics=metrics),
     "docs/settings.md": with_parts(settings=settings),
     "helm/backoff-ctrl/README.md": with_parts(values=values),
