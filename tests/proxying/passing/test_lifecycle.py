@@ -171,13 +171,14 @@ async def test_a_terminal_that_closes_ends_it_in_peace(tmp_path: Path) -> None:
     """Unless it was started to outlive that, as nohup does."""
     upstream, ready = Upstream(), tmp_path / "ready"
     await upstream.listen()
-    async with _running(upstream, "--ready-file", str(ready)) as (process, _):
-        process.send_signal(signal.SIGHUP)
-        assert (await asyncio.to_thread(process.wait, 10), ready.exists()) == (0, False)
-    upstream = Upstream()
-    await upstream.listen()
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a process that is started now inherits it
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run below nohup themselves
     try:
+        async with _running(upstream, "--ready-file", str(ready)) as (process, _):
+            process.send_signal(signal.SIGHUP)
+            assert (await asyncio.to_thread(process.wait, 10), ready.exists()) == (0, False)
+        upstream = Upstream()
+        await upstream.listen()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a process that is started now inherits it
         async with _running(upstream) as (process, port):
             process.send_signal(signal.SIGHUP)
             assert not await _is_last(port, upstream)
