@@ -22,7 +22,7 @@ the larger one until it is in.
 
 **Blocks and probes.** Where no watch reports the quota, only a create can find out whether there is room again.
 A *block* is a full ceiling with a back-off: 1, 2, 4, ... up to 20 seconds, with jitter. When its time has come,
-one request goes out as a *probe*, whoever else waits. If it gets in, the next may go at once. If it is refused,
+one request goes out as a *probe*, while all others wait. If it gets in, the next may go at once. If it is refused,
 the back-off grows by a step. A block belongs to the ceiling and not to the request, so all who wait there share
 one probe. Where a watch reports the quota there are no probes: news of room wakes those who fit, after a moment
 in which the server's own cache catches up.

@@ -227,7 +227,7 @@ class Ceiling:
         return self.fact_used < min(self.lowest, self.lowest_before)
 
     def _doubt(self) -> int:
-        """Work out the doubt anew from the newest fact's ``used``; return by how much it fell."""
+        """Recompute the doubt from the newest fact's ``used``; return by how much it fell."""
         less = self.doubt - max(0, self.living + self.lingers - self.fact_used)
         self.doubt -= less
         self.room += less

@@ -169,7 +169,7 @@ class Controller:
         It holds the room that it would be given until its caller is due, and for as long after that as callers take:
         at most a second. ``come_back`` has it sent again. A new request of that ``identity`` takes its place, as it
         takes a seat (an equal one of that caller only once it is overdue), and this one is refused ("place-taken").
-        Whoever calls this withdraws it if nobody comes. False: it does not wait, or belongs to a gang.
+        The caller withdraws it if nobody comes back. False: it does not wait, or belongs to a gang.
         """
         now = self._clock(now)
         return request.state == "waiting" and self._handler(request.namespace).leave(
@@ -293,7 +293,7 @@ class Controller:
         self._handler(namespace).halt(now, halted=True)
 
     def resume(self, namespace: str, now: float) -> None:
-        """End a halt: whoever fits is admitted, in order."""
+        """End a halt: requests that fit are admitted, in order."""
         now = self._clock(now)
         if self._halted.pop(namespace, False) is None:
             self._handler(namespace).halt(now, halted=False)

@@ -306,7 +306,7 @@ class GangAdmission:
         self.reads.lapse(now)
 
     def end_advance(self, now: float) -> None:
-        """Let go of a read that nobody waits for any more."""
+        """Let go of a read that no gang waits for any more."""
         admission = self._admission
         if self.reads.weighing and admission.resume is None and admission.settling.next_at() == FOREVER:
             self.reads.dropped(now)

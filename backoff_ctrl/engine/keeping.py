@@ -23,7 +23,7 @@ _PAUSED_FOR: Final = 10  # after so many stalled spans without growth, keeping i
 
 
 class Kept:
-    """How far the room of one ceiling has grown since it was first kept for a place in line, whoever sits there."""
+    """How far the room of one ceiling has grown since it was first kept for a place in line, with any request in it."""
 
     __slots__ = ("best", "grown", "place")
 

@@ -203,7 +203,8 @@ class Line:
     def ahead_at(self, request: Request, ceiling: object, asked: int) -> tuple[int, int]:
         """Sum what waits at a ceiling up to this request, itself included, and count it: what is of its size or less.
 
-        Size is told by powers of two. Of more than ``ROWS_MAX`` rows the rest counts like the mean of the first ones.
+        Sizes are grouped by powers of two. Of more than ``ROWS_MAX`` rows the rest counts like the mean of the first
+        ones.
         """
         place = (request.rank, request.seq)
         amount = count = seen = 0

@@ -1,6 +1,6 @@
 """What a controller shows of itself: pages of namespaces, of waiters and of what to remember, and what has changed.
 
-Whoever looks holds up whoever decides, so a page takes about a millisecond at most, however many namespaces and waiters
+A look delays decisions, so a page takes about a millisecond at most, however many namespaces and waiters
 there are: it ends early where there is much to show. Look at page after page, and let others in between them.
 
 For that the namespaces are sorted twice: by name, and by their last change. Each change could concern somebody who

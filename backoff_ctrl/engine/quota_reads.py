@@ -55,7 +55,7 @@ class QuotaReads:
             self.block.arm(at)
 
     def lapse(self, now: float) -> None:
-        """Give up a read whose end nobody says any more."""
+        """Give up a read whose end is never reported."""
         if self.block is not None and now >= self.lapses_at:
             self.block.elsewhere(now, self._shared.policy, self._shared.rng)
 

@@ -89,7 +89,7 @@ class Scanning:
             keeping.next_change = min(keeping.next_change, until)
 
     def _begin(self) -> None:
-        """Begin at the head of the line: who is next for which ceiling is found anew."""
+        """Begin at the head of the line: who is next for which ceiling is found again."""
         self._keeping.begin()
         self._admission.scan_due = False
         if self._knowledge.away is not None:

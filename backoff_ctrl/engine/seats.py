@@ -46,7 +46,7 @@ class Seat:
     until: float
     empty: bool = True
     request: Request | None = None  # that still stands in line there: its caller is away
-    due_until: float = 0.0  # until then its caller is due back, and no other of his creates takes it
+    due_until: float = 0.0  # until then its caller is due back, and no other of its creates takes it
 
     @classmethod
     def of(cls, request: Request, identity: Identity, until: float) -> Seat:
@@ -156,7 +156,8 @@ class Leave:
 class Away:
     """The callers of one namespace that went away: the seats they left, and their requests that stand in line yet.
 
-    What a request holds is found anew in each scan of the line, when its turn comes there: all that fits, or nothing.
+    What a request holds is worked out again in each scan of the line, when its turn comes there: all that fits, or
+    nothing.
     """
 
     __slots__ = ("_holding", "_late", "_leaves", "_line", "_policy", "seats")
@@ -219,7 +220,7 @@ class Away:
         return len(self.seats)
 
     def begin_scan(self) -> None:
-        """Hold nothing: each request is asked anew when its turn comes."""
+        """Hold nothing: each request is asked again when its turn comes."""
         for leave in self._holding:
             leave.give_back()
         self._holding.clear()

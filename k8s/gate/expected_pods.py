@@ -19,8 +19,8 @@ from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 from .locked_engine import Failure, LockedEngine
 
 LATE: Final = 5.0
-"""Seconds for pods with the gang's label to appear; then pods are told by their owners too, as an operator may not pass
-labels on.
+"""Seconds for pods with the gang's label to appear; then pods are recognised by their owners too, as an operator may
+not pass labels on.
 """
 _FIELD: Final = re.compile(r"(?P<field>[^\[]+)(?:\[(?P<index>\d+)\])?")
 SKEW: Final = timedelta(minutes=1)
@@ -137,7 +137,7 @@ class Expected:
             return
         if expected.made:
             self._drop(expected)
-            self.give_back(expected.gang, expected.engine)  # of what is left nobody can say whether it was made
+            self.give_back(expected.gang, expected.engine)  # it is unknown whether the rest was made
 
     def appeared(self, gang: Gang, engine: Controller, uid: str, manifest: Mapping[str, Any], resource: str) -> bool:
         """Report a member of a gang that somebody else created; say whether it counts as one."""

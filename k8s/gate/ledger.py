@@ -92,7 +92,7 @@ class Ledger:
         _LEDGERS.add(self)
 
     def _fork(self) -> None:
-        """Begin anew in a forked child: it has none of the waiters, and locks may be held for ever."""
+        """Start empty in a forked child: it has none of the waiters, and locks may be held for ever."""
         self.engine.reset()
         self.line.reset()
         self.notices.reset()
@@ -167,7 +167,7 @@ class Ledger:
         """Report that one of our objects ended or was deleted."""
         self.engine.act(lambda engine, now: engine.hint_release(namespace, now))
 
-    def heed(self, target: Target, passed: Passed) -> Rejected | None:
+    def note_passed(self, target: Target, passed: Passed) -> Rejected | None:
         """Learn from the answer to a call that passed ungated; return the quota's refusal, if it is one."""
         taught = passed.taught(target)
         if taught is not None:

@@ -1,12 +1,12 @@
-"""The life of a create: one generator, whoever drives it.
+"""The life of a create: one generator that any driver can run.
 
 It yields what it needs, a call to the server or a ``Turn``, and is resumed with the call's answer, or its error, or
 once the turn has come, or its time is over. Between two yields it never blocks. Three drivers resume it: in the thread
 that asked for the create (``threads.Gate.run``), in the task that did (``aio.AsyncGate.run``), or in the threads of a
 pool, which it leaves free while it waits (``threads.Posted``).
 
-Whoever goes away closes the generator: its ``finally`` leaves the line and settles the ticket. A driver that must not
-break off a call that was sent, as its task is cancelled, goes on with the generator elsewhere instead.
+A caller that goes away closes the generator: its ``finally`` leaves the line and settles the ticket. A driver that must
+not break off a call that was sent, as its task is cancelled, goes on with the generator elsewhere instead.
 
 Law 18, a bug of ours never stops a platform, is kept by the one guard in ``life``. After an error of ours the caller
 gets the server's answer to the create, if that is there; else the create goes on without the engine, under the name
@@ -265,7 +265,7 @@ def _pause(create: Create, pause: Pause) -> Turn:
     create.timed = True
     end, until = create.ledger.now() + pause.delay, create.until
     create.turn = turn = Turn(end if until is None else min(end, until))
-    if create.stopped is not None:  # whoever stops it later finds the turn
+    if create.stopped is not None:  # one that stops it later finds the turn
         turn.value = Signal.LATE
     return turn
 
@@ -380,7 +380,7 @@ def _saw(create: Create, word: Answer, action: Action) -> None:
 
 
 def _instead(create: Create, gate: AnyGate, error: Exception) -> Action | None:  # noqa: PLR0911 - a table
-    """Count the error, and return what to do instead; None: to begin anew."""
+    """Count the error, and return what to do instead; None: to start again."""
     ledger, awaited, word, machine = create.ledger, create.awaiting, create.word, create.machine
     create.awaiting = None
     create.in_doubt = create.in_doubt or isinstance(awaited, Send)

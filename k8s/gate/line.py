@@ -1,7 +1,7 @@
 """The waiting line as creates and gangs see it: they join it, get their turns, and leave it.
 
-A ``Turn`` is resolved under the lock of the engine, once: with a ticket, a refusal, a grant, or a signal. Whoever waits
-asks the line, not what he remembers, whether his turn has come: so a ticket that is granted in the moment in which its
+A ``Turn`` is resolved under the lock of the engine, once: with a ticket, a refusal, a grant, or a signal. The waiter
+asks the line, not its own memory, whether its turn has come: so a ticket that is granted in the moment in which its
 caller goes is given back, and nothing is lost between the two. A create that need not wait takes the lock twice: to
 join, and to settle its ticket, when the server's answer is counted, too.
 """
@@ -169,7 +169,7 @@ class Line:
 
     @staticmethod
     def _wait_for(create: Unfinished, turn: Turn) -> bool:
-        """Have it wait for this turn. True: it was stopped before, which nobody would tell it any more.
+        """Have it wait for this turn. True: it was stopped before, and would not learn of that any more.
 
         Or it has gone on already: it asked in the midst of a decision of its own thread.
         """
@@ -227,7 +227,7 @@ class Line:
     def end(self, create: Unfinished, outcome: Outcome | None, *, at_once: bool = True) -> None:
         """End a create: settle its ticket, or leave the line; let those go on that follow it. Twice is no error.
 
-        ``at_once``: False where nobody may wait for the lock.
+        ``at_once``: False where the lock must not be waited for.
         """
         if at_once:
             self._engine.act(self._end, create, outcome)
@@ -257,7 +257,7 @@ class Line:
         if create.turn is not None and create.turn.pending:
             self._withdraw(engine, now, create)
         creation = create.creation
-        for turn in (create.turn, create.held):  # the ticket may have come when nobody took it any more
+        for turn in (create.turn, create.held):  # the ticket may have come too late to be taken
             if turn is None or turn.settled or turn.engine is not engine:
                 continue
             if isinstance(turn.value, Grant):
@@ -303,11 +303,11 @@ class Line:
             self._engine.act(lambda engine, now: engine.come_back(request, now))
 
     def give_up(self, turn: Turn) -> None:
-        """End a wait whose time is over, where nobody blocks who would notice."""
+        """End a wait whose time is over, where no blocked thread would notice."""
         self._engine.soon(lambda *_: self._engine.resolve(turn, Signal.LATE))
 
     def give_back(self, create: Unfinished) -> None:
-        """End a create whose turn has come to nobody: the event loop of its caller was closed."""
+        """End a create whose turn reaches nobody: the event loop of its caller was closed."""
         create.gate = None
         create.error = GateClosed(f"{create.label}: the event loop of its caller was closed while it waited")
         self.end(create, None, at_once=False)

@@ -1,14 +1,14 @@
-"""An engine behind one lock: it is told and asked one thing at a time, and what follows is delivered afterwards.
+"""An engine behind one lock: one report or question at a time, and what follows is delivered afterwards.
 
 *Deciding.* Whatever concerns the engine goes through ``act``: under the lock it is told something, and asked what
-follows; each effect is handed to ``on_effect``. *Delivering.* Once the lock is free, whoever waits for a turn is woken,
-and subscribers are told: so they may ask back. What was decided but not delivered (a Ctrl-C came in between) stays
-here, and the next one who decides, or an alarm soon after, delivers it.
+follows; each effect is handed to ``on_effect``. *Delivering.* Once the lock is free, waiters whose turn has come are
+woken, and subscribers are told: so they may ask back. What was decided but not delivered (a Ctrl-C came in between)
+stays here, and the next one who decides, or an alarm soon after, delivers it.
 
 *Interrupting.* A signal handler, or a finalizer that the garbage collector runs, may ask in a thread that is deciding
-something itself. So the lock is reentrant, and whoever finds it ``_deciding`` decides nothing: what he tells the engine
-goes on a queue, which is emptied once that is done; what he asks is an error, so that a create of his goes on without
-the engine. ``soon`` puts on the same queue what nobody waits for, such as the end of a create.
+something itself. So the lock is reentrant, and a call that finds it ``_deciding`` decides nothing: news goes on a
+queue, which is emptied once the decision is made; a question is an error, and a create that asks goes on without the
+engine. ``soon`` puts on the same queue what no one waits for, such as the end of a create.
 
 *Failing open* (law 18). An engine that raises is replaced here, and here alone: ``on_replace`` lets all who wait go on
 without it, what the watch has reported is reported to the new one, and the error is counted, and logged once. What
@@ -97,7 +97,7 @@ class LockedEngine:
         self.counts = GateCounts()
         self._logged: set[str] = set()
         self._news: dict[Subject, News] = {}  # the latest of each subject in order of arrival, for a new engine
-        self._queue: deque[Callable[[], object]] = deque()  # for whoever holds the lock
+        self._queue: deque[Callable[[], object]] = deque()  # for the thread that holds the lock
         self._resolved: dict[Turn, Turn] = {}  # to be woken
         self._delivering: set[int] = set()  # threads
         self._to_tell: deque[tuple[Any, ...]] = deque()  # events, each with what belongs to it
@@ -129,7 +129,7 @@ class LockedEngine:
         return value
 
     def soon(self, do: Callable[..., object], *given: Any) -> None:
-        """Do the same for whoever may not wait for the lock."""
+        """Do the same for a caller that must not wait for the lock."""
         self._queue.append(partial(self._decide, do, *given))
         self._empty_queue()
 
@@ -149,11 +149,11 @@ class LockedEngine:
                 self._empty_queue()
 
     def _empty_queue(self) -> None:
-        # Whoever decides empties the queue; that may be this thread, in which a finalizer runs. The lock is
+        # The thread that decides empties the queue; that may be this one, in which a finalizer runs. The lock is
         # never taken by ``acquire(blocking=False)``: a Ctrl-C just after that would leave it locked for ever.
         while self._queue:
             if self._deciding:
-                return  # whoever decides delivers, too: a subscriber that asks back must find the lock free
+                return  # the thread that decides delivers, too: a subscriber that asks back must find the lock free
             with self.lock:
                 try:
                     self._deciding = True
@@ -208,7 +208,7 @@ class LockedEngine:
             news(self.controller, self.now())
 
     def report(self, subject: Subject, news: News) -> None:
-        """Tell the engine what is to be told to the next one, too, unless newer news of this subject comes."""
+        """Report to the engine, and to one that replaces it, unless newer news of this subject comes."""
         self._news.pop(subject, None)  # so that the order is that of arrival
         self._news[subject] = news
         self.act(news)
@@ -232,7 +232,7 @@ class LockedEngine:
             self.subscribers.remove(subscriber)
 
     def resolve(self, turn: Turn, value: Value) -> None:
-        """End a wait, with the lock held; whoever waits is woken once it is free."""
+        """End a wait, with the lock held; the waiter is woken once it is free."""
         if turn.value is None:
             turn.value = value
         if turn.wake is not None:
@@ -243,7 +243,7 @@ class LockedEngine:
             self._to_tell.append((event, *given))
 
     def _deliver(self) -> None:
-        """Wake and tell all that there are. Whoever is woken in this thread may decide something himself."""
+        """Wake and tell all that there are. A waiter that is woken in this thread may decide something itself."""
         thread = threading.get_ident()
         if thread in self._delivering:
             return
@@ -311,7 +311,7 @@ class LockedEngine:
         before, self._alarm = self._alarm, None  # none, if the next cannot be set
         if before is not None:
             self.attempt(before[1])
-        for _ in range(2 if self.alarms.can_ring else 0):  # without it, whoever waits could wait for ever
+        for _ in range(2 if self.alarms.can_ring else 0):  # without it, waiters could wait for ever
             cancel = self.attempt(self.alarms.call_at, deadline, weakly(self._advance))
             if not isinstance(cancel, Failure):
                 self._alarm = deadline, cancel

@@ -20,7 +20,7 @@ FirstStep: TypeAlias = Literal["go", "read", "wait"]
 READ_PATIENCE: Final = 2.0
 """Seconds that a create waits for the list. After that it is sent without."""
 LISTING_MAX: Final = 3 * READ_PATIENCE
-"""Seconds after which a list is given up by those who wait for it: whoever began it has been lost."""
+"""Seconds after which a list is given up by those who wait for it: the create that began it is lost."""
 NAMESPACES_MAX: Final = 10_000
 """Above this number, namespaces without a recent create are forgotten."""
 

@@ -47,14 +47,14 @@ Value: TypeAlias = Ticket | Refusal | Grant | Answer | Signal | Stopped
 class Turn:
     """One wait: a future that the ledger resolves, once, under its lock. From then on ``value`` never changes.
 
-    ``until`` is the time on the ledger's clock at which whoever waits gives up; None: it waits as long as it takes.
+    ``until`` is the time on the ledger's clock at which the waiter gives up; None: it waits as long as it takes.
     ``wake`` is called with the turn, without the lock, once a value is there; perhaps twice.
     """
 
     __slots__ = ("engine", "lock", "may_read", "settled", "until", "value", "wake")
 
     def __init__(self, until: float | None = None, *, may_read: bool = False) -> None:
-        """``may_read``: whoever waits can read the quotas of the namespace."""
+        """``may_read``: the waiter can read the quotas of the namespace."""
         self.until = until
         self.may_read = may_read
         self.value: Value | None = None
@@ -65,7 +65,7 @@ class Turn:
 
     @property
     def pending(self) -> bool:
-        """Whether it has not come. Its time may be over; then whoever waits leaves the line as soon as he goes on."""
+        """Whether it has not come. Its time may be over; then the waiter leaves the line as soon as it goes on."""
         return self.value is None or self.value is Signal.LATE
 
 
@@ -125,7 +125,7 @@ class Unfinished(ABC):
     @property
     @abstractmethod
     def sends(self) -> int:
-        """How often it was handed to the transport. True from that step on: whoever goes after it leaves a create."""
+        """How often it was handed to the transport; from the first time on a caller that goes leaves a create."""
 
     @property
     def rejection(self) -> Rejection | None:

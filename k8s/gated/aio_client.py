@@ -73,7 +73,7 @@ class AioTransport(ClientTransport):
 
 
 def _errors_of_calls() -> tuple[type[Exception], ...]:
-    import aiohttp  # noqa: PLC0415 - it takes long to load, and nobody calls anything without it
+    import aiohttp  # noqa: PLC0415 - slow to load, and needed only for a call
 
     return aiohttp.ClientError, TimeoutError, OSError
 

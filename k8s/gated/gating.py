@@ -174,7 +174,7 @@ class Gating(Generic[G]):
         elif passed.status == 403 or (passed.status == 200 and passed.method.upper() == "DELETE"):
             target = read_target(self.configuration.host, url)
             if target is not None:
-                self.share.ledger.heed(target, passed)
+                self.share.ledger.note_passed(target, passed)
 
     def respond(self, make: Callable[..., R], *given: Any) -> R:
         """Make the client's response to a create that has ended; once more after an error of ours: it is stored."""
@@ -218,7 +218,7 @@ class GatedClient(Generic[G]):
         after_fork(self.renew)
 
     def renew(self) -> None:
-        """Begin anew in a forked child. (The ledger does so by itself.)"""
+        """Start empty in a forked child. (The ledger does so by itself.)"""
 
     def update_params_for_auth(self, headers: Any, queries: Any, auth_settings: Any, *rest: Any, **more: Any) -> Any:
         """Do as ``ApiClient`` does (a coroutine on asyncio since 33), but mark a header of the configuration.

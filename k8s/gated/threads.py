@@ -358,7 +358,7 @@ class Until36(_Adapter):  # type: ignore[misc]
 
     def _conclude(self, create: Create, call: inspect.BoundArguments) -> Any:
         self._gating.local.ended = create
-        call.arguments["auth_settings"] = []  # after the answer nobody needs credentials
+        call.arguments["auth_settings"] = []  # no credentials are needed after the answer
         return super().call_api(*call.args[1:], **call.kwargs)
 
     def send_ungated(self, method: str, url: str, headers: dict[str, Any], body: Any, limit: Any) -> Answer:

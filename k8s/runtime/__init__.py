@@ -7,7 +7,7 @@ What can only block (files, DNS, hooks that fetch credentials) has one more thre
 are a gate themselves (the sidecar, ``serve``, the task manager) lend the runtime the loop that they run anyway.
 
 ``host`` also has clocks that call back (alarms): on the runtime, or on a caller's own loop, whose time may be virtual;
-and the one hook for forked children, which have none of their parent's threads: whoever has state that is wrong in a
+and the one hook for forked children, which have none of their parent's threads: code with state that is wrong in a
 child registers there. ``exits`` tells when Python wants to end while threads still wait.
 
 Nothing here knows of creates or quotas. Callbacks of users never run on this thread.

@@ -174,7 +174,7 @@ def _settle(future: Future[Any], call: Callable[..., Any], given: Any, more: Any
     if future.set_running_or_notify_cancel():
         try:
             future.set_result(call(*given, **more))
-        except BaseException as error:  # noqa: BLE001 - whoever waits for it gets it
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
             future.set_exception(error)
 
 
@@ -321,7 +321,7 @@ class Runtime:
         if self._runs():  # begun within this very call, see ``_lock``: one is enough
             loop.call_soon_threadsafe(loop.stop)
             return
-        self._ident, self._thread = thread.ident or 0, thread  # before the loop: whoever sees that goes by these
+        self._ident, self._thread = thread.ident or 0, thread  # before the loop: its readers go by these
         self._loop = loop
         atexit.unregister(self._at_exit)
         atexit.register(self._at_exit)

@@ -208,7 +208,7 @@ class Holding:
         ledger = self._gate.ledger
         sent = ledger.now() - SERVER_LIMIT  # not known: this is the earliest that it can have been
         passed = Passed(head.method.decode("latin-1"), status, Received(response), response.body, sent)
-        if ledger.heed(target, passed) is not None:
+        if ledger.note_passed(target, passed) is not None:
             self._kinds.add(target.namespace, target.resource)
         elif status == 201 and creates(head, target) and bool(ledger.listeners["blocked"]):
             ledger.tell("blocked", target.namespace)  # its quotas may name this kind
