@@ -373,12 +373,10 @@ def test_while_a_gang_waits_the_quotas_are_read_with_the_token_of_that_moment() 
 
     tokens = iter(["first", "second"])
     with scripted_server(answer) as server:
-        made = client.Configuration(
-            host=server.url, api_key={"authorization": ""}, api_key_prefix={"authorization": "Bearer"}
-        )
+        made = client.Configuration(host=server.url, api_key={"authorization": ""})
 
-        def renew(given: Any) -> None:
-            given.api_key["authorization"] = next(tokens, "third")
+        def renew(given: Any) -> None:  # version 36 ignores a prefix of this key
+            given.api_key["authorization"] = f"Bearer {next(tokens, 'third')}"
 
         made.refresh_api_key_hook = renew  # type: ignore[assignment]  # the client's own says None
         with (
