@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.answers.answer import GateClosed, WaitedTooLong
     from backoff_ctrl.k8s.creates.creation import KeyReusedError, OptionError
     from backoff_ctrl.k8s.gate.aio import AsyncGate
-    from backoff_ctrl.k8s.gate.gangs.asked import GangRefused
+    from backoff_ctrl.k8s.gate.gangs import GangRefused
     from backoff_ctrl.k8s.gate.ledger import waiting_now
     from backoff_ctrl.k8s.gate.threads import Gate
     from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
@@ -56,7 +56,7 @@ _HOMES: Final = {
     "Controller": "engine",
     "GangError": "engine",
     "GangFailed": "k8s.gated.gangs",
-    "GangRefused": "k8s.gate.gangs.asked",
+    "GangRefused": "k8s.gate.gangs",
     "Gate": "k8s.gate.threads",
     "GateClosed": "k8s.answers.answer",
     "GatedApiClient": "k8s.gated.client",

@@ -12,7 +12,7 @@ wait again or end. It yields what it needs, a call to the server or a ``Turn``, 
 server's answers mean is decided by the machine in ``creates/conversation``. It belongs to its caller: nobody else
 ever steps it. Three drivers run it: ``threads.Gate`` in the thread that asked, ``aio.AsyncGate`` in the task that
 asked, and ``threads.Posted`` in a client's pool, of which it holds no thread while it waits. A gang waits in the same
-line with a life of its own (``gangs/waiting``); its members are creates like any other.
+line with a life of its own (``gangs``); its members are creates like any other.
 
 *The end.* A caller that goes away closes the generator, and its ``finally`` leaves the line and settles the ticket. So
 a Ctrl-C, a cancelled task and a closed client all do the same in the caller's own frame. A create is sent from the step

@@ -17,9 +17,7 @@ from backoff_ctrl.k8s.runtime.host import LOOK_AGAIN, Alarms, LoopAlarms
 
 from .any_gate import AnyGate
 from .create import Create
-from .gangs.admitted import AdmittedGang
-from .gangs.asked import GangAsked
-from .gangs.waiting import GangLife, GangWait, gang_life
+from .gangs import AdmittedGang, GangAsked, GangLife, GangWait, gang_life
 from .ledger import Ledger
 from .life import AsyncTransport, Life, ask, life
 from .line import Line

@@ -14,9 +14,7 @@ from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
 
 from .any_gate import AnyGate
 from .create import Create
-from .gangs.admitted import AdmittedGang
-from .gangs.asked import GangAsked
-from .gangs.waiting import GangLife, GangWait, gang_life
+from .gangs import AdmittedGang, GangAsked, GangLife, GangWait, gang_life
 from .life import Life, Transport, ask, life
 from .locked_engine import Failure
 from .unfinished import Turn

@@ -17,8 +17,7 @@ from typing import Any, Final, Self
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.k8s.creates.creation import OptionError, check_options
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
-from backoff_ctrl.k8s.gate.gangs.admitted import AdmittedGang
-from backoff_ctrl.k8s.gate.gangs.asked import GangAsked, gang_of
+from backoff_ctrl.k8s.gate.gangs import AdmittedGang, GangAsked, gang_of
 from backoff_ctrl.k8s.gate.threads import Gate
 
 from .gating import GatedClient, drawing

@@ -26,7 +26,7 @@ from backoff_ctrl.k8s.creates.creation import Modes, Options, check_options, mod
 from backoff_ctrl.k8s.creates.wait import Wait
 from backoff_ctrl.k8s.gate.any_gate import AnyGate
 from backoff_ctrl.k8s.gate.create import Create
-from backoff_ctrl.k8s.gate.gangs.admitted import AdmittedGang
+from backoff_ctrl.k8s.gate.gangs import AdmittedGang
 from backoff_ctrl.k8s.gate.locked_engine import Failure
 from backoff_ctrl.k8s.runtime.host import after_fork
 from backoff_ctrl.k8s.sharing.environment import environment

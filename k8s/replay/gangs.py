@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from backoff_ctrl.k8s.gate.gangs.asked import gang_of
+from backoff_ctrl.k8s.gate.gangs import gang_of
 
 from .clients import Client, Gated, ReplayError, check, check_gate, creation_of, make_client
 from .reference import percentile

@@ -18,7 +18,7 @@ from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, OutcomeUnknown, 
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
-from backoff_ctrl.k8s.gate.gangs.asked import GangAsked, gang_of
+from backoff_ctrl.k8s.gate.gangs import GangAsked, gang_of
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.life import life
 from backoff_ctrl.k8s.gate.subscribers import Subscriber

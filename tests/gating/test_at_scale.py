@@ -21,8 +21,7 @@ from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
-from backoff_ctrl.k8s.gate.gangs.asked import gang_of
-from backoff_ctrl.k8s.gate.gangs.waiting import GangWait, gang_life
+from backoff_ctrl.k8s.gate.gangs import GangWait, gang_life, gang_of
 from backoff_ctrl.k8s.gate.line import LEVEL_HEADER, LEVELS_MAX
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting

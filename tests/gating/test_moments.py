@@ -12,7 +12,7 @@ import pytest
 
 from backoff_ctrl.k8s.answers.answer import Answer, status_answer
 from backoff_ctrl.k8s.creates.creation import Creation
-from backoff_ctrl.k8s.gate.gangs.asked import gang_of
+from backoff_ctrl.k8s.gate.gangs import gang_of
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.threads import Gate
 

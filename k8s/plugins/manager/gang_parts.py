@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.parts import Parts
 from backoff_ctrl.k8s.creates.creation import Creation
-from backoff_ctrl.k8s.gate.gangs.asked import GangAsked, gang_of
+from backoff_ctrl.k8s.gate.gangs import GangAsked, gang_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

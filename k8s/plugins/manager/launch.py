@@ -17,7 +17,7 @@ from backoff_ctrl.k8s.creates.creation import Creation, KeyReusedError
 from backoff_ctrl.k8s.creates.naming import name_create
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.create import Create
-from backoff_ctrl.k8s.gate.gangs.asked import GangRefused
+from backoff_ctrl.k8s.gate.gangs import GangRefused
 from backoff_ctrl.k8s.plugins.marks import is_going, key_of, metadata_of
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed, not_ready, waiting
 
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.charges.parts import Part
     from backoff_ctrl.k8s.creates.wait import Wait
     from backoff_ctrl.k8s.gate.aio import AsyncGate
-    from backoff_ctrl.k8s.gate.gangs.asked import GangAsked
-    from backoff_ctrl.k8s.gate.gangs.waiting import GangWait
+    from backoff_ctrl.k8s.gate.gangs import GangAsked, GangWait
     from backoff_ctrl.k8s.plugins.marks import Key
     from backoff_ctrl.k8s.plugins.protocol import JSON
 

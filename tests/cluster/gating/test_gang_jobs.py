@@ -14,7 +14,7 @@ from kubernetes.client import ApiException
 from backoff_ctrl import GateClosed, GatedApiClient, gang, waiting
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.creates.creation import Creation
-from backoff_ctrl.k8s.gate.gangs.asked import gang_of
+from backoff_ctrl.k8s.gate.gangs import gang_of
 from backoff_ctrl.k8s.gated.threads import ThreadTransport
 from tests.cluster.custom_kinds import define_operators_kind
 from tests.cluster.objects import made, of_group, pod

@@ -13,8 +13,7 @@ from backoff_ctrl.engine import ObservedQuota, Policy, Selector
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, status_answer
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.create import Create
-from backoff_ctrl.k8s.gate.gangs.asked import gang_of
-from backoff_ctrl.k8s.gate.gangs.waiting import GangWait, gang_life
+from backoff_ctrl.k8s.gate.gangs import GangWait, gang_life, gang_of
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gate.unfinished import Turn
 

@@ -26,7 +26,7 @@ from backoff_ctrl import (
 from backoff_ctrl.engine import ObservedQuota
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.gate.gangs.asked import gang_of
+from backoff_ctrl.k8s.gate.gangs import gang_of
 from tests.gated_creates import pod
 from tests.official import aio
 from tests.scripted_server import Seen, scripted_server

@@ -11,7 +11,7 @@ import pytest
 
 from backoff_ctrl.k8s.answers.answer import Answer, status_answer
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.gate.gangs.asked import GangRefused, gang_of
+from backoff_ctrl.k8s.gate.gangs import GangRefused, gang_of
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 
 POD = {"kind": "Pod", "metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "c"}]}}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.expected_pods import LATE
-from backoff_ctrl.k8s.gate.gangs.asked import gang_of
+from backoff_ctrl.k8s.gate.gangs import gang_of
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.watching.gangs import BURST, CHECK, RATE
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from backoff_ctrl.k8s.gate.gangs.admitted import AdmittedGang
+    from backoff_ctrl.k8s.gate.gangs import AdmittedGang
 
 PODS = 2
 BORN = "2026-05-01T12:00:00Z"
