@@ -129,7 +129,7 @@ PAGES: Final = {
     "ARCHITECTURE.md": with_parts(
         blocks=lambda: diagram(BLOCKS, "shut"),
         requests=lambda: diagram(REQUESTS, "new"),
-        **{f"walk of a {name}": partial(walks.walk, name) for name in walks.WALKS},
+        **{f"walk-{name}": partial(walks.walk, name) for name in walks.WALKS},
     ),
     "docs/metrics.md": with_parts(metrics=metrics),
     "docs/settings.md": with_parts(settings=settings),
