@@ -77,7 +77,7 @@ def cost_of_listeners() -> dict[str, float]:
             assert reader.stdout.readline() == b"ready\n", "not all could listen"
             with_them = rate(gate)
             reader.kill()
-        while len(server.routes.streams):  # a dead listener is noticed when something is sent to it
+        while len(server.streams):  # a dead listener is noticed when something is sent to it
             rate(gate)
         after = rate(gate)
         wall, busy = (1 - 2 * with_them[n] / (before[n] + after[n]) for n in (0, 1))

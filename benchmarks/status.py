@@ -22,9 +22,8 @@ from backoff_ctrl.engine.quotas import ObservedQuota
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.status.asked import Asked
+from backoff_ctrl.k8s.status.gate_endpoints import GateEndpoints
 from backoff_ctrl.k8s.status.metrics import exposition
-from backoff_ctrl.k8s.status.routes import Routes
 from backoff_ctrl.k8s.status.serving import Service
 from benchmarks.serving import serve_at
 
@@ -120,12 +119,13 @@ def decisions(gate: Gate, seconds: float, until: threading.Event | None = None) 
     return sorted(found)
 
 
-def asked(routes: Routes, path: str, namespaces: int) -> tuple[bytes, float]:
+def asked(endpoints: GateEndpoints, path: str, namespaces: int) -> tuple[bytes, float]:
     """Ask of one namespace after the other; return a document, and the 99th percentile in milliseconds."""
     times, body = [], b""
+    place, _, query = path.partition("?")
     for number in range(500):
         began = time.perf_counter()
-        body = b"".join(routes.find(Asked(path % (number % namespaces)), {}).body)
+        body = b"".join(endpoints.reply("GET", place, query % (number % namespaces)).body)
         times.append(time.perf_counter() - began)
     return body, round(1e3 * sorted(times)[len(times) * 99 // 100], 2)
 
@@ -138,7 +138,7 @@ def main() -> None:
     chosen = parser.parse_args()
     added = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
     gate, service = filled(chosen.namespaces, chosen.waiters)
-    routes = Routes(service.documents, service.ring, series_max=50_000)
+    endpoints = GateEndpoints(service.documents, None, series_max=50_000)
     exposition(service.documents)  # the first sorts the names
     alone = decisions(gate, 3.0)
     lock = gate.ledger.engine.lock = TimedLock(gate.ledger.engine.lock)  # type: ignore[assignment]
@@ -147,8 +147,8 @@ def main() -> None:
     took = time.perf_counter() - began
     scrape_lock, scrape_busy = sorted(lock.longest), max(lock.longest_busy)
     lock.longest, lock.longest_busy = [], []
-    page, waiting = asked(routes, "/v1/waiting?namespace=team-%d&limit=100", min(BUSY, chosen.namespaces))
-    _, filtered = asked(routes, "/v1/ceilings?namespace=team-%d", chosen.namespaces)
+    page, waiting = asked(endpoints, "/v1/waiting?namespace=team-%d&limit=100", min(BUSY, chosen.namespaces))
+    _, filtered = asked(endpoints, "/v1/ceilings?namespace=team-%d", chosen.namespaces)
     over = threading.Event()
     during: list[float] = []
     decider = threading.Thread(target=lambda: during.extend(decisions(gate, 0, over)))

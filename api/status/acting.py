@@ -10,21 +10,21 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from fastapi import Request
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response
 
 from backoff_ctrl.k8s.acting.token import read_token
 from backoff_ctrl.k8s.status.actions import ACTIONS, read_action
 from backoff_ctrl.k8s.status.address import is_loopback
 from backoff_ctrl.k8s.status.asked import ProblemError
+from backoff_ctrl.k8s.status.endpoints import OfAction
 from backoff_ctrl.k8s.status.shapes.documents import Acted
 from backoff_ctrl.k8s.status.sources import shown
 
-from .access import EDITING, token_of
-from .answering import Answering
-from .answers import answer, asked_of, read_body
+from .access import EDITING, Access
 from .connected.gate import GateError
+from .connected.gates import Gates
+from .observing import Cluster
+from .routing import Caller
 
 if TYPE_CHECKING:
     from .connected.gate import Gate
@@ -33,23 +33,26 @@ LOCAL: Final = "actions need the header Authorization: Bearer TOKEN; it is in {}
 THERE: Final = "act at the gate itself, with its own token: backoff-ctrl act --server {}"
 
 
-class Acting(Answering):
+class Acting:
     """Passes actions on to the gates."""
 
-    async def act(self, request: Request) -> Response:
+    def __init__(self, cluster: Cluster, gates: Gates, access: Access) -> None:
+        self._cluster = cluster
+        self._gates = gates
+        self._access = access
+
+    async def act(self, query: OfAction, caller: Caller) -> Acted:
         """Do what an operator wants: see docs/status-api.md."""
-        asked_of(request)
-        name = request.path_params["action"]
+        name = query.action
         if name not in ACTIONS:
             raise ProblemError(404, f"there are {', '.join(ACTIONS)}", "#/path/action")
         if (none := self._gates.note()) is not None:
             raise ProblemError(409, none)
-        self._check_local(request)
-        wanted = read_action(request.headers.get("content-type", ""), await read_body(request), ACTIONS[name])
-        token = token_of(request.headers, request.cookies)
-        who = await run_in_threadpool(self._access.name, token)  # nobody is known on this machine
+        self._check_local(caller)
+        wanted = read_action(caller.headers.get("content-type", ""), await caller.body(), ACTIONS[name])
+        who = await caller.name()  # nobody is known on this machine
         namespace = wanted.get("namespace") or (await self._gates.request(wanted["id"]))["namespace"]
-        await self.permit(request, namespace, EDITING)
+        await caller.permit(namespace, EDITING)
         told = {**wanted, "by": who} if who else wanted  # whatever the body says: the audit line names who was checked
         gates = [gate for gate in self._gates.gates if self._access.asks_for_token or gate.own is not None]
         found = await asyncio.gather(*(self._tell(gate, name, told) for gate in gates))
@@ -57,17 +60,16 @@ class Acting(Answering):
         if not done:
             raise _undone([error for _, error in found if error is not None])
         missing = [f"not at {error}" for _, error in found if error is not None and error.status != 404]
-        as_of = shown(self._cluster.source.clock.wall())
-        return answer(request, vars(Acted(as_of, name, "; ".join([*done, *missing]))))
+        return Acted(shown(self._cluster.source.clock.wall()), name, "; ".join([*done, *missing]))
 
-    def _check_local(self, request: Request) -> None:
+    def _check_local(self, caller: Caller) -> None:
         """Raise ``ProblemError`` on this machine for whoever has not the token of this process' own gate."""
         if self._access.asks_for_token:
             return
         own = self._gates.own
         if own is None:
             raise ProblemError(403, THERE.format(self._gates.gates[0].url), "#/headers/Authorization")
-        if not own.token.allows(request.headers.get("authorization", "")):
+        if not own.token.allows(caller.headers.get("authorization", "")):
             raise ProblemError(401, LOCAL.format(own.token.where), "#/headers/Authorization")
 
     async def _tell(self, gate: Gate, name: str, wanted: dict[str, Any]) -> tuple[str, GateError | None]:

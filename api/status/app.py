@@ -17,7 +17,7 @@ from backoff_ctrl.k8s.runtime.host import RUNTIME
 from backoff_ctrl.k8s.sharing.showing import shown
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.documents.pages import Documents
-from backoff_ctrl.k8s.status.explaining.bodies import JSON_TYPES, YAML_TYPES
+from backoff_ctrl.k8s.status.endpoints import ENDPOINTS, Endpoint, Nothing, OfHolders
 from backoff_ctrl.k8s.status.metrics import CONTENT_TYPE, exposition
 from backoff_ctrl.k8s.status.serving import SERVICE, own_version, series_max
 from backoff_ctrl.k8s.status.shapes.documents import Acted, Decision, RequestHistory, Waiting
@@ -26,7 +26,6 @@ from backoff_ctrl.k8s.status.shapes.explained import Explained
 from . import examples
 from .access import Loopback
 from .acting import Acting
-from .answers import HEADERS, PROBLEMS, described, handle_problems, parameters, problem
 from .connected.finding import Finder
 from .connected.gate import Ways
 from .connected.gates import Gates
@@ -37,6 +36,7 @@ from .endpoints import Endpoints
 from .history import History
 from .overview import Overview, SeenNamespace
 from .page import Page, add_page
+from .routing import HEADERS, Caller, add_endpoint, described, handle_problems, problem
 from .shapes import SeenCeiling, SeenGate, SeenOverload, SeenPage, SeenPolicy
 from .tasks.endpoints import TaskEndpoints
 from .tasks.urls import add_tasks
@@ -50,10 +50,11 @@ if TYPE_CHECKING:
     from .observing import Cluster
     from .tasks.served import ServedTasks
 
-PAGING: Final = ("limit", "after")
-TEXT: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "A text."}
+WORDS: Final = {
+    "readyz": {503: "Not ready: a reason in each line."},
+    "decisions": {200: "Server-sent events: `decision`, and `gap` where some are missing."},
 }
+"""What OpenAPI says of answers by name and status."""
 
 
 @dataclass(frozen=True)
@@ -100,11 +101,10 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: Se
     handle_problems(app)
     app.add_middleware(_Guard, access=access)
     overview = Overview(cluster.source, gates, unwatched, history)
-    answers = Endpoints(cluster, gates, merged, overview, access)
-    _add_documents(app, answers, Acting(cluster, gates, merged, overview, access))
-    add_tasks(app, about_tasks)
+    answers = Endpoints(cluster, gates, merged, overview)
     lacking = partial(cluster.lacking, connecting.namespaces, asks_who=not isinstance(access, Loopback))
-    _add_probes(app, cluster, answers, lacking, tasks)
+    _add_endpoints(app, access, answers, Acting(cluster, gates, access), cluster, lacking, tasks)
+    add_tasks(app, about_tasks, access)
     add_page(app, Page(cluster, gates, merged, overview, access, finder=finder, tasks=tasks), access)
     return app
 
@@ -120,95 +120,74 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def _add_documents(app: FastAPI, answers: Endpoints, acting: Acting) -> None:
-    def add(path: str, handler: Any, shape: Any, example: Any, *names: str, **more: Any) -> None:
-        content = {"application/json": {"example": example}}
-        app.add_api_route(
-            path,
-            handler,
-            methods=more.pop("methods", ["GET"]),
-            responses={
-                200: {"model": shape, "content": content, "description": "The document."},
-                304: {"description": "Nothing has changed since the ETag."},
-                **PROBLEMS,
-            },
-            openapi_extra={"parameters": parameters(*names), **more},
-            response_class=Response,
-        )
-
-    page = examples.page
-    where = ("namespace", "quota", "resource")
-    add(
-        "/v1/ceilings",
-        answers.ceilings,
-        SeenPage[SeenCeiling],
-        page(examples.CEILING, examples.LEARNED),
-        *where,
-        *PAGING,
-    )
-    add("/v1/namespaces", answers.namespaces, SeenPage[SeenNamespace], page(examples.NAMESPACE), *PAGING)
-    add("/v1/waiting", answers.waiting, SeenPage[Waiting], page(examples.WAITING), "namespace", *PAGING)
-    add("/v1/requests/{id}", answers.history, RequestHistory, examples.HISTORY, "id")
-    add("/v1/gates", answers.gates, SeenPage[SeenGate], page(examples.GATE))
-    add("/v1/overload", answers.overload, SeenPage[SeenOverload], page(examples.OVERLOAD))
-    add("/v1/policy", answers.policy, SeenPage[SeenPolicy], page(examples.POLICY))
-    add("/v1/holders", answers.holders, dict[str, Any], {"namespace": "team", "quotas": []}, "namespace", "quota")
-    manifest = {"schema": {"type": "object"}, "example": examples.MANIFEST}
-    body = {"required": True, "content": {JSON_TYPES[0]: manifest, YAML_TYPES[0]: manifest}}
-    asks = {"methods": ["POST"], "requestBody": body}
-    add("/v1/explain", answers.explain, Explained, examples.EXPLAINED, "namespace", "confirm", **asks)
-    told = {"type": "object", "additionalProperties": {"type": ["string", "integer"]}}
-    body = {"required": True, "content": {JSON_TYPES[0]: {"schema": told, "example": examples.ACTION}}}
-    acts = {"methods": ["POST"], "requestBody": body}
-    add("/v1/actions/{action}", acting.act, Acted, examples.ACTED, "action", **acts)
-    app.add_api_route(
-        "/v1/decisions",
-        answers.decisions,
-        responses={
-            200: {
-                "content": {"text/event-stream": {"schema": {"type": "string"}}},
-                "description": "Server-sent events: `decision`, and `gap` where some are missing.",
-            },
-            **PROBLEMS,
-        },
-        openapi_extra={"parameters": parameters("namespace", "after")},
-        response_class=Response,
-    )
+def _add_endpoints(
+    app: FastAPI,
+    access: Access,
+    answers: Endpoints,
+    acting: Acting,
+    cluster: Cluster,
+    lacking: Callable[[], list[str]],
+    tasks: ServedTasks | None,
+) -> None:
+    """Add what the table names. What a gate answers with its own shapes, ``serve`` answers for all of them."""
+    page, probes = examples.page, Probes(cluster, lacking, tasks)
+    documents: dict[str, tuple[Any, Any]] = {
+        "ceilings": (SeenPage[SeenCeiling], page(examples.CEILING, examples.LEARNED)),
+        "namespaces": (SeenPage[SeenNamespace], page(examples.NAMESPACE)),
+        "waiting": (SeenPage[Waiting], page(examples.WAITING)),
+        "request": (RequestHistory, examples.HISTORY),
+        "gates": (SeenPage[SeenGate], page(examples.GATE)),
+        "overload": (SeenPage[SeenOverload], page(examples.OVERLOAD)),
+        "policy": (SeenPage[SeenPolicy], page(examples.POLICY)),
+        "holders": (dict[str, Any], {"namespace": "team", "quotas": []}),
+        "explain": (Explained, examples.EXPLAINED),
+        "act": (Acted, examples.ACTED),
+        "version": (dict[str, str], {"version": own_version()}),
+    }
+    bodies = {"explain": examples.MANIFEST, "act": examples.ACTION}
+    for endpoint in (*ENDPOINTS, Endpoint("/v1/holders", "holders", OfHolders, "document")):
+        shape, example = documents.get(endpoint.name, (None, None))
+        owner = next(each for each in (answers, acting, probes) if hasattr(each, endpoint.name))
+        kind = "text/event-stream" if endpoint.answers == "stream" else "text/plain"
+        add_endpoint(
+            app, endpoint, getattr(owner, endpoint.name), access,
+            shape=shape, example=example, body=bodies.get(endpoint.name), content_type=kind,
+            words=WORDS.get(endpoint.name),
+        )  # fmt: skip
     app.openapi = lambda: described(app, Decision)  # type: ignore[method-assign]  # as FastAPI documents it
 
 
-def _add_probes(
-    app: FastAPI, cluster: Cluster, answers: Endpoints, lacking: Callable[[], list[str]], tasks: ServedTasks | None
-) -> None:
-    @app.get("/livez", response_class=Response, responses={**TEXT, **PROBLEMS})
-    async def livez() -> Response:
+class Probes:
+    """Answers whether the program runs, how well, and with which figures."""
+
+    def __init__(self, cluster: Cluster, lacking: Callable[[], list[str]], tasks: ServedTasks | None) -> None:
+        """``lacking`` names rights that are missing; it may block."""
+        self._cluster = cluster
+        self._lacking = lacking
+        self._tasks = tasks
+
+    async def livez(self, _: Nothing, __: Caller) -> Response:
         """Whether the program runs."""
         return _text("ok\n")
 
-    unready: dict[int | str, dict[str, Any]] = {503: {**TEXT[200], "description": "Not ready: a reason in each line."}}
-
-    @app.get("/readyz", response_class=Response, responses={**TEXT, **unready, **PROBLEMS})
-    async def readyz() -> Response:
+    async def readyz(self, _: Nothing, __: Caller) -> Response:
         """Whether all quotas are watched, with the reasons why not; and which rights are missing for the rest."""
-        reasons = cluster.unready()
-        lines = [*(reasons or ["ok"]), *await run_in_threadpool(lacking)]
+        reasons = self._cluster.unready()
+        lines = [*(reasons or ["ok"]), *await run_in_threadpool(self._lacking)]
         return _text("".join(f"{line}\n" for line in lines), 503 if reasons else 200)
 
-    @app.get("/version", responses=PROBLEMS)
-    async def version() -> dict[str, str]:
+    async def version(self, _: Nothing, __: Caller) -> dict[str, str]:
         """Which version this is."""
         return {"version": own_version()}
 
-    async def metrics(request: Request) -> Response:
+    async def metrics(self, _: Nothing, caller: Caller) -> Response:
         """Metrics of the cluster's ceilings, and of the tasks and their gate where there are any, for Prometheus."""
-        await answers.permit(request, None)
-        sources = [*([] if tasks is None else SERVICE.sources), cluster.source]
+        await caller.permit(None)
+        sources = [*([] if self._tasks is None else SERVICE.sources), self._cluster.source]
         documents = Documents(sources, own_version())
-        more = [] if tasks is None else list(tasks.samples())  # here: the loop owns the tasks
+        more = [] if self._tasks is None else list(self._tasks.samples())  # here: the loop owns the tasks
         pieces = await run_in_threadpool(exposition, documents, None, series_max(), more)
         return Response(b"".join(pieces), media_type=CONTENT_TYPE)
-
-    app.add_api_route("/metrics", metrics, response_class=Response, responses={**TEXT, **PROBLEMS})
 
 
 def _text(text: str, status: int = 200) -> Response:

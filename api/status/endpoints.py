@@ -1,4 +1,4 @@
-"""What ``serve`` answers at each URL below ``/v1``."""
+"""What ``serve`` answers at each URL below ``/v1``, for one cluster and its gates."""
 
 from __future__ import annotations
 
@@ -7,136 +7,134 @@ from heapq import merge
 from itertools import groupby, islice
 from typing import Any
 
-from fastapi import Request
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import StreamingResponse
 
 from backoff_ctrl.api.commands.instance.reading import read
-from backoff_ctrl.k8s.status.asked import ProblemError, cursor, wanted
-from backoff_ctrl.k8s.status.explaining.bodies import (
-    checked_name,
-    confirm_wanted,
-    namespace_of,
-    read_manifest,
+from backoff_ctrl.k8s.status.asked import ProblemError, cursor, read_cursor
+from backoff_ctrl.k8s.status.endpoints import (
+    Nothing,
+    OfCeilings,
+    OfDecisions,
+    OfExplain,
+    OfHolders,
+    OfNamespace,
+    OfPage,
+    OfRequest,
 )
-from backoff_ctrl.k8s.status.routes import PAGING
+from backoff_ctrl.k8s.status.explaining.bodies import checked_name, namespace_of, read_manifest
 from backoff_ctrl.k8s.status.shapes.documents import Gate, Overload, PolicyDocument, Waiting
+from backoff_ctrl.k8s.status.shapes.explained import Explained
 from backoff_ctrl.k8s.status.sources import shown
 
-from .access import HOLDERS, token_of, while_permitted
-from .answering import Answering
-from .answers import answer, asked_of, read_body
-from .connected.gates import checked
+from .access import HOLDERS, while_permitted
+from .connected.gates import Gates, checked
+from .connected.merged import Merged
 from .explaining import Explaining
+from .observing import Cluster
+from .overview import Overview
+from .routing import Caller
 
 
-class Endpoints(Answering):
-    """Answers for one cluster and its gates, as documents."""
+class Endpoints:
+    """A method for each name of ``k8s/status/endpoints``."""
+
+    def __init__(self, cluster: Cluster, gates: Gates, merged: Merged, overview: Overview) -> None:
+        self._cluster = cluster
+        self._gates = gates
+        self._merged = merged
+        self._overview = overview
 
     # -- of the cluster ---------
 
-    async def ceilings(self, request: Request) -> Response:
+    async def ceilings(self, query: OfCeilings, caller: Caller) -> dict[str, Any]:
         """A page of ceilings, as the quotas themselves show them, else as gates know them, with what the gates hold."""
-        names = ("namespace", "quota", "resource")
-        asked = asked_of(request, *names, *PAGING)
-        where = {name: wanted(asked.query, name) for name in names}
-        await self.permit(request, where["namespace"])
-        after, limit = asked.after("ceilings"), asked.limit()
-        if where["namespace"]:
-            await self._gates.renew(where["namespace"])
+        where = {"namespace": query.namespace, "quota": query.quota, "resource": query.resource}
+        await caller.permit(query.namespace)
+        after, limit = read_cursor(query.after, "ceilings"), query.limit
+        if query.namespace:
+            await self._gates.renew(query.namespace)
         page = await run_in_threadpool(self._cluster.documents.ceilings, where, after, limit)
         seen = await run_in_threadpool(self._overview.unwatched.page, page.items, where, after, limit)
         following = None
         if len(seen) > limit or page.next:
             last = seen[limit - 1]
             following = cursor("ceilings", [0, last.namespace, last.quota, last.resource])
-        return self._listed(request, seen[:limit], following)
+        return self._listed(seen[:limit], following)
 
-    async def namespaces(self, request: Request) -> Response:
+    async def namespaces(self, query: OfPage, caller: Caller) -> dict[str, Any]:
         """A page of the namespaces with a quota, by name."""
-        asked = asked_of(request, *PAGING)
-        await self.permit(request, None)
-        after, limit = asked.after("namespaces"), asked.limit()
-        return await run_in_threadpool(self._namespaces, request, "" if after is None else str(after[1]), limit)
+        after = read_cursor(query.after, "namespaces")
+        await caller.permit(None)
+        return await run_in_threadpool(self._namespaces, "" if after is None else str(after[1]), query.limit)
 
-    def _namespaces(self, request: Request, after: str, limit: int) -> Response:
+    def _namespaces(self, after: str, limit: int) -> dict[str, Any]:
         told = (name for name in self._overview.unwatched.names() if name > after)
         every = (name for name, _ in groupby(merge(self._cluster.source.namespaces(after), told)))
         names = list(islice(every, limit + 1))
         items = [vars(self._overview.seen(name)) for name in names[:limit]]
         following = cursor("namespaces", [0, names[limit - 1]]) if len(names) > limit else None
-        return self._listed(request, items, following)
+        return self._listed(items, following)
 
-    async def explain(self, request: Request) -> Response:
+    async def explain(self, query: OfExplain, caller: Caller) -> Explained:
         """What would happen to the manifest in the body."""
-        asked = asked_of(request, "namespace", "confirm")
-        confirm = confirm_wanted(asked.query)
-        body = await read_body(request)
-        manifest = await run_in_threadpool(read_manifest, body, request.headers.get("content-type", ""))
-        namespace = namespace_of(manifest, wanted(asked.query, "namespace"))
-        await self.permit(request, namespace)
+        body = await caller.body()
+        manifest = await run_in_threadpool(read_manifest, body, caller.headers.get("content-type", ""))
+        namespace = namespace_of(manifest, query.namespace)
+        await caller.permit(namespace)
         explaining = Explaining(self._cluster, self._gates)
         found = await explaining.explain(manifest, namespace)
-        if confirm:
-            await explaining.confirm(manifest, namespace, found, token_of(request.headers, request.cookies))
-        return answer(request, vars(found))
+        if query.confirm:
+            await explaining.confirm(manifest, namespace, found, caller.token)
+        return found
 
-    async def holders(self, request: Request) -> Response:
+    async def holders(self, query: OfHolders, caller: Caller) -> dict[str, Any]:
         """Who holds the quotas of a namespace."""
-        asked = asked_of(request, "namespace", "quota")
-        namespace = wanted(asked.query, "namespace")
-        if namespace is None:
+        if query.namespace is None:
             raise ProblemError(400, "say of which namespace: ?namespace=", "#/query/namespace")
-        checked_name(namespace, "#/query/namespace")
-        await self.permit(request, namespace)
-        await self.permit(request, namespace, HOLDERS)
-        found = await run_in_threadpool(self._cluster.holders, namespace, wanted(asked.query, "quota"))
-        return answer(request, found)
+        checked_name(query.namespace, "#/query/namespace")
+        await caller.permit(query.namespace)
+        await caller.permit(query.namespace, HOLDERS)
+        return await run_in_threadpool(self._cluster.holders, query.namespace, query.quota)
 
     # -- of the gates ---------
 
-    async def waiting(self, request: Request) -> Response:
+    async def waiting(self, query: OfNamespace, caller: Caller) -> dict[str, Any]:
         """A page of the creates that wait, gate by gate."""
-        asked = asked_of(request, "namespace", *PAGING)
-        namespace, limit = wanted(asked.query, "namespace"), asked.limit()
-        start = asked.after("merged") or [0, ""]
-        await self.permit(request, namespace)
-        query = {"namespace": namespace} if namespace else {}
-        items, following = await self._gates.page("/v1/waiting", Waiting, query, start, limit)
-        return self._listed(request, items, None if following is None else cursor("merged", following))
+        start = read_cursor(query.after, "merged") or [0, ""]
+        await caller.permit(query.namespace)
+        wanted = {"namespace": query.namespace} if query.namespace else {}
+        items, following = await self._gates.page("/v1/waiting", Waiting, wanted, start, query.limit)
+        return self._listed(items, None if following is None else cursor("merged", following))
 
-    async def history(self, request: Request) -> Response:
+    async def request(self, query: OfRequest, caller: Caller) -> dict[str, Any]:
         """What happened to one create."""
-        asked_of(request)
-        found = await self._gates.request(request.path_params["id"])
-        await self.permit(request, str(found.get("namespace", "")) or None)
-        return answer(request, found)
+        found = await self._gates.request(query.id)
+        await caller.permit(str(found.get("namespace", "")) or None)
+        return found
 
-    async def decisions(self, request: Request) -> Response:
+    async def decisions(self, query: OfDecisions, caller: Caller) -> StreamingResponse:
         """The decisions of all gates, as server-sent events."""
-        asked = asked_of(request, "namespace", "after")
-        namespace = wanted(asked.query, "namespace")
-        await self.permit(request, namespace)
-        seq, first = self._merged.place(request.headers.get("last-event-id") or asked.query.get("after"))
+        await caller.permit(query.namespace)
+        seq, first = self._merged.place(caller.headers.get("last-event-id") or query.after)
         if self._merged.listeners >= self._merged.listeners_max:
             raise ProblemError(503, "too many listen to decisions already; try again later")
         heard = while_permitted(
-            self._merged.listen(seq, first, namespace), lambda: self.permit(request, namespace), time.monotonic
+            self._merged.listen(seq, first, query.namespace), lambda: caller.permit(query.namespace), time.monotonic
         )
         return StreamingResponse(heard, media_type="text/event-stream")
 
-    async def gates(self, request: Request) -> Response:
+    async def gates(self, _: Nothing, caller: Caller) -> dict[str, Any]:
         """The gates that are connected, as each tells of itself, and those that do not answer."""
-        return await self._of_gates(request, "/v1/gates", Gate)
+        return await self._of_gates(caller, "/v1/gates", Gate)
 
-    async def overload(self, request: Request) -> Response:
+    async def overload(self, _: Nothing, caller: Caller) -> dict[str, Any]:
         """How many creates each gate may have in flight, by server, credential and priority level."""
-        return await self._of_gates(request, "/v1/overload", Overload)
+        return await self._of_gates(caller, "/v1/overload", Overload)
 
-    async def policy(self, request: Request) -> Response:
+    async def policy(self, _: Nothing, caller: Caller) -> dict[str, Any]:
         """The settings in force at each gate."""
-        asked_of(request)
-        await self.permit(request, None)
+        await caller.permit(None)
         items = []
         for gate, found in await self._gates.each("/v1/policy"):
             try:
@@ -145,32 +143,25 @@ class Endpoints(Answering):
                 gate.why = str(error)
             else:
                 items.append({"gate_url": gate.url, "mode": found["mode"], "policy": found["policy"]})
-        return self._listed(request, items, None)
+        return self._listed(items, None)
 
-    async def _of_gates(self, request: Request, path: str, shape: type) -> Response:
+    async def _of_gates(self, caller: Caller, path: str, shape: type) -> dict[str, Any]:
         """Return the items of a list that each gate has, with the URL of the gate."""
-        asked_of(request)
-        await self.permit(request, None)
+        await caller.permit(None)
         items: list[Any] = []
         for gate, found in await self._gates.each(path):
             try:
                 items += [{**each, "gate_url": gate.url} for each in checked(shape, found["items"])]
             except (KeyError, TypeError, ValueError) as error:
                 gate.why = str(error) or "it is not a gate"
-        return self._listed(request, items, None)
+        return self._listed(items, None)
 
-    def _listed(self, request: Request, items: list[Any], following: str | None) -> Response:
+    def _listed(self, items: list[Any], following: str | None) -> dict[str, Any]:
         """Return a page, and which gates it lacks."""
-        return answer(
-            request,
-            {
-                "as_of": self._now(),
-                "items": items,
-                "next": following,
-                "unreachable": self._gates.unreachable(),
-                "note": self._gates.note(),
-            },
-        )
-
-    def _now(self) -> str:
-        return shown(self._cluster.source.clock.wall())
+        return {
+            "as_of": shown(self._cluster.source.clock.wall()),
+            "items": items,
+            "next": following,
+            "unreachable": self._gates.unreachable(),
+            "note": self._gates.note(),
+        }

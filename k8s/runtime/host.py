@@ -286,6 +286,11 @@ class Runtime:
                 loop.call_soon_threadsafe(loop.stop)
             thread.join(3 * GOODBYE)
 
+    @property
+    def is_here(self) -> bool:
+        """Whether this thread runs the loop: it must not wait for work there."""
+        return self._runs() and threading.get_ident() == self._ident
+
     def _at_exit(self) -> None:
         self._exits = True
         self.close()

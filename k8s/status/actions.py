@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.k8s.acting.token import Token
 
-PREFIX: Final = "/v1/actions/"
 ACTIONS: Final[dict[str, dict[str, type]]] = {
     "forget": {"namespace": str, "quota": str},
     "pause": {"namespace": str},
@@ -38,12 +37,10 @@ class Actions:
         self._token = token
         self._as_of = as_of
 
-    def do(self, path: str, headers: Mapping[str, str], body: bytes, place: str) -> Acted:
-        """Do what the path and the body say. Raises ``ProblemError``."""
-        given = {name.lower(): value for name, value in headers.items()}
-        self._check(given)
-        name = path.removeprefix(PREFIX)
-        asked = read_action(given.get("content-type", ""), body, ACTIONS[name])
+    def do(self, name: str, headers: Mapping[str, str], body: bytes, place: str) -> Acted:
+        """Do what an operator wants; the names of headers are in lower case. Raises ``ProblemError``."""
+        self._check(headers)
+        asked = read_action(headers.get("content-type", ""), body, ACTIONS[name])
         operator = Operator(asked.pop("by", ""), asked.pop("why", ""), place)
         try:
             done = getattr(self._acts, name)(operator, *(asked[key] for key in ACTIONS[name]))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from collections.abc import Callable
+from dataclasses import field
+from functools import cache
+from typing import Any, Final, TypeVar, get_type_hints
+from urllib.parse import parse_qsl
 
 from .shapes.problems import Pointed, Problem
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+Query = TypeVar("Query")
 
 LIMIT: Final = 100
 LIMIT_MAX: Final = 1000
@@ -45,48 +47,61 @@ class ProblemError(Exception):
         self.problem = Problem(_TITLES.get(status, "Error"), status, detail, errors=errors)
 
 
-class Asked:
-    """The path and the checked query of one request."""
+def parameter(words: str, default: Any = None, *, in_path: bool = False, one_of: tuple[str, ...] = ()) -> Any:
+    """Return a field of the dataclass of an endpoint's parameters: what it means, and which values it may have."""
+    metadata = {"words": words, "in_path": in_path, "one_of": one_of}
+    return field(metadata=metadata) if in_path else field(default=default, metadata=metadata)
 
-    def __init__(self, target: str) -> None:
-        """Take the target of a request line apart. Raises ``ProblemError``."""
-        parts = urlsplit(target)
-        self.path = parts.path
-        self.query: dict[str, str] = {}
-        try:
-            pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query), errors="strict")
-        except ValueError as error:
-            raise ProblemError(400, f"the query can't be read: {error}", "#/query") from error
-        for name, value in pairs:
-            pointer = f"#/query/{_escaped(name)}"
-            if name in self.query:
-                raise ProblemError(400, f"{name} is given more than once", pointer)
-            if len(value) > VALUE_MAX:
-                raise ProblemError(400, f"{name} is longer than {VALUE_MAX} characters", pointer)
-            self.query[name] = value
 
-    def allow(self, names: Collection[str]) -> None:
-        """Raise ``ProblemError`` for a parameter that is not one of these."""
-        for name in self.query:
-            if name not in names:
-                known = ", ".join(names) or "none"
-                raise ProblemError(400, f"unknown parameter {name!r}; here are: {known}", f"#/query/{_escaped(name)}")
+def read_query(shape: Callable[..., Query], query: str, **in_path: str) -> Query:
+    """Read the query of a URL, and the parameters in its path. Raises ``ProblemError`` for what ``shape`` has not."""
+    given, types = _pairs(query), _types_of(shape)
+    values: dict[str, Any] = dict(in_path)
+    known = [name for name in types if name not in in_path]
+    for name, text in given.items():
+        if name not in known:
+            shown = ", ".join(known) or "none"
+            raise ProblemError(400, f"unknown parameter {name!r}; here are: {shown}", f"#/query/{_escaped(name)}")
+        if types[name] is int:
+            values[name] = _limit(name, text)
+        elif types[name] is bool:
+            values[name] = _flag(name, text)
+        else:
+            values[name] = text if name == "after" else text or None  # an empty filter filters nothing
+    return shape(**values)
 
-    def limit(self) -> int:
-        """Return how many items are wanted. Raises ``ProblemError``."""
-        text = self.query.get("limit")
-        if text is None:
-            return LIMIT
-        if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= LIMIT_MAX:
-            raise ProblemError(
-                400, f"limit must be a whole number from 1 to {LIMIT_MAX}, not {text!r}", "#/query/limit"
-            )
-        return int(text)
 
-    def after(self, kind: str) -> list[Any] | None:
-        """Return what the cursor of a list of that kind holds; None: from the beginning. Raises ``ProblemError``."""
-        text = self.query.get("after")
-        return None if text is None else read_cursor(text, kind)
+@cache
+def _types_of(shape: Any) -> dict[str, Any]:
+    return get_type_hints(shape)
+
+
+def _pairs(query: str) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), errors="strict")
+    except ValueError as error:
+        raise ProblemError(400, f"the query can't be read: {error}", "#/query") from error
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        pointer = f"#/query/{_escaped(name)}"
+        if name in found:
+            raise ProblemError(400, f"{name} is given more than once", pointer)
+        if len(value) > VALUE_MAX:
+            raise ProblemError(400, f"{name} is longer than {VALUE_MAX} characters", pointer)
+        found[name] = value
+    return found
+
+
+def _limit(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= LIMIT_MAX:
+        raise ProblemError(400, f"{name} must be a whole number from 1 to {LIMIT_MAX}, not {text!r}", f"#/query/{name}")
+    return int(text)
+
+
+def _flag(name: str, text: str) -> bool:
+    if text not in ("true", "false", ""):
+        raise ProblemError(400, f"{name} must be true or false, not {text!r}", f"#/query/{name}")
+    return text == "true"
 
 
 def cursor(kind: str, where: list[Any]) -> str:
@@ -95,8 +110,10 @@ def cursor(kind: str, where: list[Any]) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def read_cursor(text: str, kind: str) -> list[Any]:
-    """Read a cursor of a list of that kind. Raises ``ProblemError``."""
+def read_cursor(text: str | None, kind: str) -> list[Any] | None:
+    """Read a cursor of a list of that kind; None: from the beginning. Raises ``ProblemError``."""
+    if text is None:
+        return None
     try:
         found = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
         types = [type(part) for part in found[1:]] if isinstance(found, list) and found and found[0] == kind else None
@@ -113,11 +130,6 @@ def read_cursor(text: str, kind: str) -> list[Any]:
 def problem_text(problem: Problem) -> bytes:
     """Write a problem as JSON."""
     return json.dumps(problem, default=vars).encode()
-
-
-def wanted(query: Mapping[str, str], name: str) -> str | None:
-    """Return a filter; None: it is not given, or empty."""
-    return query.get(name) or None
 
 
 def _escaped(name: str) -> str:

@@ -1,272 +1,317 @@
-"""A small HTTP server for the status API on a daemon thread: standard library only, loopback only.
+"""The server of a gate's status: aiohttp.web on the runtime's loop, for this machine alone.
 
-It answers what ``routes`` makes. A browser's page could post to loopback or rebind a name to it, hence only requests
-for a loopback host are answered, none that a page of elsewhere sends, and nothing can be changed here.
+The loop only reads requests and writes answers; what they say is made in two threads of our own (``gate_endpoints``),
+in slices. A browser's page could post to loopback or rebind a name to it, hence only requests for a loopback host are
+answered, none that a page of another site sends, and nothing can be changed here without a token.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
-import selectors
+import os
 import socket
-import sys
-import threading
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler
-from socketserver import TCPServer, ThreadingMixIn
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 from urllib.parse import urlsplit
 
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMethod
+from aiohttp.web_protocol import RequestHandler
+
+from backoff_ctrl.k8s.runtime.host import RUNTIME, Task
+
 from .address import is_loopback, name_of, named_hosts
-from .asked import Asked, ProblemError, problem_text
+from .asked import ProblemError, problem_text
+from .endpoints import find, methods_of
 from .explaining.bodies import too_large
-from .streams import Listener
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .routes import Found, Routes
-    from .shapes.problems import Problem
+from .gate_endpoints import GateEndpoints, Reply, Sent, in_blocks, matches, read
+from .streams import Streams
 
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 64
-"""Open connections at a time, streams apart; each has a thread."""
+"""Open connections at a time, streams apart."""
 PATIENCE: Final = 15.0
 """Seconds that a connection may be silent, in the middle of a request too."""
+STALLED: Final = 10.0
+"""Seconds that a listener may take none of what was sent to it; then it is dropped."""
+GOODBYE: Final = 1.0
+"""Seconds for answers under way when the server ends."""
+THREADS: Final = 2
+BACKLOG: Final = 64
 PROBLEM: Final = "application/problem+json"
-_METHODS: Final = ("GET", "HEAD", "POST")
 
 
-class StatusServer(ThreadingMixIn, TCPServer):
+class StatusServer:
     """Serves from its start until ``close``. ``url`` is where."""
 
-    daemon_threads = True
-    block_on_close = False
-    allow_reuse_address = True
-    request_queue_size = 64
-
-    def __init__(self, address: tuple[str, int], routes: Routes, *, shared: bool = False) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        endpoints: GateEndpoints,
+        streams: Streams,
+        *,
+        shared: bool = False,
+        stalled: float | None = None,
+    ) -> None:
         """Listen. ``shared``: other processes of this user may listen there, too (SO_REUSEPORT).
 
-        Raises ``OSError`` if the address can't be used.
+        A listener that takes nothing for ``stalled`` seconds is dropped. Raises ``OSError`` if the address can't be
+        used.
         """
-        self.allow_reuse_port = shared
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self.routes = routes
-        self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
-        self._open: set[Any] = set()  # connections that threads serve
-        self._handed_over: set[socket.socket] = set()
-        self.hosts = named_hosts()
-        super().__init__(address, _Handler)
-        self.socket.setblocking(False)
-        self._closing, self._wake = socket.socketpair()
-        self._thread = threading.Thread(target=self._run, name="backoff-ctrl-status", daemon=True)
+        self.endpoints = endpoints
+        self.streams = streams
+        self._stalled = STALLED if stalled is None else stalled
+        self._hosts = named_hosts()
+        self._socket = _bound(address, shared=shared)
+        self._address = self._socket.getsockname()
+        self._making = ThreadPoolExecutor(THREADS, "backoff-ctrl-status")
+        self._connections: set[_Connection] = set()
+        self._streaming: set[_Connection] = set()
+        self._task: Task | None = None
 
     @property
     def port(self) -> int:
         """The port it listens on."""
-        return int(self.server_address[1])
+        return int(self._address[1])
 
     @property
     def url(self) -> str:
         """Where it is."""
-        host = str(self.server_address[0])
+        host = str(self._address[0])
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def start(self) -> None:
         """Begin to answer."""
-        self._thread.start()
+        self._task = RUNTIME.spawn(self._run, GOODBYE)
 
     def close(self) -> None:
         """End, and close the streams. A second call does nothing."""
-        if self._wake.fileno() >= 0:
-            self._wake.close()
-            if self._thread.is_alive():
-                self._thread.join()
-            self.server_close()
-            for connection in list(self._open):  # what is being answered is still answered, but nothing after it
-                with suppress(OSError):
-                    connection.shutdown(socket.SHUT_RD)
-            self._closing.close()
-            self.routes.streams.close()
+        task, self._task = self._task, None
+        if task is not None:
+            task.stop()
+            if not RUNTIME.is_here:
+                task.join(3 * GOODBYE)
+        self._socket.close()
 
     def abandon(self) -> None:
-        """Let go of the sockets in a forked child, where no thread serves them. The parent's stay open."""
-        for each in (self.socket, self._closing, self._wake):
-            each.close()
-        self.routes.streams.abandon()
+        """Let go of the sockets in a forked child, where nobody serves them. The parent's stay open."""
+        self._task = None
+        self._socket.close()
+        null = os.open(os.devnull, os.O_RDWR)
+        for connection in self._connections:  # not closed: what still holds the number would close another file later
+            os.dup2(null, connection.number)
+        os.close(null)
 
-    def _run(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.socket, selectors.EVENT_READ)
-            selector.register(self._closing, selectors.EVENT_READ)
-            while all(key.fileobj is not self._closing for key, _ in selector.select()):
-                self._handle_request_noblock()  # type: ignore[attr-defined]  # of the standard library
+    # -- on the loop ---------
 
-    # -- called by the standard library ---------
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own, if there are not too many."""
-        if not self._room.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        self._open.add(request)
+    async def _run(self, task: Task) -> None:
+        loop = asyncio.get_running_loop()
+        web_server = web.Server(self._answer)
+        server = await loop.create_server(
+            lambda: _Connection(self, web_server, loop), sock=self._socket, backlog=BACKLOG
+        )
         try:
-            super().process_request(request, client_address)
-        except BaseException:  # no thread could be started
-            self._open.discard(request)
-            self._room.release()
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and make room for the next connection."""
-        try:
-            super().process_request_thread(request, client_address)
+            while not task.ending:
+                await task.wait()
         finally:
-            self._open.discard(request)
-            self._room.release()
+            server.close()
+            self.streams.close()
+            web_server.pre_shutdown()
+            await web_server.shutdown(GOODBYE / 2)
+            for connection in list(self._connections):
+                connection.hang_up()
+            self._making.shutdown(wait=False)
 
-    def shutdown_request(self, request: Any) -> None:
-        """Close a connection, unless it has become a stream."""
-        if request in self._handed_over:
-            self._handed_over.discard(request)
-        else:
-            super().shutdown_request(request)
+    def opened(self, connection: _Connection) -> bool:
+        """Note a connection. False: there are too many."""
+        if len(self._connections) - len(self._streaming) >= CONNECTIONS_MAX:
+            return False
+        self._connections.add(connection)
+        return True
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the standard library's
-        """Log what went wrong in a connection. A client that hangs up is no error."""
-        log.debug("a connection to the status API from %s failed", client_address, exc_info=sys.exc_info())
+    def lost(self, connection: _Connection) -> None:
+        self._connections.discard(connection)
+        self._streaming.discard(connection)
 
-    def hand_over(self, connection: socket.socket, listener: Listener) -> bool:
-        """Let the streams serve this connection from now on. Return False if there are too many."""
-        self._handed_over.add(connection)
-        if self.routes.streams.add(listener):
-            return True
-        self._handed_over.discard(connection)
-        return False
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """One connection."""
-
-    protocol_version = "HTTP/1.1"
-    server_version = "backoff-ctrl"
-    sys_version = ""
-    timeout = PATIENCE
-    server: StatusServer
-    disable_nagle_algorithm = True
-
-    def __getattr__(self, name: str) -> Any:
-        """Answer every method in one place: the standard library calls ``do_<METHOD>``."""
-        if name.startswith("do_"):
-            return self._answer
-        raise AttributeError(name)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the standard library's name
-        """Log quietly: a poll every second is nobody's news."""
-        log.debug(format, *args)
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer a request that can't even be read."""
-        self.close_connection = True
-        self._problem(ProblemError(int(code), explain or message or "the request can't be read").problem)
-
-    def _answer(self) -> None:
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        path, _, query = request.raw_path.partition("?")
+        response: web.StreamResponse
         try:
-            self._check()
-            asked, headers = Asked(self.path), dict(self.headers.items())
-            routes = self.server.routes
-            found = routes.post(asked, headers, self._body()) if self._posts else routes.find(asked, headers)
+            self._check(request)
+            endpoint, in_path = find(request.method, path)
+            asked = read(endpoint, query, in_path)
+            if endpoint.answers == "stream":
+                return await self._stream(request, asked.namespace, asked.after)
+            headers = {name.lower(): value for name, value in request.headers.items()}
+            sent = Sent(headers, await _body(request) if endpoint.method == "POST" else b"")
+            reply = await self._made(lambda: self.endpoints.reply_at(endpoint, asked, sent))
+            response = await _respond(request, reply)
         except ProblemError as error:
-            self._problem(error.problem)
+            response = _problem(error, path)
+        except (ConnectionError, TimeoutError):
+            raise
         except Exception as error:  # noqa: BLE001 - law 18: status only helps
-            self.server.routes.failed(error)
-            self._problem(ProblemError(500, "an internal error; it is counted, and logged once").problem)
-        else:
-            self._found(found)
+            self.endpoints.failed(error)
+            response = _problem(ProblemError(500, "an internal error; it is counted, and logged once"), path)
+        if request.method != "GET":
+            response.force_close()  # it may have a body that nobody reads to its end
+        return response
 
-    def _check(self) -> None:
-        if self.command != "GET":
-            self.close_connection = True  # it may have a body that nobody reads to its end
-        if self.command not in _METHODS:
-            raise ProblemError(405, f"this server answers GET and POST, not {self.command}")
-        host = self.headers.get("Host")
-        if host is None or not (is_loopback(host) or name_of(host) in self.server.hosts):
+    async def _made(self, make: Callable[[], Reply]) -> Reply:
+        def made() -> Reply:
+            reply = make()
+            reply.body = in_blocks(reply.body)
+            return reply
+
+        return await asyncio.get_running_loop().run_in_executor(self._making, made)
+
+    def _check(self, request: web.BaseRequest) -> None:
+        host = request.headers.get("Host")
+        if host is None or not (is_loopback(host) or name_of(host) in self._hosts):
             raise ProblemError(
                 403,
                 f"this server answers for localhost only, not for {host!r}: reach it through kubectl port-forward",
                 "#/headers/Host",
             )
-        origin = self.headers.get("Origin")
+        origin = request.headers.get("Origin")
         if origin is not None and not is_loopback(urlsplit(origin).netloc):
             raise ProblemError(403, f"this server does not answer web pages of {origin!r}", "#/headers/Origin")
 
-    @property
-    def _posts(self) -> bool:
-        return self.command == "POST"
+    async def _stream(self, request: web.BaseRequest, namespace: str | None, after: str | None) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        response.force_close()
+        if request.method == "HEAD":
+            return response
+        if self.streams.full:
+            raise ProblemError(503, "too many listen to decisions already; try again later")
+        seq, first = self.streams.place(request.headers.get("Last-Event-ID") or after)
+        connection = request.protocol
+        assert isinstance(connection, _Connection)
+        self._streaming.add(connection)
+        await response.prepare(request)
+        async with contextlib.aclosing(self.streams.listen(seq, namespace, b"retry: 2000\n\n" + first)) as pieces:
+            async for piece in pieces:
+                try:
+                    async with asyncio.timeout(self._stalled):
+                        await response.write(piece)
+                except TimeoutError:
+                    self.streams.dropped += 1
+                    connection.hang_up()
+                    break
+        return response
 
-    def _body(self) -> bytes:
-        """Read the body, if it is not too large. Raises ``ProblemError``."""
-        length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdecimal()):
-            raise ProblemError(411, "send the body with its Content-Length", "#/headers/Content-Length")
-        too_large(int(length))
-        body = self.rfile.read(int(length))
-        if len(body) < int(length):
-            raise ProblemError(400, "the body ends before its Content-Length", "#/body")
-        return body
 
-    def _found(self, found: Found) -> None:
-        if found.stream is not None:
-            self._stream(found)
-        elif found.etag and _matches(self.headers.get("If-None-Match", ""), found.etag):
-            self._head(304, [("ETag", found.etag)])
-        else:
-            length = sum(map(len, found.body))
-            more = [("Content-Type", found.content_type), ("Content-Length", str(length))]
-            self._head(found.status, more + ([("ETag", found.etag)] if found.etag else []))
-            self._write(found.body)
+class _Connection(RequestHandler):
+    """One connection of a client: aiohttp's, with our limits and our words."""
 
-    def _stream(self, found: Found) -> None:
-        assert found.stream is not None
-        seq, first, namespace = found.stream
-        self.close_connection = True
-        if self.command == "HEAD":
-            self._head(200, [("Content-Type", "text/event-stream")])
+    __slots__ = ("_server", "number")
+
+    def __init__(self, server: StatusServer, manager: web.Server, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(
+            manager,
+            loop=loop,
+            access_log=None,  # type: ignore[arg-type]  # as aiohttp takes it
+            keepalive_timeout=PATIENCE,
+            lingering_time=1.0,
+        )
+        self._server = server
+        self.number = -1
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not self._server.opened(self):
+            transport.close()
             return
-        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\nConnection: close\r\n"
-        listener = Listener(self.connection, seq, namespace, head + b"\r\nretry: 2000\n\n" + first)
-        if not self.server.hand_over(self.connection, listener):
-            self.connection.settimeout(PATIENCE)
-            self._problem(ProblemError(503, "too many listen to decisions already; try again later").problem)
+        self.number = transport.get_extra_info("socket").fileno()
+        super().connection_made(transport)
 
-    def _problem(self, problem: Problem) -> None:
-        text = problem_text(problem)
-        more = [("Content-Type", PROBLEM), ("Content-Length", str(len(text)))]
-        if problem.status == 405:
-            more.append(("Allow", self.server.routes.methods(self.path.partition("?")[0])))
-        if problem.status == 401:
-            more.append(("WWW-Authenticate", "Bearer"))
-        if problem.status == 503:
-            more.append(("Retry-After", "5"))
-        self._head(problem.status, more)
-        self._write([text])
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._server.lost(self)
+        if self.number >= 0:
+            super().connection_lost(exc)
 
-    def _head(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
-        self.send_response(status)
-        for name, value in headers:
-            self.send_header(name, value)
-        self.send_header("Cache-Control", "no-cache")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer a request that can't even be read."""
+        log.debug("a request to the status API from %s can't be read", request.remote, exc_info=exc)
+        if isinstance(exc, BadHttpMethod):  # llhttp knows a list of methods
+            status, message = 405, f"this server answers GET and POST, not {exc.line[:20]!r}"
+        response = _problem(ProblemError(status, message or "the request can't be read"), "")
+        response.force_close()
+        return response
 
-    def _write(self, body: Iterable[bytes]) -> None:
-        if self.command != "HEAD":
-            self.wfile.writelines(body)
+    def hang_up(self) -> None:
+        """End the connection at once, also where a forked child has it open, too."""
+        transport = self.transport
+        if transport is not None:
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.number)) as same:
+                same.shutdown(socket.SHUT_RDWR)
+            transport.abort()
 
 
-def _matches(asked: str, etag: str) -> bool:
-    return any(each.strip().removeprefix("W/") == etag.removeprefix("W/") for each in asked.split(",")) or asked == "*"
+async def _body(request: web.BaseRequest) -> bytes:
+    """Read the body, if it is not too large. Raises ``ProblemError``."""
+    length = request.headers.get("Content-Length", "")
+    if not (length.isascii() and length.isdecimal()):
+        raise ProblemError(411, "send the body with its Content-Length", "#/headers/Content-Length")
+    too_large(int(length))
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await request.content.readexactly(int(length))
+    except asyncio.IncompleteReadError:
+        raise ProblemError(400, "the body ends before its Content-Length", "#/body") from None
+
+
+async def _respond(request: web.BaseRequest, reply: Reply) -> web.StreamResponse:
+    """Send an answer block by block: a long one need not be in the connection's memory."""
+    headers = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+    if reply.etag:
+        headers["ETag"] = reply.etag
+        if matches(request.headers.get("If-None-Match", ""), reply.etag):
+            return web.Response(status=304, headers=headers)
+    headers["Content-Type"] = reply.content_type
+    if len(reply.body) < 2:
+        return web.Response(status=reply.status, headers=headers, body=b"".join(reply.body))
+    response = web.StreamResponse(status=reply.status, headers=headers)
+    response.content_length = sum(map(len, reply.body))
+    if request.method != "HEAD":
+        await response.prepare(request)
+        for block in reply.body:
+            async with asyncio.timeout(PATIENCE):
+                await response.write(block)
+    return response
+
+
+def _problem(error: ProblemError, path: str) -> web.Response:
+    problem = error.problem
+    headers = {"Content-Type": PROBLEM, "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+    if problem.status == 405:
+        headers["Allow"] = methods_of(path)
+    if problem.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if problem.status == 503:
+        headers["Retry-After"] = "5"
+    return web.Response(status=problem.status, headers=headers, body=problem_text(problem))
+
+
+def _bound(address: tuple[str, int], *, shared: bool) -> socket.socket:
+    bound = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind(address)
+        bound.listen(BACKLOG)
+    except BaseException:
+        bound.close()
+        raise
+    bound.setblocking(False)
+    return bound

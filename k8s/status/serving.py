@@ -21,10 +21,12 @@ from .address import read_address
 from .catalogue import SERIES_MAX
 from .counters import Counters
 from .decisions import Ring
+from .documents.items import decision
 from .documents.pages import Documents
-from .routes import Routes
+from .gate_endpoints import GateEndpoints, as_json
 from .server import StatusServer
 from .sources import Source, gate_name
+from .streams import Streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,10 +119,14 @@ class Service:
     def _start(
         self, address: tuple[str, int], *, expected: bool = False, exact: bool = False, shared: bool = False
     ) -> None:
-        routes = Routes(self.documents, self.ring, series_max=series_max())
-        server = StatusServer(address, routes, shared=shared) if exact else _bind(address, routes)
+        streams = Streams(self.ring, lambda told: as_json(decision(told)))
+        endpoints = GateEndpoints(self.documents, streams, series_max=series_max())
+        if exact:
+            server = StatusServer(address, endpoints, streams, shared=shared)
+        else:
+            server = _at_next_port(address, endpoints, streams)
         self.server = server
-        routes.token = self.token = Token(server.port)
+        endpoints.token = self.token = Token(server.port)
         server.start()
         atexit.register(self.close)
         if address[1] not in (0, server.port) and not expected:
@@ -129,14 +135,13 @@ class Service:
             log.info("the status of this gate is at %s", server.url)
 
 
-def _bind(address: tuple[str, int], routes: Routes) -> StatusServer:
+def _at_next_port(address: tuple[str, int], endpoints: GateEndpoints, streams: Streams) -> StatusServer:
+    """Listen at the port, else at the next that is free, else at any."""
     host, port = address
     for each in range(port, min(port + PORTS_TRIED, 65_536)) if port else ():
-        try:
-            return StatusServer((host, each), routes)
-        except OSError:
-            continue
-    return StatusServer((host, 0), routes)
+        with contextlib.suppress(OSError):
+            return StatusServer((host, each), endpoints, streams)
+    return StatusServer((host, 0), endpoints, streams)
 
 
 def series_max() -> int:

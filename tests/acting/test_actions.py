@@ -7,6 +7,8 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
+from kubernetes import client
+
 from backoff_ctrl.api.main import run
 from backoff_ctrl.engine.quotas import ObservedQuota
 from backoff_ctrl.k8s.acting.acts import audit
@@ -126,7 +128,10 @@ def test_a_learned_quota_is_forgotten_a_watched_one_is_not(crowd: Crowd) -> None
     crowd.gate.ledger.observe_quota("b", "q", ObservedQuota({"pods": 1}, {"pods": 1}, {"pods": 1}))
     crowd.gate.ledger.watching("b")
     assert act(crowd, "forget", namespace="b", quota="q").status == 409
-    crowd.core.delete_namespaced_pod("first", "team", grace_period_seconds=0)  # nobody tells the gate
+    with client.ApiClient(client.Configuration(host=crowd.sandbox.url)) as api:  # the gate does not see it
+        plain: Any = client.CoreV1Api(api)
+        plain.delete_namespaced_pod("first", "team", grace_period_seconds=0)
+        until(lambda: plain.read_namespaced_resource_quota("q", "team").status.used == {"pods": "0"})
     assert act(crowd, "forget", namespace="team", quota="q").status == 200
     crowd.threads[0].join(30)  # nothing holds it any more
     assert not crowd.threads[0].is_alive()

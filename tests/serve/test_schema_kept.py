@@ -20,9 +20,9 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from backoff_ctrl.api.status.examples import MANIFEST
+from backoff_ctrl.k8s.status.endpoints import URLS
 from backoff_ctrl.k8s.status.shapes.documents import Page, PolicyDocument, RequestHistory
 from backoff_ctrl.k8s.status.shapes.problems import Problem
-from backoff_ctrl.k8s.status.shapes.urls import URLS
 from tests.status.asking import ask
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from backoff_ctrl.k8s.notifying.webhooks import read_receivers
 from backoff_ctrl.k8s.plugins.config.loading import settings_from, without_effect
 from backoff_ctrl.k8s.plugins.generic.config import OperatorConfig, read_config
 from backoff_ctrl.k8s.status.catalogue import METRICS
-from backoff_ctrl.k8s.status.shapes.urls import URLS
+from backoff_ctrl.k8s.status.endpoints import URLS
 from backoff_ctrl.k8s.tasks.model import Task
 from tests.pages import KUBERNETES, PAGES, ROOT, TRACKED, Block, Typed, blocks, spans, text_of, typed_in
 from tools.pages import tables

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import socket
-import threading
 import time
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -14,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.k8s.status.decisions import Ring
-from backoff_ctrl.k8s.status.streams import PAUSE_MAX, PIECE, Listener, Streams
+from backoff_ctrl.k8s.status.serving import Service
+from backoff_ctrl.k8s.status.streams import PAUSE_MAX, PIECE, Streams
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator
 
     from backoff_ctrl.k8s.status.decisions import Told
 
@@ -59,38 +59,21 @@ def test_pieces_of_the_ring_make_up_the_whole(count: int, piece: int) -> None:
     assert found == [told.seq for told in ring.after(0).decisions]
 
 
-EARS: list[Ear] = []
-
-
-@pytest.fixture(autouse=True)
-def _deaf_at_the_end() -> Iterator[None]:
-    """Close the listeners' ends."""
-    yield
-    while EARS:
-        ear = EARS.pop()
-        ear.file.close()
-        ear.mine.close()
-
-
 class Ear:
-    """The other end of a stream."""
+    """One who listens."""
 
     def __init__(self, streams: Streams, last: str | None = None, namespace: str | None = None) -> None:
-        """Listen."""
-        ours, self.mine = socket.socketpair()
-        self.mine.settimeout(30)
-        self.file = self.mine.makefile("rb")
+        """Begin behind the event ``last``."""
         seq, first = streams.place(last)
-        assert streams.add(Listener(ours, seq, namespace, first))
-        EARS.append(self)
+        self.pieces: AsyncIterator[bytes] = streams.listen(seq, namespace, first)
+        self.unread: list[str] = []
 
-    def event(self) -> tuple[str, str, dict[str, object]]:
+    async def event(self) -> tuple[str, str, dict[str, object]]:
         """Return the next event: its id, its kind, its data."""
-        fields: dict[str, str] = {}
-        while (line := self.file.readline().decode().rstrip("\n")) or not fields:
-            assert line or not fields, "the stream has ended"
-            name, _, value = line.partition(": ")
-            fields[name] = value
+        while not self.unread:
+            async with asyncio.timeout(30):
+                self.unread = [each for each in (await anext(self.pieces)).decode().split("\n\n") if each]
+        fields = dict(line.split(": ", 1) for line in self.unread.pop(0).split("\n"))
         return fields.get("id", ""), fields["event"], json.loads(fields["data"])
 
 
@@ -100,110 +83,213 @@ def render(told: Told) -> str:
 
 
 @pytest.fixture
-def streams() -> Iterator[Streams]:
-    """The streams of a small ring."""
-    made = Streams(Ring(10), render, epoch="e")
-    yield made
-    made.close()
+def ring() -> Ring:
+    """A small ring."""
+    return Ring(10)
 
 
-def test_a_listener_hears_what_comes_and_resumes_behind_what_it_heard(streams: Streams) -> None:
+@pytest.fixture
+def streams(ring: Ring) -> Streams:
+    """Its streams."""
+    return Streams(ring, render, epoch="e")
+
+
+async def test_a_listener_hears_what_comes_and_resumes_behind_what_it_heard(ring: Ring, streams: Streams) -> None:
     """Without the last id it hears what comes next; with it, nothing is lost or repeated."""
-    tell(streams._ring, 2)
+    tell(ring, 2)
     ear = Ear(streams)
-    tell(streams._ring, 1)
-    assert ear.event() == ("e-3", "decision", {"seq": 3})
-    tell(streams._ring, 2)
+    coming = asyncio.create_task(ear.event())
+    await asyncio.sleep(0)
+    tell(ring, 1)
+    assert await coming == ("e-3", "decision", {"seq": 3})
+    tell(ring, 2)
     again = Ear(streams, "e-3")
-    assert [again.event()[0] for _ in range(2)] == ["e-4", "e-5"]
+    assert [(await again.event())[0] for _ in range(2)] == ["e-4", "e-5"]
+    streams.close()
 
 
-def test_what_was_forgotten_is_told_as_a_gap(streams: Streams) -> None:
+async def test_what_was_forgotten_is_told_as_a_gap(ring: Ring, streams: Streams) -> None:
     """With its length, before what follows."""
-    tell(streams._ring, 25)
+    tell(ring, 25)
     ear = Ear(streams, "e-3")
-    assert ear.event() == ("", "gap", {"missed": 12})
-    assert ear.event()[0] == "e-16"
+    assert await ear.event() == ("", "gap", {"missed": 12})
+    assert (await ear.event())[0] == "e-16"
+    streams.close()
 
 
 @pytest.mark.parametrize("last", ["old-3", "e-99", "nonsense", "e-x"])
-def test_an_id_of_an_earlier_process_begins_anew_behind_a_gap(streams: Streams, last: str) -> None:
+async def test_an_id_of_an_earlier_process_begins_anew_behind_a_gap(ring: Ring, streams: Streams, last: str) -> None:
     """How much is missing is unknown then."""
-    tell(streams._ring, 2)
+    tell(ring, 2)
     ear = Ear(streams, last)
-    assert ear.event() == ("", "gap", {"missed": None})
-    assert ear.event()[0] == "e-1"
+    assert await ear.event() == ("", "gap", {"missed": None})
+    assert (await ear.event())[0] == "e-1"
+    streams.close()
 
 
-def test_what_a_listener_missed_comes_at_once(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_listener_missed_comes_at_once(
+    ring: Ring, streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It needs no new decision to push it, nor the next sign of life."""
     monkeypatch.setattr("backoff_ctrl.k8s.status.streams.ALIVE_EVERY", 3600.0)
-    tell(streams._ring, 2)
-    ear = Ear(streams, "earlier-7")  # it is told of a gap first, as a connection is of its head
-    ear.mine.settimeout(10)
-    assert [ear.event()[1] for _ in range(3)] == ["gap", "decision", "decision"]
+    tell(ring, 2)
+    ear = Ear(streams, "earlier-7")  # it is told of a gap first
+    assert [(await ear.event())[1] for _ in range(3)] == ["gap", "decision", "decision"]
+    streams.close()
 
 
-def test_a_listener_hears_of_its_namespace_alone(streams: Streams) -> None:
+async def test_a_silent_stream_gives_signs_of_life(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proxies close what is silent."""
+    monkeypatch.setattr("backoff_ctrl.k8s.status.streams.ALIVE_EVERY", 0.01)
+    assert await anext(streams.listen(0, None)) == b": alive\n\n"
+    streams.close()
+
+
+async def test_a_listener_hears_of_its_namespace_alone(ring: Ring, streams: Streams) -> None:
     """Others are skipped, and do not count as missed."""
     ear = Ear(streams, namespace="other")
-    tell(streams._ring, 3)
-    streams._ring.tell(0.0, "gate", "waits", ("id", "other", "pods", "x"))
-    assert ear.event()[0] == "e-4"
+    coming = asyncio.create_task(ear.event())
+    await asyncio.sleep(0)
+    tell(ring, 3)
+    ring.tell(0.0, "gate", "waits", ("id", "other", "pods", "x"))
+    assert (await coming)[0] == "e-4"
+    streams.close()
 
 
-def test_listeners_that_are_behind_are_told_of_their_own_gap_and_then_hear_the_same(streams: Streams) -> None:
+async def test_many_decisions_of_others_do_not_hold_up_a_listener(streams: Streams) -> None:
+    """It goes on over pieces in which there is nothing for it."""
+    ring = Ring(4096)
+    streams = Streams(ring, render, epoch="e")
+    tell(ring, 3 * PIECE)
+    ring.tell(0.0, "gate", "waits", ("id", "other", "pods", "x"))
+    ear = Ear(streams, "e-0", "other")
+    assert (await ear.event())[0] == f"e-{3 * PIECE + 1}"
+    streams.close()
+
+
+async def test_listeners_that_are_behind_are_told_of_their_own_gap_and_then_hear_the_same(
+    ring: Ring, streams: Streams
+) -> None:
     """They share what is read and written for them, wherever each was."""
-    tell(streams._ring, 300)
+    tell(ring, 300)
     ears = {at: Ear(streams, f"e-{at}") for at in (1, 7, 250, 290, 295, 300)}
-    tell(streams._ring, 1)
+    first = {at: asyncio.create_task(ear.event()) for at, ear in ears.items()}
+    await asyncio.sleep(0)
+    tell(ring, 1)
     for at, ear in ears.items():
         found: list[int] = []
         missed = 0
-        while not found or found[-1] < 301:
-            _, kind, data = ear.event()
+        _, kind, data = await first[at]
+        while True:
             if kind == "gap":
                 missed += int(str(data["missed"]))
             else:
                 found.append(int(str(data["seq"])))
+            if found and found[-1] == 301:
+                break
+            _, kind, data = await ear.event()
         assert missed + len(found) == 301 - at
         assert found == list(range(found[0], 302))
+    streams.close()
+
+
+async def test_news_from_another_thread_is_heard(ring: Ring, streams: Streams) -> None:
+    """Whichever thread decides."""
+    ear = Ear(streams)
+    coming = asyncio.create_task(ear.event())
+    await asyncio.sleep(0)
+    await asyncio.to_thread(tell, ring, 1)
+    assert (await coming)[0] == "e-1"
+    streams.close()
+
+
+async def test_the_streams_end_with_the_server(streams: Streams) -> None:
+    """And nothing asks the ring any more."""
+    ear = Ear(streams)
+    coming = asyncio.create_task(anext(ear.pieces, None))
+    await asyncio.sleep(0)
+    assert len(streams) == 1
+    streams.close()
+    assert (await coming, len(streams), streams.full) == (None, 0, True)
 
 
 @pytest.mark.long
-def test_streaming_takes_a_small_share_of_a_core_however_much_is_decided() -> None:
+async def test_streaming_takes_a_small_share_of_a_core_however_much_is_decided() -> None:
     """Writing a decision takes 2 ms here, and a round 0.4 s: then it pauses for a second."""
     written: list[float] = []
 
     def slow(_: Told) -> str:
-        end = time.thread_time() + 0.002
-        while time.thread_time() < end:
+        end = time.perf_counter() + 0.002
+        while time.perf_counter() < end:
             pass
         written.append(time.monotonic())
         return "{}"
 
-    streams = Streams(Ring(4096), slow, epoch="e")
-    ear = Ear(streams)
-    tell(streams._ring, 2 * PIECE)
-    assert len([ear.event() for _ in range(PIECE + 1)]) == PIECE + 1
+    ring = Ring(4096)
+    streams = Streams(ring, slow, epoch="e")
+    ear = Ear(streams, "e-0")
+    tell(ring, 2 * PIECE)
+    assert len([await ear.event() for _ in range(PIECE + 1)]) == PIECE + 1
     streams.close()
     longest = max(after - before for before, after in pairwise(written))
-    assert longest >= PAUSE_MAX
+    assert longest >= PAUSE_MAX / 2
 
 
-def test_a_slow_listener_is_dropped_and_the_others_are_not_kept_waiting() -> None:
-    """It takes nothing; what it was sent fills its connection."""
-    streams = Streams(Ring(100), lambda told: json.dumps({"seq": told.seq, "long": "x" * 200_000}), stalled=0.5)
-    slow = Ear(streams)
-    quick = Ear(streams)
-    tell(streams._ring, 30)
-    assert len([quick.event() for _ in range(30)]) == 30
-    waited = threading.Event()
-    while len(streams) > 1:
-        waited.wait(0.01)
-    assert streams.dropped == 1
-    while slow.mine.recv(1 << 20):  # what was under way, then the end
-        pass
-    tell(streams._ring, 1)
-    assert quick.event()[1] == "decision"
+async def test_the_loop_goes_on_while_a_long_piece_is_written() -> None:
+    """It is written in slices."""
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    def slow(_: Told) -> str:
+        end = time.perf_counter() + 0.001
+        while time.perf_counter() < end:
+            pass
+        return "{}"
+
+    ring = Ring(4096)
+    streams = Streams(ring, slow, epoch="e")
+    tell(ring, PIECE)
+    beside = asyncio.create_task(others())
+    await Ear(streams, "e-0").event()
+    beside.cancel()
+    assert turns >= PIECE
     streams.close()
+
+
+async def test_a_slow_listener_is_dropped_and_the_others_are_not_kept_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes nothing; what it was sent fills its connection."""
+    monkeypatch.setattr("backoff_ctrl.k8s.status.server.STALLED", 0.5)
+    service = Service()
+    server = service.serve("127.0.0.1:0")
+
+    async def listener() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1 << 20)
+        writer.write(b"GET /v1/decisions HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await reader.readuntil(b"retry: 2000\n\n")
+        return reader, writer
+
+    slow, slow_writer = await listener()
+    quick, quick_writer = await listener()
+    long = "x" * 200_000
+    for number in range(60):
+        service.ring.tell(0.0, "gate", "waits", (f"{number}", "team", "pods", long))
+    heard = 0
+    async with asyncio.timeout(60):
+        while heard < 60:
+            line = await quick.readuntil(b"\n\n")
+            heard += line.count(b"event: decision")
+        while server.streams.dropped == 0:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.01)
+        assert len(server.streams) == 1
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await slow.readexactly(1 << 30)
+        service.ring.tell(0.0, "gate", "waits", SUBJECT)
+        assert b"event: decision" in await quick.readuntil(b"\n\n")
+    slow_writer.close()
+    quick_writer.close()
+    await asyncio.to_thread(service.close)

@@ -7,9 +7,9 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from backoff_ctrl.k8s.status.asked import Asked, ProblemError
+from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.documents.items import decision
-from backoff_ctrl.k8s.status.routes import JSON, Routes, as_json
+from backoff_ctrl.k8s.status.gate_endpoints import JSON, GateEndpoints, Sent, as_json
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -32,19 +32,18 @@ class OwnGate:
         self.url = url
         self.token = token
         self._ring = ring
-        self._routes = Routes(documents, ring, series_max=0)
-        self._routes.token = token
+        self._endpoints = GateEndpoints(documents, None, series_max=0)
+        self._endpoints.token = token
 
     def ask(self, path: str, query: Mapping[str, str] | None, body: Any, authorization: str) -> Any:
         """Return a document: by GET, or by POST of a body. Any thread may ask. Raises ``ProblemError``."""
         if not self.documents.sources:
             raise ProblemError(503, IDLE)
-        asked = Asked(f"{path}?{urlencode(query)}" if query else path)
-        if body is None:
-            found = self._routes.find(asked, {})
-        else:
-            headers = {"Content-Type": JSON, "Authorization": authorization}
-            found = self._routes.post(asked, headers, json.dumps(body).encode())
+        sent = Sent()
+        if body is not None:
+            headers = {"content-type": JSON, "authorization": authorization}
+            sent = Sent(headers, json.dumps(body).encode())
+        found = self._endpoints.reply("GET" if body is None else "POST", path, urlencode(query or {}), sent)
         return json.loads(b"".join(found.body))
 
     async def decisions(self) -> AsyncIterator[str]:

@@ -14,17 +14,18 @@ import asyncio
 import logging
 import re
 import time
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from backoff_ctrl.api.status.access import HOLDERS, token_of, while_permitted
-from backoff_ctrl.api.status.answers import answer, asked_of, read_body
+from backoff_ctrl.api.status.access import HOLDERS, while_permitted
+from backoff_ctrl.api.status.routing import Caller, answered
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError
 from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskSpecError
-from backoff_ctrl.k8s.status.asked import ProblemError, cursor, wanted
+from backoff_ctrl.k8s.status.asked import ProblemError, cursor, parameter, read_cursor
+from backoff_ctrl.k8s.status.endpoints import Nothing, OfNamespace
 from backoff_ctrl.k8s.status.explaining.bodies import checked_name, read_manifest
 from backoff_ctrl.k8s.tasks.documents import document, item
 from backoff_ctrl.k8s.tasks.logs import LogError
@@ -65,6 +66,20 @@ _TAKEN: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class OfTask:
+    namespace: str = parameter("The namespace of the task.", in_path=True)
+    name: str = parameter("The name of the task.", in_path=True)
+
+
+@dataclass(frozen=True, slots=True)
+class OfLog:
+    namespace: str = parameter("The namespace of the task.", in_path=True)
+    name: str = parameter("The name of the task.", in_path=True)
+    container: str | None = parameter("The container; by default the task's main container.")
+    follow: bool = parameter("Whether to go on, as it is written, until the task has ended.", False)
+
+
 class TaskEndpoints:
     """Answers about the tasks of one store; None: ``serve`` has none."""
 
@@ -80,37 +95,34 @@ class TaskEndpoints:
         """End what waits for the first line of a log: the server ends."""
         self._ending = True
 
-    async def list(self, request: Request) -> Response:
+    async def list(self, query: OfNamespace, caller: Caller) -> dict[str, Any]:
         """A page of tasks, in the order of their creation."""
-        asked = asked_of(request, "namespace", "limit", "after")
-        namespace, limit, after = wanted(asked.query, "namespace"), asked.limit(), asked.after("tasks")
-        await self._permit(request, namespace, HOLDERS)
+        namespace, limit, after = query.namespace, query.limit, read_cursor(query.after, "tasks")
+        await caller.permit(namespace, HOLDERS)
         try:
             found = await self._there.store.list(after[0] if after else 0, limit + 1, namespace=namespace)
         except StoreError as error:
             raise ProblemError(503, str(error)) from None
         following = cursor("tasks", [found[limit - 1].number]) if len(found) > limit else None
         items = [item(task) for task in found[:limit]]
-        return answer(request, {"as_of": shown(self._clock()), "items": items, "next": following})
+        return {"as_of": shown(self._clock()), "items": items, "next": following}
 
-    async def show(self, request: Request) -> Response:
+    async def show(self, query: OfTask, caller: Caller) -> Response:
         """Return a task with its spec, status and history."""
-        asked_of(request)
-        namespace, name = _named(request)
-        await self._permit(request, namespace, HOLDERS)
-        return await self._document(request, await self._one(namespace, name))
+        namespace, name = _named(query)
+        await caller.permit(namespace, HOLDERS)
+        return await self._document(caller, await self._one(namespace, name))
 
-    async def create(self, request: Request) -> Response:
+    async def create(self, _: Nothing, caller: Caller) -> Response:
         """Create the task in the body: 201 if it is new, 200 if an equal one is there already.
 
         Whoever may not see what that one runs is told 409 in either case: else they could guess it, value by value.
         """
-        asked_of(request)
         tasks = self._there
-        self._check_local(request)
-        await self._who(request)  # nobody unknown has a body of theirs read
-        body = await read_body(request)
-        manifest = await run_in_threadpool(read_manifest, body, request.headers.get("content-type", ""))
+        self._check_local(caller)
+        await caller.name()  # nobody unknown has a body of theirs read
+        body = await caller.body()
+        manifest = await run_in_threadpool(read_manifest, body, caller.headers.get("content-type", ""))
         try:
             task = read_task(manifest)
             assert task.metadata.namespace is not None
@@ -120,16 +132,16 @@ class TaskEndpoints:
         except TaskSpecError as error:
             raise ProblemError(422, str(error), _pointer(error.path)) from None
         resource = entry.resource_to_watch.resource
-        await self._permit(request, wish.namespace, ("create", resource))
+        await caller.permit(wish.namespace, ("create", resource))
         if task.spec.priority > 0:  # it goes ahead of what all others wait for
-            await self._permit(request, wish.namespace, AHEAD)
+            await caller.permit(wish.namespace, AHEAD)
         if wish.abort:  # an equal task that is there already, perhaps of somebody else, would end
-            await self._permit(request, wish.namespace, ("delete", resource))
-        await self._check_name(request, wish)
+            await caller.permit(wish.namespace, ("delete", resource))
+        await self._check_name(caller, wish)
         try:
             ((made, new),) = await tasks.store.create([wish])
         except ExistsError as error:
-            await self._check_name(request, wish)
+            await self._check_name(caller, wish)
             raise ProblemError(409, str(error), "#/body/metadata/name") from None
         except NeedsError as error:
             raise ProblemError(422, str(error), "#/body/spec/needs") from None
@@ -138,61 +150,55 @@ class TaskEndpoints:
         except StoreError as error:
             raise ProblemError(503, str(error)) from None
         if not new:  # it may have come meanwhile
-            await self._check_name(request, wish)
-        await self._note(request, "created" if new else "asked for again", made)
-        response = await self._document(request, made)
+            await self._check_name(caller, wish)
+        await self._note(caller, "created" if new else "asked for again", made)
+        response = await self._document(caller, made)
         response.status_code = 201 if new else 200
         return response
 
-    async def abort(self, request: Request) -> Response:
+    async def abort(self, query: OfTask, caller: Caller) -> Response:
         """Request that a task ends; the answer is the task as it is."""
-        asked_of(request)
-        self._check_local(request)
-        namespace, name = _named(request)
-        await self._permit(request, namespace, HOLDERS)
+        self._check_local(caller)
+        namespace, name = _named(query)
+        await caller.permit(namespace, HOLDERS)
         task = await self._one(namespace, name)
-        await self._permit(request, namespace, ("delete", self._entry(task).resource_to_watch.resource))
+        await caller.permit(namespace, ("delete", self._entry(task).resource_to_watch.resource))
         try:
             task = await self._there.store.request_abort(namespace, name)
         except StoreError as error:
             raise ProblemError(404 if isinstance(error, AbsentError) else 503, str(error)) from None
-        await self._note(request, "asked to end", task)
-        return await self._document(request, task)
+        await self._note(caller, "asked to end", task)
+        return await self._document(caller, task)
 
-    async def delete(self, request: Request) -> Response:
+    async def delete(self, query: OfTask, caller: Caller) -> Response:
         """Forget a task that has ended; the answer is the task as it was."""
-        asked_of(request)
-        self._check_local(request)
-        namespace, name = _named(request)
-        await self._permit(request, namespace, HOLDERS)
+        self._check_local(caller)
+        namespace, name = _named(query)
+        await caller.permit(namespace, HOLDERS)
         task = await self._one(namespace, name)
-        await self._permit(request, namespace, ("delete", self._entry(task).resource_to_watch.resource))
-        whole = await self._document(request, task)
+        await caller.permit(namespace, ("delete", self._entry(task).resource_to_watch.resource))
+        whole = await self._document(caller, task)
         try:
             task = await self._there.store.delete(namespace, name)
         except ConflictError as error:
             raise ProblemError(409, str(error)) from None
         except StoreError as error:
             raise ProblemError(404 if isinstance(error, AbsentError) else 503, str(error)) from None
-        await self._note(request, "forgotten", task)
+        await self._note(caller, "forgotten", task)
         return whole
 
-    async def log(self, request: Request) -> Response:
+    async def log(self, query: OfLog, caller: Caller) -> Response:
         """Return what a task's pods have written, as text: once, or with ``follow=true`` until the task has ended."""
-        asked = asked_of(request, "container", "follow")
-        container, follow = wanted(asked.query, "container") or "", asked.query.get("follow") or "false"
-        if follow not in ("true", "false"):
-            raise ProblemError(400, f"follow must be true or false, not {follow!r}", "#/query/follow")
-        self._check_local(request)
-        namespace, name = _named(request)
-        await self._permit(request, namespace, HOLDERS)
-        await self._permit(request, namespace, LOGS)
+        self._check_local(caller)
+        namespace, name = _named(query)
+        await caller.permit(namespace, HOLDERS)
+        await caller.permit(namespace, LOGS)
         task = await self._one(namespace, name)
         if self._followed >= FOLLOWED_MAX:
             raise ProblemError(503, "too many read logs already; try again later")
-        lines = self._lines(task, container, follow=follow == "true")
-        first = await self._first(request, lines)
-        heard = while_permitted(lines, lambda: self._permit(request, namespace, LOGS), time.monotonic)
+        lines = self._lines(task, query.container or "", follow=query.follow)
+        first = await self._first(caller, lines)
+        heard = while_permitted(lines, lambda: caller.permit(namespace, LOGS), time.monotonic)
 
         async def body() -> AsyncIterator[bytes]:
             for line in first:
@@ -202,7 +208,7 @@ class TaskEndpoints:
 
         return StreamingResponse(body(), media_type="text/plain; charset=utf-8")
 
-    async def _first(self, request: Request, lines: AsyncGenerator[bytes]) -> Sequence[bytes]:
+    async def _first(self, caller: Caller, lines: AsyncGenerator[bytes]) -> Sequence[bytes]:
         """Return the first line of a log, if there is one before its caller leaves: a silent log may wait for ever.
 
         Raises ``ProblemError`` at the end of the server, too.
@@ -215,7 +221,7 @@ class TaskEndpoints:
                     break
                 if self._ending:
                     raise ProblemError(503, "this server ends; follow the log again once it runs")
-                if await request.is_disconnected():
+                if await caller.has_left():
                     return []
             return [line for line in (coming.result(),) if line]
         finally:
@@ -248,7 +254,7 @@ class TaskEndpoints:
             raise ProblemError(503, self._tasks.trouble)
         return self._tasks
 
-    async def _check_name(self, request: Request, wish: Wish) -> None:
+    async def _check_name(self, caller: Caller, wish: Wish) -> None:
         """Raise ``ProblemError`` if the task is there already, and the caller may not see what it runs."""
         try:
             there = await self._there.store.get(wish.namespace, wish.name)
@@ -256,7 +262,7 @@ class TaskEndpoints:
             return
         except StoreError as error:
             raise ProblemError(503, str(error)) from None
-        if not await self._may_read_object(request, there):
+        if not await self._may_read_object(caller, there):
             raise ProblemError(409, _TAKEN.format(wish.namespace, wish.name), "#/body/metadata/name")
 
     async def _one(self, namespace: str, name: str) -> Stored:
@@ -273,17 +279,17 @@ class TaskEndpoints:
         except PluginError as error:
             raise ProblemError(409, str(error)) from None
 
-    async def _document(self, request: Request, task: Stored) -> Response:
+    async def _document(self, caller: Caller, task: Stored) -> Response:
         """Answer with a task: whole for who may read such objects, else without what may hold secrets."""
-        whole = await self._may_read_object(request, task)
-        return answer(request, vars(document(task, self._clock(), whole=whole)))
+        whole = await self._may_read_object(caller, task)
+        return answered(caller.headers, document(task, self._clock(), whole=whole))
 
-    async def _may_read_object(self, request: Request, task: Stored) -> bool:
+    async def _may_read_object(self, caller: Caller, task: Stored) -> bool:
         if not self._access.asks_for_token:
-            return self._there.token.allows(request.headers.get("authorization", ""))
+            return self._there.token.allows(caller.headers.get("authorization", ""))
         try:
             resource = self._there.entry(task).resource_to_watch.resource
-            await self._permit(request, task.namespace, ("get", resource))
+            await caller.permit(task.namespace, ("get", resource))
         except PluginError:  # nobody knows any more what kind it is
             return False
         except ProblemError as error:
@@ -292,29 +298,20 @@ class TaskEndpoints:
             return False
         return True
 
-    async def _permit(self, request: Request, namespace: str | None, right: tuple[str, str]) -> None:
-        token = token_of(request.headers, request.cookies)
-        await run_in_threadpool(self._access.may, token, namespace, right)
-
-    async def _who(self, request: Request) -> str:
-        """Return who asks; empty where nobody is known. Raises ``ProblemError`` for a token that is no one's."""
-        return await run_in_threadpool(self._access.name, token_of(request.headers, request.cookies))
-
-    def _check_local(self, request: Request) -> None:
+    def _check_local(self, caller: Caller) -> None:
         """Raise ``ProblemError`` on this machine for who has not the server's token."""
         token = self._there.token
-        if not self._access.asks_for_token and not token.allows(request.headers.get("authorization", "")):
+        if not self._access.asks_for_token and not token.allows(caller.headers.get("authorization", "")):
             raise ProblemError(401, _LOCAL.format(token.where), "#/headers/Authorization")
 
-    async def _note(self, request: Request, what: str, task: Stored) -> None:
-        who = await self._who(request)
+    async def _note(self, caller: Caller, what: str, task: Stored) -> None:
+        who = await caller.name()
         audit.info("task %s/%s (%s) was %s by %s", task.namespace, task.name, task.uid, what, who or "this machine")
 
 
-def _named(request: Request) -> tuple[str, str]:
-    namespace, name = str(request.path_params["namespace"]), str(request.path_params["name"])
-    checked_name(namespace, "#/path/namespace")
-    return namespace, name
+def _named(query: OfTask | OfLog) -> tuple[str, str]:
+    checked_name(query.namespace, "#/path/namespace")
+    return query.namespace, query.name
 
 
 def _pointer(path: str) -> str:

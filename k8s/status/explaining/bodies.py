@@ -51,14 +51,6 @@ def too_large(length: int) -> None:
         raise ProblemError(413, f"a manifest may have {BODY_MAX} bytes at most, not {length}", "#/body")
 
 
-def confirm_wanted(query: Mapping[str, str]) -> bool:
-    """Say whether the server shall be asked, too. Raises ``ProblemError``."""
-    text = query.get("confirm") or "false"
-    if text not in ("true", "false"):
-        raise ProblemError(400, f"confirm must be true or false, not {text!r}", "#/query/confirm")
-    return text == "true"
-
-
 def namespace_of(manifest: Mapping[str, Any], wanted: str | None) -> str:
     """Return the namespace that a manifest is meant for. Raises ``ProblemError``."""
     metadata = manifest.get("metadata")

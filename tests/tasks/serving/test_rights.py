@@ -13,7 +13,7 @@ from kubernetes import client
 
 from backoff_ctrl.api.commands.tasks.settings import Platform
 from backoff_ctrl.api.status.access import Tokens
-from backoff_ctrl.api.status.answers import handle_problems
+from backoff_ctrl.api.status.routing import handle_problems
 from backoff_ctrl.api.status.tasks.endpoints import TaskEndpoints
 from backoff_ctrl.api.status.tasks.served import ServedTasks
 from backoff_ctrl.api.status.tasks.urls import add_tasks
@@ -89,7 +89,7 @@ async def serving(file: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     served = ServedTasks(file, Platform(None), there, "http://127.0.0.1:1", Token(1))
     access = Tokens(cast("Reach", reviews), clock=lambda: float(len(reviews.asked) * 100))  # nothing is kept
     handle_problems(app)
-    add_tasks(app, TaskEndpoints(served, access, time.time))
+    add_tasks(app, TaskEndpoints(served, access, time.time), access)
     async with served.running():
         yield Server(app, reviews, served)
 
