@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.k8s.gate.any_gate import AnyGate
 from backoff_ctrl.k8s.status.address import read_address
 from backoff_ctrl.k8s.status.documents.pages import Documents
 from backoff_ctrl.k8s.status.metrics import collector
-from backoff_ctrl.k8s.status.server import StatusServer
 from backoff_ctrl.k8s.status.serving import SERVICE
 
 from .process import show_shared
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.status.server import StatusServer  # loads aiohttp.web
 
 
 def serve_status(

@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.acting.token import Token
-from backoff_ctrl.k8s.runtime.host import after_fork
+from backoff_ctrl.k8s.runtime.host import LOADING, after_fork
 
 from .address import read_address
 from .catalogue import SERIES_MAX
@@ -24,7 +24,6 @@ from .decisions import Ring
 from .documents.items import decision
 from .documents.pages import Documents
 from .gate_endpoints import GateEndpoints, as_json
-from .server import StatusServer
 from .sources import Source, gate_name
 from .streams import Streams
 
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.k8s.gate.ledger import Ledger
     from backoff_ctrl.k8s.watching.status import WatchRecord
+
+    from .server import StatusServer
 
 log = logging.getLogger(__name__)
 
@@ -119,14 +120,8 @@ class Service:
     def _start(
         self, address: tuple[str, int], *, expected: bool = False, exact: bool = False, shared: bool = False
     ) -> None:
-        streams = Streams(self.ring, lambda told: as_json(decision(told)))
-        endpoints = GateEndpoints(self.documents, streams, series_max=series_max())
-        if exact:
-            server = StatusServer(address, endpoints, streams, shared=shared)
-        else:
-            server = _at_next_port(address, endpoints, streams)
-        self.server = server
-        endpoints.token = self.token = Token(server.port)
+        self.server = server = self._listening(address[0], (address[1],) if exact else _ports_from(address[1]), shared)
+        server.endpoints.token = self.token = Token(server.port)
         server.start()
         atexit.register(self.close)
         if address[1] not in (0, server.port) and not expected:
@@ -134,14 +129,23 @@ class Service:
         else:
             log.info("the status of this gate is at %s", server.url)
 
+    def _listening(self, host: str, ports: tuple[int, ...], shared: bool) -> StatusServer:
+        """Return a server at the first of these ports that is free. Raises ``OSError``."""
+        with LOADING:
+            from .server import StatusServer  # noqa: PLC0415 - loads aiohttp.web, for those alone who serve a status
 
-def _at_next_port(address: tuple[str, int], endpoints: GateEndpoints, streams: Streams) -> StatusServer:
-    """Listen at the port, else at the next that is free, else at any."""
-    host, port = address
-    for each in range(port, min(port + PORTS_TRIED, 65_536)) if port else ():
-        with contextlib.suppress(OSError):
-            return StatusServer((host, each), endpoints, streams)
-    return StatusServer((host, 0), endpoints, streams)
+        streams = Streams(self.ring, lambda told: as_json(decision(told)))
+        endpoints = GateEndpoints(self.documents, streams, series_max=series_max())
+        *before, last = ports
+        for port in before:
+            with contextlib.suppress(OSError):
+                return StatusServer((host, port), endpoints, streams)
+        return StatusServer((host, last), endpoints, streams, shared=shared)
+
+
+def _ports_from(port: int) -> tuple[int, ...]:
+    """Return the ports to try: this one, those after it, then any."""
+    return (*range(port, min(port + PORTS_TRIED, 65_536)), 0) if port else (0,)
 
 
 def series_max() -> int:
