@@ -12,10 +12,12 @@ import asyncio
 import json
 import logging
 import sys
+import threading
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 import urllib3
 from kubernetes import client
@@ -34,7 +36,9 @@ from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskMetadata
 from backoff_ctrl.k8s.proxy.holding.holding import Holding
 from backoff_ctrl.k8s.proxy.messages import Head, Request, Response
+from backoff_ctrl.k8s.runtime.host import RUNTIME
 from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.status.serving import Service
 from tests.tasks.bench import Bench
 
 if TYPE_CHECKING:
@@ -55,17 +59,22 @@ Calls = Counter[tuple[str, str]]
 """How often each function, by its module and name, was called."""
 
 
-@contextmanager
-def counted() -> Iterator[Calls]:
-    """Count the calls of this thread."""
-    calls: Calls = Counter()
+def counter(calls: Calls) -> Callable[[FrameType, str, object], None]:
+    """Return what counts each call of a function of ours."""
 
     def count(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(ROOT) and not code.co_filename.startswith(SANDBOX):
             calls[code.co_filename.removeprefix(ROOT).removesuffix(".py"), code.co_qualname] += 1
 
-    sys.setprofile(count)
+    return count
+
+
+@contextmanager
+def counted() -> Iterator[Calls]:
+    """Count the calls of this thread."""
+    calls: Calls = Counter()
+    sys.setprofile(counter(calls))
     try:
         yield calls
     finally:
@@ -226,6 +235,35 @@ async def admitting_event() -> Calls:
     return calls
 
 
+def status_request() -> Calls:
+    """A request for the ceilings that a gate knows, from its connection to the answer: on the loop, and in a thread."""
+    gate, service, calls, counting = Gate(), Service(), Calls(), threading.Event()
+    one = parse_quantity("1")
+    gate.ledger.observe_quota("team", "q", ObservedQuota({"pods": one}, {"pods": one}, {"pods": one}))
+    service.add(gate.ledger)
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        if counting.is_set():
+            counter(calls)(frame, event, _)
+
+    threading.setprofile(count)  # of the threads that make documents: the first question starts them
+    try:
+        url = service.serve("127.0.0.1:0").url
+        RUNTIME.post(sys.setprofile, count)
+        for number in range(20):
+            if number == 19:
+                counting.set()
+            with urlopen(f"{url}/v1/ceilings") as answer:
+                answer.read()
+    finally:
+        counting.clear()
+        threading.setprofile(None)  # type: ignore[arg-type]  # as it is unset
+        RUNTIME.post(sys.setprofile, None)
+    service.close()
+    gate.close()
+    return calls
+
+
 def figure(calls: Calls) -> Mapping[str, int]:
     """Return the number of calls, and of the modules that they are in."""
     return {"calls": calls.total(), "modules": len({module for module, _ in calls})}
@@ -247,6 +285,7 @@ def main() -> None:
         "create through the sidecar": asyncio.run(sidecar_create()),
         "create of a task": asyncio.run(task_create()),
         "quota event that admits a create": asyncio.run(admitting_event()),
+        "request for the status of a gate": status_request(),
     }
     for name, calls in found.items():
         counts = figure(calls)

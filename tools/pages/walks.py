@@ -20,6 +20,7 @@ WALKS: Final[Mapping[str, Callable[[], calls.Calls]]] = {
     "sidecar": lambda: asyncio.run(calls.sidecar_create()),
     "task": lambda: asyncio.run(calls.task_create()),
     "quota": lambda: asyncio.run(calls.admitting_event()),
+    "status": calls.status_request,
 }
 """What is traced for each walk."""
 
