@@ -257,7 +257,7 @@ def status_request() -> Calls:
                 answer.read()
     finally:
         counting.clear()
-        threading.setprofile(None)  # type: ignore[arg-type]  # as it is unset
+        threading.setprofile(None)
         RUNTIME.post(sys.setprofile, None)
     service.close()
     gate.close()
