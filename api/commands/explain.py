@@ -12,7 +12,7 @@ import click
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
 from backoff_ctrl.k8s.status.asked import ProblemError
-from backoff_ctrl.k8s.status.explaining.bodies import namespace_of
+from backoff_ctrl.k8s.status.bodies import namespace_of
 
 from .explain_sentences import sentences
 

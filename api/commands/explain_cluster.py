@@ -10,17 +10,14 @@ from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.paging import is_list
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place
-from backoff_ctrl.k8s.status.explaining.bodies import namespace_of
-from backoff_ctrl.k8s.status.explaining.confirming import confirm as confirmed
-from backoff_ctrl.k8s.status.explaining.document import explained
-from backoff_ctrl.k8s.status.explaining.limit_ranges import items_of
-from backoff_ctrl.k8s.status.explaining.listed import asking_listed
+from backoff_ctrl.k8s.status import explaining
+from backoff_ctrl.k8s.status.admission_rules import items_of
+from backoff_ctrl.k8s.status.bodies import namespace_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from backoff_ctrl.k8s.status.explaining.explanation import Ask
-    from backoff_ctrl.k8s.status.explaining.limit_ranges import Item
+    from backoff_ctrl.k8s.status.admission_rules import Item
     from backoff_ctrl.k8s.status.shapes.explained import Explained
 
 
@@ -36,7 +33,7 @@ def by_cluster(
         reach.version()  # fails early if the address or the credentials are wrong
     except ReachError as error:
         raise BadInput(str(error)) from error
-    known: dict[str, tuple[Ask, list[str], Sequence[Item] | None]] = {}
+    known: dict[str, tuple[explaining.Ask, list[str], Sequence[Item] | None]] = {}
 
     def explain(manifest: dict[str, Any], namespace: str | None) -> tuple[str, Explained, dict[str, Any]]:
         metadata = manifest.get("metadata")
@@ -45,13 +42,13 @@ def by_cluster(
         if place not in known:
             known[place] = _listed(reach, place)
         ask, unreadable, ranges = known[place]
-        found = explained(manifest, ask, ranges, time.time)
+        found, _ = explaining.explain(manifest, ask, ranges, time.time())
         if unreadable:
             left_out = f"quotas that can't be read are left out: {', '.join(map(printable, unreadable))}"
             found.note = f"{found.note}; {left_out}" if found.note else left_out
         if confirm:
             try:
-                found.confirmation = confirmed(manifest, place, found, reach.ask)
+                found.confirmation = explaining.confirm(manifest, place, found, reach.ask)
             except ReachError as error:
                 raise BadInput(str(error)) from error
         return place, found, asdict(found)
@@ -59,7 +56,7 @@ def by_cluster(
     return explain
 
 
-def _listed(reach: Reach, namespace: str) -> tuple[Ask, list[str], Sequence[Item] | None]:
+def _listed(reach: Reach, namespace: str) -> tuple[explaining.Ask, list[str], Sequence[Item] | None]:
     """List the quotas of a namespace, and its LimitRanges if this account may. Raises ``BadInput``."""
     try:
         status, quotas = reach.ask("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
@@ -73,5 +70,5 @@ def _listed(reach: Reach, namespace: str) -> tuple[Ask, list[str], Sequence[Item
             f"the quotas of namespace {printable(namespace)} can't be listed ({said}): use an account that may, "
             "such as one with the role view"
         )
-    ask, unreadable = asking_listed(namespace, quotas["items"] or ())
+    ask, unreadable = explaining.asking_listed(namespace, quotas["items"] or ())
     return ask, unreadable, items_of(ranges["items"] or ()) if ranges_status == 200 and is_list(ranges) else None

@@ -11,7 +11,7 @@ from backoff_ctrl.api.commands.policy import POLICY, set_policy
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.status.address import PORT, is_loopback, split_address
 from backoff_ctrl.k8s.status.asked import ProblemError
-from backoff_ctrl.k8s.status.explaining.bodies import checked_name
+from backoff_ctrl.k8s.status.bodies import checked_name
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,6 +12,7 @@ from starlette.responses import StreamingResponse
 
 from backoff_ctrl.api.commands.instance.reading import read
 from backoff_ctrl.k8s.status.asked import ProblemError, cursor, read_cursor
+from backoff_ctrl.k8s.status.bodies import checked_name, namespace_of, read_manifest
 from backoff_ctrl.k8s.status.endpoints import (
     Nothing,
     OfCeilings,
@@ -22,7 +23,6 @@ from backoff_ctrl.k8s.status.endpoints import (
     OfPage,
     OfRequest,
 )
-from backoff_ctrl.k8s.status.explaining.bodies import checked_name, namespace_of, read_manifest
 from backoff_ctrl.k8s.status.shapes.documents import Gate, Overload, PolicyDocument, Waiting
 from backoff_ctrl.k8s.status.shapes.explained import Explained
 from backoff_ctrl.k8s.status.sources import shown

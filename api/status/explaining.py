@@ -5,25 +5,19 @@ API server's own answer.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
 
 from backoff_ctrl.api.commands.instance.reading import read
-from backoff_ctrl.k8s.status.explaining.confirming import confirm
-from backoff_ctrl.k8s.status.explaining.document import NEVER, document_of, explanation_of
-from backoff_ctrl.k8s.status.shapes.explained import Explained
+from backoff_ctrl.engine.demand import Demand
+from backoff_ctrl.engine.outlook import Outlook
+from backoff_ctrl.k8s.status import explaining
+from backoff_ctrl.k8s.status.shapes.explained import Explained, ExplainedPart
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from backoff_ctrl.engine.demand import Demand
-    from backoff_ctrl.engine.outlook import Outlook
-    from backoff_ctrl.k8s.status.explaining.explanation import Explanation
-    from backoff_ctrl.k8s.status.shapes.explained import ExplainedPart
-
-    from .connected.gates import Gates
-    from .observing import Cluster
+from .connected.gates import Gates
+from .observing import Cluster
 
 NO_GATE: Final = "no gate connected: waiting creates and held amounts are not known"
 SILENT: Final = "gates that do not answer are left out: {}"
@@ -43,9 +37,8 @@ class Explaining:
         await self._gates.renew(namespace)
         holds = self._gates.holds(namespace)
         elsewhere = {key: hold.amount for key, hold in (holds or {}).items()}
-        whole = await run_in_threadpool(self._by_quotas, manifest, namespace, elsewhere)
-        found = document_of(whole, time.time())
-        asked = await self._gates.explained(namespace, dict(whole.filled))
+        found, filled = await run_in_threadpool(self._by_quotas, manifest, namespace, elsewhere)
+        asked = await self._gates.explained(namespace, dict(filled))
         told = [(gate.url, each) for gate, answer in asked if (each := _explained(answer)) is not None]
         notes = [found.note] if found.note else []
         heard = {url for url, _ in told}
@@ -57,21 +50,22 @@ class Explaining:
             notes.append(IN_LINE.format(", ".join(longer)))
         if found.verdict == "never":
             said = " ".join(each.note or "" for _, each in told)
-            notes += [words for words in NEVER.values() if words in said]
+            notes += [words for words in explaining.NEVER.values() if words in said]
         found.note = "; ".join(notes) or None
         return found
 
     async def confirm(self, manifest: Mapping[str, Any], namespace: str, found: Explained, token: str) -> None:
         """Add what the API server answers to a dry run with the rights of the token's owner."""
-        found.confirmation = await run_in_threadpool(confirm, manifest, namespace, found, self._cluster.dry_run(token))
+        ask = self._cluster.dry_run(token)
+        found.confirmation = await run_in_threadpool(explaining.confirm, manifest, namespace, found, ask)
 
     def _by_quotas(
         self, manifest: Mapping[str, Any], namespace: str, elsewhere: Mapping[tuple[str, str], int]
-    ) -> Explanation:
+    ) -> tuple[Explained, Mapping[str, Any]]:
         def ask(wanted: Sequence[tuple[Demand, int]]) -> Outlook:
             return self._cluster.source.outlook(namespace, wanted, elsewhere)
 
-        return explanation_of(manifest, ask, self._cluster.limit_ranges(namespace))
+        return explaining.explain(manifest, ask, self._cluster.limit_ranges(namespace), time.time())
 
 
 def merge(found: Explained, told: Iterable[tuple[str, Explained]]) -> list[str]:

@@ -16,8 +16,8 @@ from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.holders.attribution import attribute
 from backoff_ctrl.k8s.holders.reader import AbsentError, HoldingsReader
 from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
+from backoff_ctrl.k8s.status.admission_rules import items_of
 from backoff_ctrl.k8s.status.asked import ProblemError
-from backoff_ctrl.k8s.status.explaining.limit_ranges import items_of
 from backoff_ctrl.k8s.status.serving import Service
 from backoff_ctrl.k8s.watching.hosted import HostedWatch
 from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchState
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from backoff_ctrl.k8s.cluster.finding import ClusterAccess
-    from backoff_ctrl.k8s.status.explaining.confirming import Ask
-    from backoff_ctrl.k8s.status.explaining.limit_ranges import Item
+    from backoff_ctrl.k8s.status.admission_rules import Item
+    from backoff_ctrl.k8s.status.explaining import AskServer
 
 KEPT: Final = 5.0
 """Seconds that an answer of the API server about LimitRanges or holders is used again."""
@@ -99,7 +99,7 @@ class Cluster:
         status = self._watch.record.of(namespace)
         return status is not None and status.state is WatchState.QUOTAS
 
-    def dry_run(self, token: str) -> Ask:
+    def dry_run(self, token: str) -> AskServer:
         """Return what asks the API server with a caller's own token, and with no right of ours."""
         place = self.place.as_bearer(token)
 

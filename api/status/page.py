@@ -15,8 +15,8 @@ from starlette.responses import RedirectResponse, Response
 from backoff_ctrl.api.commands.amounts import rounded
 from backoff_ctrl.k8s.creates.wait import reason_words
 from backoff_ctrl.k8s.status.asked import ProblemError, parameter
+from backoff_ctrl.k8s.status.bodies import checked_name
 from backoff_ctrl.k8s.status.endpoints import Endpoint, Nothing
-from backoff_ctrl.k8s.status.explaining.bodies import checked_name
 from backoff_ctrl.k8s.status.serving import own_version
 from backoff_ctrl.k8s.status.shapes.documents import Waiting
 from backoff_ctrl.k8s.tasks.documents import item

@@ -19,8 +19,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from backoff_ctrl.k8s.status.asked import LIMIT_MAX, VALUE_MAX, ProblemError, read_query
+from backoff_ctrl.k8s.status.bodies import BODY_MAX, JSON_TYPES, YAML_TYPES, too_large
 from backoff_ctrl.k8s.status.endpoints import Endpoint
-from backoff_ctrl.k8s.status.explaining.bodies import BODY_MAX, JSON_TYPES, YAML_TYPES, too_large
 from backoff_ctrl.k8s.status.gate_endpoints import JSON, as_json, matches
 from backoff_ctrl.k8s.status.shapes.problems import Problem
 

@@ -15,6 +15,7 @@ from backoff_ctrl.k8s.acting.token import Token
 
 from .actions import Actions
 from .asked import ProblemError, read_cursor, read_query
+from .bodies import namespace_of, read_manifest
 from .documents.pages import Documents
 from .endpoints import (
     Endpoint,
@@ -27,8 +28,7 @@ from .endpoints import (
     OfRequest,
     find,
 )
-from .explaining.bodies import namespace_of, read_manifest
-from .explaining.document import explained_by
+from .explaining import explained_by
 from .metrics import CONTENT_TYPE, exposition
 from .shapes.documents import Acted, Ceiling, Gate, Namespace, Overload, Page, PolicyDocument, RequestHistory, Waiting
 from .shapes.explained import Explained

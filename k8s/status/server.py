@@ -25,8 +25,8 @@ from backoff_ctrl.k8s.runtime.host import RUNTIME, Task
 
 from .address import is_loopback, name_of, named_hosts
 from .asked import ProblemError, problem_text
+from .bodies import too_large
 from .endpoints import find, methods_of
-from .explaining.bodies import too_large
 from .gate_endpoints import GateEndpoints, Reply, Sent, in_blocks, matches, read
 from .streams import Streams
 

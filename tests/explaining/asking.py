@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.k8s.status.explaining.document import explained
-from backoff_ctrl.k8s.status.explaining.limit_ranges import items_of
-from backoff_ctrl.k8s.status.explaining.listed import asking_listed
+from backoff_ctrl.k8s.status import explaining
+from backoff_ctrl.k8s.status.admission_rules import items_of
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.status.shapes.explained import Explained
@@ -56,5 +55,5 @@ def limit_range(name: str, *items: JSON) -> JSON:
 
 def explain(manifest: JSON, *quotas: JSON, ranges: list[JSON] | None = None) -> Explained:
     """Explain a manifest by these quotas, which are all of its namespace."""
-    ask, _ = asking_listed("team", quotas)
-    return explained(manifest, ask, None if ranges is None else items_of(ranges), lambda: 0.0)
+    ask, _ = explaining.asking_listed("team", quotas)
+    return explaining.explain(manifest, ask, None if ranges is None else items_of(ranges), 0.0)[0]

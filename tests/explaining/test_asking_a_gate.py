@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from backoff_ctrl.api.main import cli
 from backoff_ctrl.k8s.sandbox import running_sandbox
-from backoff_ctrl.k8s.status.explaining.bodies import BODY_MAX
+from backoff_ctrl.k8s.status.bodies import BODY_MAX
 from tests.explaining.asking import job, pod
 from tests.status.asking import Crowd, ask
 

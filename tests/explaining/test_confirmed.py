@@ -12,7 +12,7 @@ from backoff_ctrl.api.main import cli
 from backoff_ctrl.k8s.cluster.asking import find_place
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from backoff_ctrl.k8s.status.asked import ProblemError
-from backoff_ctrl.k8s.status.explaining.confirming import confirm
+from backoff_ctrl.k8s.status.explaining import confirm
 from tests.explaining.asking import explain, job, pod, quota
 from tests.kubeconfigs import write_kubeconfig
 from tests.scripted_server import Seen, scripted_server

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from backoff_ctrl.k8s.status.explaining.bodies import BODY_MAX
+from backoff_ctrl.k8s.status.bodies import BODY_MAX
 from tests.gated_creates import pod
 from tests.serve.serving import serving, until
 from tests.status.asking import ask

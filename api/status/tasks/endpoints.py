@@ -25,8 +25,8 @@ from backoff_ctrl.api.status.routing import Caller, answered
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError
 from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskSpecError
 from backoff_ctrl.k8s.status.asked import ProblemError, cursor, parameter, read_cursor
+from backoff_ctrl.k8s.status.bodies import checked_name, read_manifest
 from backoff_ctrl.k8s.status.endpoints import Nothing, OfNamespace
-from backoff_ctrl.k8s.status.explaining.bodies import checked_name, read_manifest
 from backoff_ctrl.k8s.tasks.documents import document, item
 from backoff_ctrl.k8s.tasks.logs import LogError
 from backoff_ctrl.k8s.tasks.reading import metadata_json, read_task, spec_json

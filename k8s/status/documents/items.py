@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from backoff_ctrl.engine.explaining import CeilingSnapshot, NamespaceSnapshot
+    from backoff_ctrl.engine.looking import Blocker as Found
     from backoff_ctrl.engine.looking import WaitingSnapshot
     from backoff_ctrl.k8s.creates.creation import Creation
     from backoff_ctrl.k8s.status.decisions import Told
@@ -77,14 +78,17 @@ def waiting_item(source: Source, create: Any, each: WaitingSnapshot) -> Waiting:
         since=text(each.request.joined) or "",
         place=why.place,
         reason=why.reason,
-        blockers=[
-            Blocker(b.quota, b.resource, *(quantity(n, b.resource) for n in (b.asked, max(0, b.left), b.limited)))
-            for b in each.blockers
-        ],
+        blockers=list(map(blocker_item, each.blockers)),
         next_probe_at=None if why.next_probe is None else text(each.at + why.next_probe),
         estimated_at=None if why.estimate is None else text(each.at + why.estimate),
         estimated_by=None if why.latest is None else text(each.at + why.latest),
     )
+
+
+def blocker_item(found: Found) -> Blocker:
+    """Return one ceiling that a create waits for."""
+    amounts = (found.asked, max(0, found.left), found.limited)  # a probe in flight holds more than there is
+    return Blocker(found.quota, found.resource, *(quantity(amount, found.resource) for amount in amounts))
 
 
 def following_item(source: Source, create: Any) -> Waiting:

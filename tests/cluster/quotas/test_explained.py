@@ -15,9 +15,9 @@ import pytest
 
 from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
 from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
-from backoff_ctrl.k8s.status.explaining.document import explained
-from backoff_ctrl.k8s.status.explaining.limit_ranges import items_of
-from backoff_ctrl.k8s.status.explaining.listed import asking_listed
+from backoff_ctrl.k8s.status.admission_rules import items_of
+from backoff_ctrl.k8s.status.explaining import asking_listed
+from backoff_ctrl.k8s.status.explaining import explain as explained
 from tests.cluster.quotas.drawn_worlds import (
     MARK,
     draw_job,
@@ -100,7 +100,7 @@ async def explain(room: Room, manifest: JSON) -> Explained:
     ranges = (await room.api.get(room.path("limitranges"))).json["items"]
     ask, unreadable = asking_listed(room.namespace, quotas)
     assert not unreadable
-    return explained(manifest, ask, items_of(ranges), lambda: 0.0)
+    return explained(manifest, ask, items_of(ranges), 0.0)[0]
 
 
 async def make_pods(room: Room, job: JSON) -> list[Reply]:

@@ -1,19 +1,19 @@
-"""Reads the body of ``POST /v1/explain``: one manifest, as JSON or YAML. What is wrong is a problem with a pointer."""
+"""Reads a manifest that came as the body of a request, as JSON or YAML. What is wrong is a problem with a pointer.
+
+Errors name a field by its path, such as ``spec.containers[0].resources.requests.nvidia.com/gpu``; problems point to it
+by a JSON Pointer.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
+from backoff_ctrl.k8s.charges.fields import FootprintError
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests
-from backoff_ctrl.k8s.status.asked import ProblemError
 
-from .paths import pointer_to, steps_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from backoff_ctrl.k8s.charges.fields import FootprintError
+from .asked import ProblemError
 
 BODY_MAX: Final = 256 << 10
 """Bytes of a manifest: reading so much takes a few milliseconds, in a process that decides meanwhile."""
@@ -22,6 +22,7 @@ YAML_TYPES: Final = ("application/yaml", "application/x-yaml", "text/yaml", "tex
 ALIASES_MAX: Final = 20
 """Aliases of YAML: merged again and again, a few hundred of them become billions of entries."""
 LABEL_MAX: Final = 63  # characters of a namespace's name
+_INDEX: Final = re.compile(r"\[(\d+)\]")
 _LABEL: Final = re.compile(rf"[a-z0-9](?:[-a-z0-9]{{0,{LABEL_MAX - 2}}}[a-z0-9])?")
 
 
@@ -80,7 +81,8 @@ def malformed(error: FootprintError, manifest: Mapping[str, Any]) -> ProblemErro
     """Return the problem for a manifest with a field that is wrong: the error's message begins with its path."""
     path, colon, _ = str(error).partition(": ")
     known = bool(colon) and " " not in path and path != "manifest"
-    pointer = pointer_to(steps_of(path, manifest)) if known else ""
+    steps = [str(step) for step, _ in _walk(path, manifest)] if known else []
+    pointer = "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
     return ProblemError(422, str(error), f"#/body{pointer}")
 
 
@@ -92,3 +94,36 @@ def _aliases(body: bytes) -> int:
         return sum(isinstance(event, yaml.AliasEvent) for event in events)
     except yaml.YAMLError:
         return 0  # what is wrong with it is told by who reads it
+
+
+def found_at(path: str, manifest: object) -> Any:
+    """Return what the manifest has at this path; None if there is nothing."""
+    return [manifest, *(found for _, found in _walk(path, manifest))][-1]
+
+
+def _walk(path: str, manifest: object) -> Iterator[tuple[str | int, Any]]:
+    """Yield the keys and indexes of a path, each with what the manifest has there; None: nothing.
+
+    A key may contain dots: it is the longest one that the manifest has there; where it has none, a dot ends the key.
+    """
+    here: Any = manifest
+    step: str | int
+    while path:
+        index = _INDEX.match(path)
+        if index is not None:
+            step, path = int(index[1]), path[index.end() :]
+            here = here[step] if isinstance(here, list) and step < len(here) else None
+        else:
+            path = path.removeprefix(".")
+            step = _key(path, here)
+            if not step:
+                return
+            path = path[len(step) :]
+            here = here.get(step) if isinstance(here, Mapping) else None
+        yield step, here
+
+
+def _key(rest: str, here: object) -> str:
+    keys = here.keys() if isinstance(here, Mapping) else ()
+    known = [str(key) for key in keys if rest.startswith(str(key)) and rest[len(str(key)) :][:1] in ("", ".", "[")]
+    return max(known, key=len, default=re.split(r"[.\[]", rest, maxsplit=1)[0])

@@ -1,0 +1,285 @@
+"""What would happen to a manifest that is created now: to the create itself, and to what its controller makes of it.
+
+``explain`` asks an engine what it says of the demands (``Ask``), adds what is refused whatever room there is
+(``admission_rules``), and makes the document of the status API. ``explained_by`` does so for the gates of this process,
+``asking_listed`` asks the quotas of a namespace, just listed, where there is no gate. ``confirm`` asks the API server
+itself, by a dry run. Pure: nothing is reserved, and what is sent is the business of the caller's ``ask``.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import quote
+
+from backoff_ctrl.engine.controller import Controller
+from backoff_ctrl.engine.demand import Demand
+from backoff_ctrl.engine.looking import Blocker as Ceiling
+from backoff_ctrl.engine.outlook import Outlook, nothing_known
+from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
+from backoff_ctrl.k8s.charges.fields import FootprintError, mapping_at, required_mapping_at
+from backoff_ctrl.k8s.charges.footprint import footprint
+from backoff_ctrl.k8s.charges.parts import Footprint as Charged
+from backoff_ctrl.k8s.charges.parts import Part as Made
+from backoff_ctrl.k8s.charges.parts import footprint_of
+from backoff_ctrl.k8s.charges.quotas import UnreadableQuotaError, read_quota
+from backoff_ctrl.k8s.charges.resources import resource_of
+
+from .admission_rules import Item, claim_refusals, fill_in, pod_refusals
+from .asked import ProblemError
+from .bodies import found_at, malformed
+from .documents.items import blocker_item, quantity
+from .shapes.explained import Confirmation, Explained, ExplainedPart, Footprint, Part, Verdict
+from .sources import Source, shown
+
+Ask: TypeAlias = Callable[[Sequence[tuple[Demand, int]]], Outlook]
+"""Says what would become of demands, each so many times."""
+Answer: TypeAlias = tuple[int, dict[str, Any]]
+AskServer: TypeAlias = Callable[[str, str, Mapping[str, Any] | None], Answer]
+"""Takes a method, a path with its query, and a body; returns the API server's status and answer."""
+
+NOT_COUNTED: Final = "LimitRange defaults are not known here and are left out"
+LEARNED: Final = "the quotas are not watched: what is known was learned from refusals, and there may be more quotas"
+KEPT: Final = "there is room, but it is reserved for a create that has waited long"
+NUMBER: Final = "only the cluster knows how many {kind}s {maker} makes: one of each is counted"
+SUSPENDED: Final = "{kind}s of {maker} are left out: they are made when it is resumed"
+NEVER: Final = {
+    "fail": "the gate declines at once what never fits (on_never_fits: fail)",
+    "wait": "the gate lets what never fits wait until the limit is raised (on_never_fits: wait)",
+}
+
+DRY_RUN: Final = "dryRun=All"
+"""Quota admission evaluates a dry run as it would a create, and charges nothing."""
+RACES: Final = (
+    "a dry run reserves and charges nothing: others may take the room before the create is sent, and two that fit one "
+    "by one may not fit together"
+)
+WEBHOOKS: Final = (
+    "webhooks that do not declare to be free of side effects are not called in a dry run: the server refuses it instead"
+)
+MADE: Final = "only the create itself was tried, not what its controller makes of it"
+GATES: Final = "the server knows nothing of room that a gate holds, or keeps for a create that waits longer"
+_VERSION: Final = re.compile(r"(?:([a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)/)?([a-z0-9][-a-z0-9]*)")
+_NEVER_KNOWN: Final = frozenset({Lane.RBAC, Lane.WEBHOOK, Lane.POLICY, Lane.EXISTS, Lane.NAMESPACE_TERMINATING})
+"""What an explanation does not look at, so that it can't be wrong about it."""
+_REFUSED: Final = _NEVER_KNOWN | {Lane.MUST_SPECIFY, Lane.NO_COVERING_QUOTA, Lane.LIMIT_RANGE, Lane.INVALID}
+"""What stays refused whatever room there is."""
+_NO_DRY_RUN: Final = "does not support dry run"  # k8s.io/apiserver pkg/admission/plugin/webhook/errors
+_STRANGER: Final = "system:anonymous"
+
+
+def explain(
+    manifest: Mapping[str, Any], ask: Ask, limit_ranges: Sequence[Item] | None, now: float
+) -> tuple[Explained, Mapping[str, Any]]:
+    """Return what would happen to a manifest, and the manifest with what these LimitRanges (None: unknown) fill in.
+
+    ``now`` is Unix time. Raises ``ProblemError`` for a malformed manifest.
+    """
+    try:
+        return _explain(manifest, ask, limit_ranges, now)
+    except FootprintError as error:
+        raise malformed(error, manifest) from None
+
+
+def explained_by(sources: Sequence[Source], manifest: Mapping[str, Any], namespace: str) -> Explained:
+    """Return what would happen to a manifest, by the first gate that knows something of its namespace.
+
+    Raises ``ProblemError`` for a malformed manifest.
+    """
+
+    def ask(wanted: Sequence[tuple[Demand, int]]) -> Outlook:
+        found = nothing_known(observing=False)
+        for source in sources:
+            found = source.outlook(namespace, wanted)
+            if found.prospect != "unknown":
+                break
+        return found
+
+    found, _ = explain(manifest, ask, None, sources[0].clock.wall() if sources else time.time())
+    if found.verdict == "never" and sources:
+        words = NEVER[sources[0].ledger.policy.on_never_fits]
+        found.note = f"{found.note}; {words}" if found.note else words
+    return found
+
+
+def asking_listed(namespace: str, quotas: Iterable[object]) -> tuple[Ask, list[str]]:
+    """Return who answers for these ResourceQuotas, which are all of the namespace, and the names of unreadable ones."""
+    engine = Controller()
+    unreadable = []
+    for each in quotas:
+        metadata = each.get("metadata") if isinstance(each, dict) else None
+        name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
+        try:
+            engine.observe_quota(namespace, name, read_quota(each), 0.0)
+        except UnreadableQuotaError:
+            unreadable.append(name)
+    if not unreadable:
+        engine.watching(0.0, namespace)
+    return lambda wanted: engine.outlook(namespace, wanted, 0.0), unreadable
+
+
+def _explain(
+    manifest: Mapping[str, Any], ask: Ask, limit_ranges: Sequence[Item] | None, now: float
+) -> tuple[Explained, Mapping[str, Any]]:
+    items = limit_ranges or ()
+    whole = footprint_of(manifest)  # before it is filled in: errors are about what was given
+    filled: dict[str, Any] = copy.deepcopy(dict(manifest))
+    resource = resource_of(filled)
+    if items:
+        for spec, _ in _pod_specs(filled, resource, whole.parts):
+            fill_in(spec, items)
+        whole = footprint_of(filled)
+    outlook = create = ask([(footprint(filled), 1)])
+    notes = [] if limit_ranges is not None or not _has_pods(resource, whole) else [NOT_COUNTED]
+    parts = [_part("create", create, list(_refusals(filled, resource, items, create)), now)]
+    if whole.parts:
+        made = [part for part in whole.parts if not part.suspended]
+        notes += _notes_on(whole.parts)
+        outlook = ask([(part.demand, 1 if part.count is None else part.count) for part in made])
+        parts.append(_part("pods", outlook, list(_template_refusals(filled, resource, made, items, ask)), now))
+    if create.learned or outlook.learned:
+        notes.append(LEARNED)
+    if create.kept or outlook.kept:
+        notes.append(KEPT)
+    first = parts[0]
+    document = Explained(
+        as_of=shown(now),
+        verdict=first.verdict,
+        blockers=first.blockers,
+        estimated_at=first.estimated_at,
+        footprint=_footprint(whole),
+        parts=parts,
+        note="; ".join(notes) or None,
+    )
+    return document, filled
+
+
+def _part(part: Literal["create", "pods"], outlook: Outlook, why: list[str], now: float) -> ExplainedPart:
+    if why:
+        return ExplainedPart(part, "refused", [], None, why)
+    at = None if outlook.estimate is None else shown(round(now + outlook.estimate, 3))
+    return ExplainedPart(part, outlook.prospect, list(map(blocker_item, outlook.blockers)), at)
+
+
+def _footprint(found: Charged) -> Footprint:
+    return Footprint(
+        kind=found.kind,
+        estimated=found.estimated,
+        amounts=_amounts(found.demand),
+        scopes=sorted(found.demand.scopes),
+        parts=[
+            Part(part.kind, _amounts(part.demand), sorted(part.demand.scopes), part.count, part.made_by)
+            for part in found.parts
+        ],
+    )
+
+
+def _amounts(demand: Demand) -> dict[str, str]:
+    return {name: quantity(amount, name) for name, amount in demand.amounts.items()}
+
+
+def _refusals(manifest: Mapping[str, Any], resource: str, items: Sequence[Item], outlook: Outlook) -> Iterator[str]:
+    if resource == "pods":
+        yield from pod_refusals(required_mapping_at(manifest, "spec", ""), items, outlook.limits, "spec")
+    elif resource == "persistentvolumeclaims":
+        yield from (f"LimitRange: {why}" for why in claim_refusals(mapping_at(manifest, "spec", ""), items, "spec"))
+
+
+def _template_refusals(
+    manifest: Mapping[str, Any], resource: str, made: Sequence[Made], items: Sequence[Item], ask: Ask
+) -> Iterator[str]:
+    pods = [part for part in made if part.kind == "Pod" and part.template]
+    for part, (spec, at) in zip(pods, _pod_specs(manifest, resource, pods), strict=False):
+        yield from pod_refusals(spec, items, ask([(part.demand, 1)]).limits, at)
+
+
+def _pod_specs(manifest: Any, resource: str, parts: Sequence[Made]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield each pod spec of a manifest with its path: its own, and those in pod templates."""
+    paths = ["spec"] if resource == "pods" else [f"{p.template}.spec" for p in parts if p.kind == "Pod" and p.template]
+    for path in paths:
+        spec = found_at(path, manifest)
+        if isinstance(spec, dict):
+            yield spec, path
+
+
+def _has_pods(resource: str, whole: Charged) -> bool:
+    return resource == "pods" or any(part.kind == "Pod" for part in whole.parts)
+
+
+def _notes_on(parts: Sequence[Made]) -> list[str]:
+    notes = [NUMBER.format(kind=p.kind, maker=p.made_by) for p in parts if p.count is None and not p.suspended]
+    notes += [SUSPENDED.format(kind=p.kind, maker=p.made_by) for p in parts if p.suspended]
+    return list(dict.fromkeys(notes))
+
+
+# -- what the API server itself says ---------
+
+
+def confirm(manifest: Mapping[str, Any], namespace: str, found: Explained, ask: AskServer) -> Confirmation:
+    """Return what the server answers to a dry run of this create, beside what was found.
+
+    Whose rights it is sent with is the business of ``ask``. Raises ``ProblemError`` if the server does not know them.
+    """
+    path = _path_of(manifest, namespace, ask)
+    untold = [RACES, WEBHOOKS, GATES, *([MADE] if found.footprint.parts else [])]
+    if path is None:
+        why = f"the server has no {manifest.get('kind')} in {manifest.get('apiVersion')}"
+        return Confirmation("refused", None, 404, Lane.INVALID, why, [], untold)
+    status, answer = _known(*ask("POST", f"{path}?{DRY_RUN}", manifest))
+    if status in (200, 201):
+        return Confirmation("now", _compared(found.verdict, "now"), status, None, "", [], untold)
+    rejection = read_rejection(status, {}, json.dumps(answer))
+    if _NO_DRY_RUN in rejection.message:
+        return Confirmation("unknown", None, status, rejection.lane, rejection.message, [], untold)
+    verdict: Verdict = "refused" if rejection.lane in _REFUSED else "unknown"
+    if rejection.lane is Lane.QUOTA:
+        verdict = "never" if rejection.never_fits else "wait"
+    agrees = None if rejection.lane in _NEVER_KNOWN else _compared(found.verdict, verdict)
+    blockers = [blocker_item(each) for each in _blockers(rejection)]
+    return Confirmation(verdict, agrees, status, rejection.lane, rejection.message, blockers, untold)
+
+
+def _path_of(manifest: Mapping[str, Any], namespace: str, ask: AskServer) -> str | None:
+    """Return where a kind is created, as the server's discovery says it; None: it has no such kind."""
+    match = _VERSION.fullmatch(str(manifest.get("apiVersion")))
+    if match is None:
+        return None
+    base = f"/apis/{match[1]}/{match[2]}" if match[1] else f"/api/{match[2]}"
+    status, listed = _known(*ask("GET", base, None))
+    if status == 404:
+        return None
+    if status != 200:
+        raise ProblemError(503, f"the API server does not say which kinds it has: it answers {status} to {base}")
+    found = listed.get("resources")
+    for each in found if isinstance(found, list) else ():
+        if not isinstance(each, dict) or each.get("kind") != manifest.get("kind"):
+            continue
+        if "/" not in (name := str(each.get("name"))):  # no subresource
+            where = f"/namespaces/{quote(namespace, safe='')}" if each.get("namespaced") is True else ""
+            return f"{base}{where}/{quote(name, safe='')}"
+    return None
+
+
+def _known(status: int, answer: dict[str, Any]) -> Answer:
+    """Return the answer. Raises ``ProblemError`` if it says that the server does not know who asks."""
+    if status == 401 or (status == 403 and _STRANGER in str(answer.get("message"))):
+        raise ProblemError(
+            401,
+            "the API server is asked with your own rights, and does not know you: send a Kubernetes token "
+            "(Authorization: Bearer TOKEN), such as one from kubectl create token",
+            "#/headers/Authorization",
+        )
+    return status, answer
+
+
+def _compared(found: Verdict, server: Verdict) -> bool | None:
+    return None if "unknown" in (found, server) else found == server
+
+
+def _blockers(rejection: Rejection) -> Iterator[Ceiling]:
+    for name, asked in rejection.requested.items():
+        yield Ceiling(rejection.quota, name, asked, rejection.headroom.get(name, 0), rejection.limited.get(name, 0))
