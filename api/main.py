@@ -31,7 +31,7 @@ COMMANDS: Final = {
     "proxy": ("backoff_ctrl.api.commands.proxy:command", "Stand between creators and the API server: the sidecar."),
     "inject": ("backoff_ctrl.api.injection.command:command", "Give pods the sidecar: the admission webhook."),
     "holders": (
-        "backoff_ctrl.api.commands.holding.command:command",
+        "backoff_ctrl.api.commands.holders:command",
         "Show who holds each quota, and what would free it.",
     ),
     "serve": ("backoff_ctrl.api.status.command:command", "Serve the cluster's page: status API, live page, metrics."),
@@ -44,7 +44,7 @@ COMMANDS: Final = {
         "Ask a running gate how full the quotas are.",
     ),
     "waiting": ("backoff_ctrl.api.commands.instance.waiting:command", "Ask a running gate who waits, and for what."),
-    "top": ("backoff_ctrl.api.commands.top.command:command", "Watch a running gate: quotas, who waits, decisions."),
+    "top": ("backoff_ctrl.api.commands.top:command", "Watch a running gate: quotas, who waits, decisions."),
     "explain": (
         "backoff_ctrl.api.commands.explain:command",
         "Say what would happen to a manifest that is created now.",

@@ -103,8 +103,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
 def _by_instance(server: str | None, timeout: float, confirm: bool, token_file: str | None) -> Explain:
     from backoff_ctrl.k8s.status.shapes.explained import Explained  # noqa: PLC0415
 
-    from .instance.asking import Instance  # noqa: PLC0415
-    from .instance.place import find_place  # noqa: PLC0415
+    from .instance.client import Instance, find_place  # noqa: PLC0415
 
     instance = Instance(find_place(server), timeout, _token(token_file))
     more = "&confirm=true" if confirm else ""

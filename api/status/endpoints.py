@@ -10,7 +10,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
-from backoff_ctrl.api.commands.instance.reading import read
+from backoff_ctrl.api.commands.instance.client import read
 from backoff_ctrl.k8s.status.asked import ProblemError, cursor, read_cursor
 from backoff_ctrl.k8s.status.bodies import checked_name, namespace_of, read_manifest
 from backoff_ctrl.k8s.status.endpoints import (

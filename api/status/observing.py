@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.api.commands.holding.page import document
+from backoff_ctrl.api.commands.holders_page import document
 from backoff_ctrl.k8s.answers.paging import is_list
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError
 from backoff_ctrl.k8s.cluster.rights import page

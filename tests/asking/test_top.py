@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from textual.widgets import DataTable, RichLog, Static
 
-from backoff_ctrl.api.commands.instance.asking import Instance
-from backoff_ctrl.api.commands.instance.place import read_url
-from backoff_ctrl.api.commands.top.look import look
-from backoff_ctrl.api.commands.top.picture import bars, row, told
-from backoff_ctrl.api.commands.top.screen import Heard, Lost, Seen, Top
+from backoff_ctrl.api.commands.instance.client import Instance, read_url
+from backoff_ctrl.api.commands.top_look import look
+from backoff_ctrl.api.commands.top_screen import Heard, Lost, Seen, Top, bars, row, told
 from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.status.shapes.documents import Block, Ceiling, Decision, Waiting
 from tests import scripted_server as scripts

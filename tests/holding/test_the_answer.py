@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.api.commands.holding.page import document, page
+from backoff_ctrl.api.commands.holders_page import document, page
 from backoff_ctrl.k8s.charges.live import live
 from backoff_ctrl.k8s.holders.attribution import Snapshot, attribute
 from tests.holding.objects import JSON, NOW, at, pod, quota

@@ -15,9 +15,8 @@ from backoff_ctrl.k8s.acting.token import TOKEN, read_token
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.status.shapes.documents import Acted
 
-from .asking import Instance, RefusedError
+from .client import Instance, RefusedError, find_place
 from .options import AS_JSON, SERVER, TIMEOUT
-from .place import find_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable

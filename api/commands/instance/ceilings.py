@@ -14,10 +14,8 @@ from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.status.shapes.documents import Ceiling
 
-from .asking import Instance, Listed
+from .client import Instance, Listed, find_place, read_time
 from .options import cluster_instead, document, instance_options, table
-from .place import find_place
-from .reading import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,15 +12,13 @@ from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.creates.wait import reason_words
 from backoff_ctrl.k8s.status.shapes.documents import Waiting
 
-from .asking import Instance
+from .client import Instance, find_place, read_time
 from .options import cluster_instead, document, instance_options, table
-from .place import find_place
-from .reading import read_time
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from .asking import Listed
+    from .client import Listed
 
 HEAD: Final = ("namespace", "name", "waited", "place", "reason", "estimate", "blocked by")
 NUMBERS: Final = ("waited", "place")

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from backoff_ctrl.api.commands.instance.asking import Instance, RefusedError
-from backoff_ctrl.api.commands.instance.place import read_url
+from backoff_ctrl.api.commands.instance.client import Instance, RefusedError, read_url
 from backoff_ctrl.api.exits import BadInput, Failed
 from backoff_ctrl.k8s.acting.token import read_token
 from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import aiohttp
 from starlette.concurrency import run_in_threadpool
 
-from backoff_ctrl.api.commands.instance.reading import read
+from backoff_ctrl.api.commands.instance.client import read
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.shapes.documents import RequestHistory
 

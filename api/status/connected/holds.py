@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from backoff_ctrl.api.commands.instance.reading import read
+from backoff_ctrl.api.commands.instance.client import read
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.status.documents.items import quantity
 from backoff_ctrl.k8s.status.shapes.documents import Block, Ceiling

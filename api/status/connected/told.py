@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.api.commands.instance.reading import read
+from backoff_ctrl.api.commands.instance.client import read
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.status.shapes.documents import Ceiling
 

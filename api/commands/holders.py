@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from backoff_ctrl.api.commands.cluster_options import check_cluster_options, cluster_options
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
+
+from .cluster_options import check_cluster_options, cluster_options
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.holders.attribution import Report
@@ -47,7 +48,7 @@ def command(
     from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place  # noqa: PLC0415
     from backoff_ctrl.k8s.holders.reader import HoldingsReader  # noqa: PLC0415 - imports the client: 0.25 s
 
-    from .page import document, page  # noqa: PLC0415
+    from .holders_page import document, page  # noqa: PLC0415
 
     check_cluster_options(server, kubeconfig, context)
     try:

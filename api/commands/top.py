@@ -7,10 +7,11 @@ from importlib.util import find_spec
 
 import click
 
-from backoff_ctrl.api.commands.instance.asking import Instance
-from backoff_ctrl.api.commands.instance.options import instance_options
-from backoff_ctrl.api.commands.instance.place import find_place
 from backoff_ctrl.api.exits import DONE, BadInput
+
+from .instance.client import Instance, find_place
+from .instance.options import instance_options
+from .top_look import document, look
 
 
 @click.command("top")
@@ -39,8 +40,6 @@ def command(
     """
     instance = Instance(find_place(server), timeout)
     if as_json:
-        from .look import document  # noqa: PLC0415
-
         click.echo(document(instance, namespace, limit))
         return DONE
     if limit is not None:
@@ -51,10 +50,8 @@ def command(
         )
     if find_spec("textual") is None:
         raise BadInput("top needs the package textual: pip install 'backoff-ctrl[top]'; or use --json")
-    from .look import look  # noqa: PLC0415
-
     first = look(instance, namespace)  # before the screen is taken: whatever is wrong is a sentence
-    from .screen import Top  # noqa: PLC0415 - it takes half a second
+    from .top_screen import Top  # noqa: PLC0415 - it takes half a second
 
     Top(instance, namespace, every, first).run()
     return DONE

@@ -1,0 +1,139 @@
+"""What ``backoff-ctrl top`` shows: one look at an instance, also as JSON; and looks without end, in the background."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.status.shapes.documents import Ceiling, Decision, Gate, Waiting
+
+from .instance.ceilings import fullest_first
+from .instance.client import FAILURES, FROM_THE_OLDEST, Instance, Listed, Stream, read_time
+
+WAITING_SHOWN: Final = 1000
+"""Waiting creates that the live picture reads."""
+DECISIONS: Final = 100
+"""Decisions that the JSON document holds, unless ``--limit`` says otherwise."""
+AGAIN: Final = 2.0
+"""Seconds before a stream that broke is opened anew."""
+SHARE: Final = 4
+"""A look that takes long is followed by a pause of so many times as long: looking must not be the load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen at one time."""
+
+    at: datetime
+    ceilings: list[Ceiling]
+    """The fullest first."""
+    waiting: list[Waiting]
+    """The first ones in line."""
+    waiting_in_all: int
+    """At all gates of the instance, in all namespaces."""
+    note: str | None = None
+    """That no gate is connected: who waits is not known then."""
+
+
+def look(instance: Instance, namespace: str | None) -> Look:
+    """Look once. Raises ``BadInput``."""
+    ceilings: Listed[Ceiling] = instance.everything("/v1/ceilings", {"namespace": namespace}, Ceiling)
+    waiting: Listed[Waiting] = instance.everything("/v1/waiting", {"namespace": namespace}, Waiting, WAITING_SHOWN)
+    gates: Listed[Gate] = instance.whole("/v1/gates", Gate)
+    try:
+        order = fullest_first(ceilings.items)
+        for each in waiting.items:  # what is drawn later must be readable
+            read_time(each.since)
+    except ValueError as error:
+        raise instance.not_ours(str(error)) from None
+    fullest, in_all = [ceilings.items[number] for number in order], sum(gate.waiting for gate in gates.items)
+    return Look(ceilings.at, fullest, waiting.items, in_all, waiting.note)
+
+
+def document(instance: Instance, namespace: str | None, limit: int | None) -> str:
+    """Return ceilings, waiting creates and the latest decisions as one JSON document. Raises ``BadInput``."""
+    ceilings: Listed[Ceiling] = instance.everything("/v1/ceilings", {"namespace": namespace}, Ceiling)
+    waiting: Listed[Waiting] = instance.everything("/v1/waiting", {"namespace": namespace}, Waiting)
+    try:
+        fullest = [ceilings.documents[number] for number in fullest_first(ceilings.items)]
+        decisions = instance.latest(namespace, waiting.at, limit or DECISIONS)
+    except FAILURES as error:
+        url = instance.place.url
+        raise BadInput(printable(f"the decisions of {url} can't be followed ({error}): try again")) from None
+    whole: dict[str, Any] = {
+        "as_of": ceilings.as_of,
+        "ceilings": fullest[:limit],
+        "waiting": waiting.documents[:limit],
+        "decisions": [vars(each) for each in decisions],
+        "more": {
+            "ceilings": len(fullest) - len(fullest[:limit]),
+            "waiting": len(waiting.documents) - len(waiting.documents[:limit]),
+        },
+        **({"note": waiting.note} if waiting.note else {}),
+    }
+    return json.dumps(whole, indent=2)
+
+
+class Feed:
+    """Two daemon threads. What they find goes to ``seen``, ``heard`` and ``lost`` (a sentence), from those threads."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        namespace: str | None,
+        every: float,
+        *,
+        seen: Callable[[Look], object],
+        heard: Callable[[Decision], object],
+        lost: Callable[[str], object],
+    ) -> None:
+        """``every``: seconds between two looks."""
+        self._instance = instance
+        self._namespace = namespace
+        self._every = every
+        self._seen, self._heard, self._lost = seen, heard, lost
+        self._stopped = threading.Event()
+        self._stream: Stream | None = None
+
+    def start(self) -> None:
+        """Start both threads; they end with the program, or after ``stop``."""
+        for run in (self._look, self._follow):
+            threading.Thread(target=run, name="backoff-ctrl-top", daemon=True).start()
+
+    def stop(self) -> None:
+        """End: nothing is told any more, except by what is under way."""
+        self._stopped.set()
+        if self._stream is not None:
+            self._stream.close()
+
+    def _look(self) -> None:
+        pause = self._every
+        while not self._stopped.wait(pause):
+            began = time.monotonic()
+            try:
+                self._seen(look(self._instance, self._namespace))
+            except BadInput as error:
+                self._lost(error.format_message())
+            pause = max(self._every, SHARE * (time.monotonic() - began))
+
+    def _follow(self) -> None:
+        last = FROM_THE_OLDEST
+        while not self._stopped.is_set():
+            try:
+                stream = self._stream = self._instance.decisions(self._namespace, last)
+                for decision in stream:
+                    last = stream.last
+                    self._heard(decision)
+                    if self._stopped.is_set():
+                        return
+            except FAILURES as error:
+                if not self._stopped.is_set():  # ``stop`` breaks the stream, too
+                    self._lost(f"the stream of decisions broke, and is opened again: {error}")
+            self._stopped.wait(AGAIN)
