@@ -21,13 +21,12 @@ from backoff_ctrl.k8s.status.shapes.documents import Acted
 from backoff_ctrl.k8s.status.sources import shown
 
 from .access import EDITING, Access
-from .connected.gate import GateError
-from .connected.gates import Gates
+from .gates import GateError, Gates
 from .observing import Cluster
 from .routing import Caller
 
 if TYPE_CHECKING:
-    from .connected.gate import Gate
+    from .gates import Gate
 
 LOCAL: Final = "actions need the header Authorization: Bearer TOKEN; it is in {}"
 THERE: Final = "act at the gate itself, with its own token: backoff-ctrl act --server {}"
@@ -80,7 +79,7 @@ class Acting:
         if not token:
             return "", GateError(f"{gate.url}: serve has no token to act there; {THERE.format(gate.url)}")
         try:
-            found = await self._gates.post(gate, f"/v1/actions/{name}", wanted, token)
+            found = await self._gates.ask(gate, f"/v1/actions/{name}", body=wanted, token=token)
             return str(found["done"]), None
         except (GateError, KeyError, TypeError) as error:
             return "", GateError(f"{gate.url}: {error}", error.status if isinstance(error, GateError) else 0)

@@ -26,20 +26,18 @@ from backoff_ctrl.k8s.status.shapes.explained import Explained
 from . import examples
 from .access import Loopback
 from .acting import Acting
-from .connected.finding import Finder
-from .connected.gate import Ways
-from .connected.gates import Gates
-from .connected.merged import Merged
-from .connected.own import OwnGate
-from .connected.unwatched import Unwatched
 from .endpoints import Endpoints
+from .gates import Gates, OwnGate, Ways
+from .gates_found import Finder
 from .history import History
+from .merged_decisions import Merged
 from .overview import Overview, SeenNamespace
 from .page import Page, add_page
 from .routing import HEADERS, Caller, add_endpoint, described, handle_problems, problem
 from .shapes import SeenCeiling, SeenGate, SeenOverload, SeenPage, SeenPolicy
 from .tasks.endpoints import TaskEndpoints
 from .tasks.urls import add_tasks
+from .unwatched import Unwatched
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence

@@ -144,7 +144,7 @@ def _connecting(
     from pathlib import Path  # noqa: PLC0415
 
     from .app import Connecting  # noqa: PLC0415
-    from .connected.gate import Ways  # noqa: PLC0415
+    from .gates import Ways  # noqa: PLC0415
 
     for name in namespaces:
         try:

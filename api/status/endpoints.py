@@ -28,9 +28,9 @@ from backoff_ctrl.k8s.status.shapes.explained import Explained
 from backoff_ctrl.k8s.status.sources import shown
 
 from .access import HOLDERS, while_permitted
-from .connected.gates import Gates, checked
-from .connected.merged import Merged
 from .explaining import Explaining
+from .gates import Gates, checked
+from .merged_decisions import Merged
 from .observing import Cluster
 from .overview import Overview
 from .routing import Caller

@@ -16,7 +16,7 @@ from backoff_ctrl.engine.outlook import Outlook
 from backoff_ctrl.k8s.status import explaining
 from backoff_ctrl.k8s.status.shapes.explained import Explained, ExplainedPart
 
-from .connected.gates import Gates
+from .gates import Gates
 from .observing import Cluster
 
 NO_GATE: Final = "no gate connected: waiting creates and held amounts are not known"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.k8s.status.sources import Source
 
-    from .connected.holds import Hold, Key
+    from .gates import Hold, Key
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from backoff_ctrl.k8s.status.documents.items import namespace_item, quantity
 from backoff_ctrl.k8s.status.shapes.documents import Watch
 from backoff_ctrl.k8s.status.slices import sliced
 
-from .connected.holds import Hold
+from .gates import Hold
 from .history import chart
 
 if TYPE_CHECKING:
@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.pages import Changes
     from backoff_ctrl.k8s.status.sources import Source
 
-    from .connected.gate import Gate
-    from .connected.gates import Gates
-    from .connected.told import Told
-    from .connected.unwatched import Unwatched
+    from .gates import Gate, Gates, Told
     from .history import Chart, History
+    from .unwatched import Unwatched
 
 ALMOST: Final = 0.9
 """What of a quota is used where it is called almost full."""

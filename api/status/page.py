@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.tasks.documents import TaskItem
 
     from .access import Access
-    from .connected.finding import Finder
-    from .connected.gates import Gates
-    from .connected.merged import Merged
+    from .gates import Gates
+    from .gates_found import Finder
+    from .merged_decisions import Merged
     from .observing import Cluster
     from .overview import Card, Glance, Overview
     from .tasks.served import ServedTasks

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from backoff_ctrl.api.status.connected.finding import gates_of
-from backoff_ctrl.api.status.connected.gate import Gate, Ways
+from backoff_ctrl.api.status.gates import Gate, Ways
+from backoff_ctrl.api.status.gates_found import gates_of
 from tests.gated_creates import pod
 from tests.serve.serving import fails, serving, until
 from tests.status.asking import Crowd, ask

@@ -15,8 +15,8 @@ from fastapi import FastAPI
 from starlette.responses import StreamingResponse
 
 from backoff_ctrl.api.status.access import while_permitted
-from backoff_ctrl.api.status.connected.merged import Merged
 from backoff_ctrl.api.status.listening import bind
+from backoff_ctrl.api.status.merged_decisions import Merged
 from backoff_ctrl.k8s.status.asked import ProblemError
 from tests.serve.serving import serving, until
 from tests.status.asking import ask

@@ -13,7 +13,7 @@ import yaml
 
 from backoff_ctrl.api.commands.proxy import command as proxy
 from backoff_ctrl.api.status.command import command
-from backoff_ctrl.api.status.connected.finding import LABEL, gates_of
+from backoff_ctrl.api.status.gates_found import LABEL, gates_of
 from backoff_ctrl.k8s.status.endpoints import URLS
 from tests.pages import KUBERNETES, PAGES, blocks, typed
 

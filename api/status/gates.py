@@ -1,34 +1,53 @@
-"""The gates that ``serve`` knows: where lines, holds and decisions are. Their answers are merged."""
+"""The gates that ``serve`` is connected to: how each is asked, what it tells, and what they tell as one.
+
+Lines, holds and decisions are in gates. ``Gates`` follows each: it looks at its namespaces again and again, keeps what
+is held there and the ceilings that only it knows (``Told``), and passes its decisions on. Answers of a gate are bounded
+in time and size. The gate of this process (``OwnGate``), if there is one, is asked without HTTP.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
+import ssl
 import time
-from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import quote
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self, TypeAlias
+from urllib.parse import quote, urlencode
 
 import aiohttp
 from starlette.concurrency import run_in_threadpool
+from yarl import URL
 
-from backoff_ctrl.api.commands.instance.client import read
+from backoff_ctrl.api.commands.instance.client import LINE_MAX, Events, detail_of, read
+from backoff_ctrl.engine.quantities import parse_quantity
+from backoff_ctrl.k8s.acting.token import Token
+from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.status.asked import ProblemError
-from backoff_ctrl.k8s.status.shapes.documents import RequestHistory
+from backoff_ctrl.k8s.status.decisions import Ring
+from backoff_ctrl.k8s.status.documents.items import decision
+from backoff_ctrl.k8s.status.documents.pages import Documents
+from backoff_ctrl.k8s.status.gate_endpoints import JSON, GateEndpoints, Sent, as_json
+from backoff_ctrl.k8s.status.shapes.documents import Block, Ceiling, RequestHistory
 
-from .gate import AGAIN, PATIENCE, SILENT, Gate, GateError, Ways
-from .holds import Hold, hold_of
-from .told import told_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from .holds import Key
-    from .merged import Merged
-    from .own import OwnGate
+from .merged_decisions import Merged
 
 log = logging.getLogger(__name__)
 
+PATIENCE: Final = 5.0
+"""Seconds for an answer of a gate."""
+AGAIN: Final = 2.0
+"""Seconds until a stream of decisions that broke is opened again."""
+SILENT: Final = 60.0
+"""Seconds without anything from a stream, which sends a sign of life every 15 s."""
+NEWS_EVERY: Final = 0.25
+"""Seconds between two looks whether something was decided at the gate of this process."""
+ANSWER_MAX: Final = 32 << 20
+"""Bytes of one answer: a page of 1,000 waiting creates has about 500 kB."""
 LOOK_EVERY: Final = 2.0
 """Seconds between two looks at a gate's namespaces."""
 PAGE: Final = 1000
@@ -41,6 +60,192 @@ RESTING: Final = 5
 NONE: Final = (
     "no gate connected: lines are in gates; start serve with --gate URL, or with --gates-in NAMESPACE to find them"
 )
+IDLE: Final = "it has no line yet: it carries out no tasks, perhaps as another process has the lease of their store"
+Key: TypeAlias = tuple[str, str]
+"""A quota and a resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What is held and reserved at one ceiling, in nano-units; whether room is kept there, and what waits for it.
+
+    ``waiting`` counts creates.
+    """
+
+    held: int = 0
+    reserved: int = 0
+    kept: bool = False
+    block: Block | None = None
+    waiting: int = 0
+
+    def __add__(self, other: Hold) -> Hold:
+        """Return both together; of two blocks that which is probed next."""
+        blocks = [each for each in (self.block, other.block) if each is not None]
+        blocks.sort(key=lambda each: each.next_probe_at or "~")
+        return Hold(
+            self.held + other.held,
+            self.reserved + other.reserved,
+            self.kept or other.kept,
+            blocks[0] if blocks else None,
+            self.waiting + other.waiting,
+        )
+
+    @property
+    def amount(self) -> int:
+        """What is not free because of it."""
+        return self.held + self.reserved
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One ceiling as a gate told it; ``limited`` and ``used`` are in nano-units."""
+
+    ceiling: Ceiling
+    limited: int
+    used: int
+    hold: Hold
+
+    @property
+    def share(self) -> float:
+        """What of the limit is used, from 0 to 1 and above."""
+        return max(0.0, self.used / self.limited) if self.limited > 0 else 1.0
+
+
+def told_of(item: Mapping[str, Any]) -> Told:
+    """Return what a gate says of a ceiling. Raises ``ValueError`` if it is none."""
+    found: Ceiling = read(Ceiling, item)
+    held, reserved = (parse_quantity(amount or "0") for amount in (found.held, found.reserved))
+    hold = Hold(held, reserved, bool(found.kept), found.block, found.waiting or 0)
+    return Told(found, parse_quantity(found.limited), parse_quantity(found.used), hold)
+
+
+# -- one gate ---------
+
+
+class GateError(Exception):
+    """A gate does not answer as a gate. The message says why; ``status`` is that of its answer, 0 without one."""
+
+    def __init__(self, why: str, status: int = 0) -> None:
+        """``why`` is a sentence for people, such as the gate's own."""
+        super().__init__(why)
+        self.status = status
+
+
+@dataclass(eq=False)
+class Gate:
+    """One gate. ``why`` is empty while it answers."""
+
+    number: int
+    """Grows from gate to gate, and is never used again: cursors hold it."""
+    url: str
+    pod: str = ""
+    """The pod that it was found in, as ``namespace/name``; empty: it was given with ``--gate``."""
+    own: OwnGate | None = None
+    """It is that of this process; None: it is asked over HTTP."""
+    why: str = "not asked yet"
+    namespaces: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Its namespaces as it told them last, by name."""
+    told: dict[str, dict[Key, Told]] = field(default_factory=dict)
+    """Its ceilings by namespace: where something is held, and all of those whose quotas ``serve`` does not watch."""
+
+
+class Ways:
+    """How gates are reached."""
+
+    def __init__(self, authority: Path | None = None, token: Path | None = None) -> None:
+        """``authority`` signs the certificates of gates found in pods; ``token`` is for gates behind TLS, read anew."""
+        self._token = token
+        self._tls: ssl.SSLContext | None = None
+        if authority is not None:
+            self._tls = ssl.create_default_context(cafile=authority)
+            self._tls.check_hostname = False  # a pod has no name that lasts: the authority is for gates alone
+
+    def session(self) -> aiohttp.ClientSession:
+        """Return a session for all gates."""
+        return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE), read_bufsize=LINE_MAX)
+
+    def options(self, gate: Gate, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Return keyword arguments of a request to a gate. Raises ``OSError`` if the token can't be read."""
+        url = URL(gate.url)
+        given = dict(headers or {})
+        how: dict[str, Any] = {"headers": given, "allow_redirects": False}
+        if gate.pod:
+            given["Host"] = f"localhost:{url.port}"  # a gate answers to no other name
+            if url.scheme == "https" and self._tls is not None:
+                how["ssl"] = self._tls
+        if self._token is not None and url.scheme == "https":
+            given["Authorization"] = f"Bearer {self._token.read_text().strip()}"
+        return how
+
+    async def ask(
+        self,
+        session: aiohttp.ClientSession,
+        gate: Gate,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        token: str = "",
+    ) -> Any:
+        """Return a document of a gate: by GET, or by POST of a body. ``token`` is to act. Raises ``GateError``."""
+        target = URL(f"{gate.url}{path}", encoded=True)
+        target = target.update_query(query) if query else target
+        try:
+            how = self.options(gate, {"Authorization": f"Bearer {token}"} if token else None)
+            async with session.request("GET" if body is None else "POST", target, json=body, **how) as answer:
+                text = bytearray()
+                async for piece in answer.content.iter_any():
+                    text += piece
+                    if len(text) > ANSWER_MAX:
+                        raise GateError(f"its answer has more than {ANSWER_MAX >> 20} MiB")
+                if answer.status == 200:
+                    return json.loads(text)
+                raise GateError(_why(bytes(text)) or f"it answers {answer.status}", answer.status)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError) as error:
+            raise GateError(f"{type(error).__name__}: {error}"[:200]) from None
+
+
+def _why(text: bytes) -> str:
+    """Return what a problem says; empty if it is none."""
+    try:
+        return printable(detail_of(json.loads(text)) or "")[:300]
+    except (ValueError, RecursionError):
+        return ""
+
+
+class OwnGate:
+    """Answers as a gate's status server does. It belongs to the event loop of ``serve``, but for ``ask``."""
+
+    def __init__(self, documents: Documents, ring: Ring, url: str, token: Token) -> None:
+        """``url`` is where ``serve`` itself is; who acts there has its ``token``."""
+        self.documents = documents
+        self.url = url
+        self.token = token
+        self._ring = ring
+        self._endpoints = GateEndpoints(documents, None, series_max=0)
+        self._endpoints.token = token
+
+    def ask(self, path: str, query: Mapping[str, str] | None, body: Any, authorization: str) -> Any:
+        """Return a document: by GET, or by POST of a body. Any thread may ask. Raises ``ProblemError``."""
+        if not self.documents.sources:
+            raise ProblemError(503, IDLE)
+        sent = Sent()
+        if body is not None:
+            headers = {"content-type": JSON, "authorization": authorization}
+            sent = Sent(headers, json.dumps(body).encode())
+        found = self._endpoints.reply("GET" if body is None else "POST", path, urlencode(query or {}), sent)
+        return json.loads(b"".join(found.body))
+
+    async def decisions(self) -> AsyncIterator[str]:
+        """Yield each decision as JSON, from the oldest that is kept on, for ever."""
+        seq = 0
+        while True:
+            for told in self._ring.after(seq).decisions:
+                yield as_json(decision(told))
+                seq = told.seq
+            await asyncio.sleep(NEWS_EVERY)
+
+
+# -- all of them ---------
 
 
 class Gates:
@@ -63,7 +268,7 @@ class Gates:
         self.gates: list[Gate] = []
         self._merged = merged
         self._ways = ways
-        self._watched = watched
+        self.watched = watched
         self._first = list(urls)
         self._numbers = 0
         self._tasks: dict[int, list[asyncio.Task[None]]] = {}
@@ -117,17 +322,10 @@ class Gates:
 
     # -- what they tell ---------
 
-    async def get(self, gate: Gate, path: str, query: dict[str, str] | None = None) -> Any:
-        """Return a document of a gate. Raises ``GateError``."""
-        return await self._ask(gate, path, query)
-
-    async def post(self, gate: Gate, path: str, body: Any, token: str) -> Any:
-        """Return what a gate answers to whoever has its token. Raises ``GateError``."""
-        return await self._ask(gate, path, None, body, token)
-
-    async def _ask(
+    async def ask(
         self, gate: Gate, path: str, query: dict[str, str] | None = None, body: Any = None, token: str = ""
     ) -> Any:
+        """Return a document of a gate: by GET, or by POST of a body; ``token`` is to act. Raises ``GateError``."""
         if gate.own is not None:
             try:
                 return await run_in_threadpool(gate.own.ask, path, query, body, f"Bearer {token}")
@@ -153,7 +351,7 @@ class Gates:
                 return items, [gate.number, after]
             wanted = {**query, "limit": str(limit - len(items)), **({"after": after} if after else {})}
             try:
-                found = await self.get(gate, path, wanted)
+                found = await self.ask(gate, path, wanted)
                 items += checked(shape, found["items"])
                 after = read(str | None, found["next"]) or ""
             except (GateError, KeyError, TypeError, ValueError) as error:
@@ -172,7 +370,7 @@ class Gates:
         found = []
         for gate in list(self.gates):
             try:
-                found.append((gate, await self.get(gate, path)))
+                found.append((gate, await self.ask(gate, path)))
                 gate.why = ""
             except GateError as error:
                 gate.why = str(error)
@@ -182,7 +380,7 @@ class Gates:
         """Return what a gate knows of a create. Raises ``ProblemError`` if none does."""
         for gate in list(self.gates):
             with contextlib.suppress(GateError, ValueError):
-                found: dict[str, Any] = await self.get(gate, f"/v1/requests/{quote(id, safe='')}")
+                found: dict[str, Any] = await self.ask(gate, f"/v1/requests/{quote(id, safe='')}")
                 read(RequestHistory, found)
                 return found
         raise ProblemError(404, self.note() or "no gate that answers knows a create with this id", "#/path/id")
@@ -191,7 +389,7 @@ class Gates:
         """Return what each gate says would happen to a manifest; None of one that does not say."""
         path = f"/v1/explain?namespace={quote(namespace, safe='')}"
         gates = self.answering
-        told = await asyncio.gather(*(self._ask(gate, path, body=manifest) for gate in gates), return_exceptions=True)
+        told = await asyncio.gather(*(self.ask(gate, path, body=manifest) for gate in gates), return_exceptions=True)
         return [
             (gate, None if isinstance(each, BaseException) else each) for gate, each in zip(gates, told, strict=True)
         ]
@@ -205,8 +403,9 @@ class Gates:
             return None
         found: dict[Key, Hold] = {}
         for gate in answering:
-            for key, hold in gate.holds.get(namespace, {}).items():
-                found[key] = found[key] + hold if key in found else hold
+            for key, told in gate.told.get(namespace, {}).items():
+                if told.hold != Hold():
+                    found[key] = found[key] + told.hold if key in found else told.hold
         return found
 
     async def renew(self, namespace: str) -> None:
@@ -217,20 +416,14 @@ class Gates:
         with contextlib.suppress(GateError, KeyError, TypeError, ValueError):
             self._keep(gate, {namespace: await self._pages(gate, "/v1/ceilings", {"namespace": namespace})})
 
-    def _keep(self, gate: Gate, told: dict[str, list[dict[str, Any]]], *, all_of_them: bool = False) -> None:
+    def _keep(self, gate: Gate, listed: dict[str, list[dict[str, Any]]], *, all_of_them: bool = False) -> None:
         """Keep what a gate told of the ceilings of namespaces; ``all_of_them``: of others it tells nothing any more."""
-        holds = {
-            name: {(each["quota"], each["resource"]): hold for each in items if (hold := hold_of(each))}
-            for name, items in told.items()
-        }
-        ceilings = {
-            name: {(each["quota"], each["resource"]): told_of(each) for each in items}
-            for name, items in told.items()
-            if items and not self._watched(name)
-        }
-        others = {} if all_of_them else {name: each for name, each in gate.ceilings.items() if name not in told}
-        gate.holds = holds if all_of_them else {**gate.holds, **holds}
-        gate.ceilings = others | ceilings
+        told = {}
+        for name, items in listed.items():
+            watched = self.watched(name)
+            found = {(each["quota"], each["resource"]): told_of(each) for each in items}
+            told[name] = {key: each for key, each in found.items() if not watched or each.hold != Hold()}
+        gate.told = told if all_of_them else {**gate.told, **told}
 
     async def _look(self, gate: Gate) -> None:
         """Learn again and again who waits in which namespace, what is held there, and which ceilings only it knows."""
@@ -242,7 +435,7 @@ class Gates:
                 gate.why = ""
                 await self._look_at_ceilings(gate)
             except (GateError, KeyError, TypeError, ValueError) as error:
-                gate.namespaces, gate.holds, gate.ceilings, gate.why = {}, {}, {}, str(error) or "it is not a gate"
+                gate.namespaces, gate.told, gate.why = {}, {}, str(error) or "it is not a gate"
             await asyncio.sleep(max(LOOK_EVERY, RESTING * (time.monotonic() - begun)))
 
     async def _look_at_ceilings(self, gate: Gate) -> None:
@@ -250,7 +443,7 @@ class Gates:
             name for name, each in gate.namespaces.items()
             if each.get("holding") or each.get("waiting") or each.get("in_flight")
         ]  # fmt: skip
-        unwatched = [name for name, each in gate.namespaces.items() if each.get("quotas") and not self._watched(name)]
+        unwatched = [name for name, each in gate.namespaces.items() if each.get("quotas") and not self.watched(name)]
         if len(unwatched) > SINGLY_MAX:
             told: dict[str, list[dict[str, Any]]] = {}
             for each in await self._pages(gate, "/v1/ceilings", {}):
@@ -272,7 +465,7 @@ class Gates:
         after: str | None = ""
         while after is not None:
             more = {"limit": str(PAGE), **({"after": after} if after else {})}
-            page = await self.get(gate, path, {**query, **more})
+            page = await self.ask(gate, path, {**query, **more})
             found += read(list[dict[str, Any]], page["items"])
             following = read(str | None, page["next"])
             if following == after:
@@ -290,18 +483,13 @@ class Gates:
         patience = aiohttp.ClientTimeout(total=None, sock_connect=PATIENCE, sock_read=SILENT)
         while True:
             how = self._ways.options(gate, {"Last-Event-ID": last})
+            events = Events(last)
             with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError, ValueError):
                 async with self._session.get(f"{gate.url}/v1/decisions", timeout=patience, **how) as stream:
-                    event: dict[str, str] = {}
-                    async for raw in stream.content:
-                        line = raw.decode("utf-8", "replace").rstrip("\n")
-                        name, _, value = line.partition(": ")
-                        if line:
-                            event[name] = value
-                            continue
-                        last = event.get("id", last)
-                        self._merged.tell(event.get("event", ""), event.get("data", ""))
-                        event = {}
+                    async for line in stream.content:
+                        if (event := events.take(line)) is not None:
+                            self._merged.tell(*event)
+            last = events.last
             await asyncio.sleep(AGAIN)
 
 

@@ -1,25 +1,21 @@
-"""Ceilings that only gates know: those of quotas that ``serve`` does not watch, each as the gate told it that heard
-of it last.
+"""What gates add to the ceilings of the cluster: what they hold there, and the ceilings that only they know.
+
+Those are of quotas that ``serve`` does not watch, each as the gate told it that heard of it last.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from backoff_ctrl.api.status.shapes import SeenCeiling
+from backoff_ctrl.engine.quantities import parse_quantity
+from backoff_ctrl.k8s.status.documents.items import quantity
+from backoff_ctrl.k8s.status.shapes.documents import Ceiling
 from backoff_ctrl.k8s.status.slices import sliced
+from backoff_ctrl.k8s.status.sources import Source
 
-from .holds import with_holds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from backoff_ctrl.k8s.status.shapes.documents import Ceiling
-    from backoff_ctrl.k8s.status.sources import Source
-
-    from .gates import Gates
-    from .holds import Key
-    from .told import Told
+from .gates import Gates, Hold, Key, Told
+from .shapes import SeenCeiling
 
 
 class Unwatched:
@@ -32,13 +28,14 @@ class Unwatched:
 
     def names(self) -> list[str]:
         """Return the namespaces of such ceilings, in order."""
-        return sorted({name for gate in self._gates.answering for name in list(gate.ceilings)})
+        told = {name for gate in self._gates.answering for name, each in list(gate.told.items()) if each}
+        return sorted(name for name in told if not self._gates.watched(name))
 
     def of(self, namespace: str) -> dict[Key, tuple[str, Told]]:
         """Return those of a namespace, each with the URL of its gate, by quota and resource."""
         found: dict[Key, tuple[str, Told]] = {}
-        for gate in self._gates.answering:
-            for key, told in gate.ceilings.get(namespace, {}).items():
+        for gate in self._gates.answering if not self._gates.watched(namespace) else ():
+            for key, told in gate.told.get(namespace, {}).items():
                 if key not in found or told.ceiling.heard_at > found[key][1].ceiling.heard_at:
                     found[key] = (gate.url, told)
         known = self._source.namespace(namespace) if found else None
@@ -77,3 +74,17 @@ class Unwatched:
                     whole = SeenCeiling(**vars(told.ceiling), gate_url=url)
                     with_holds(whole, self._gates.holds(name))
                     yield whole
+
+
+def with_holds(ceiling: Ceiling, holds: Mapping[Key, Hold] | None) -> Ceiling:
+    """Return a ceiling of the cluster with what the gates hold there; None: none of them tells."""
+    if holds is None:
+        ceiling.held = ceiling.reserved = ceiling.kept = ceiling.block = ceiling.waiting = None
+        return ceiling
+    hold = holds.get((ceiling.quota, ceiling.resource), Hold())
+    left = parse_quantity(ceiling.limited) - parse_quantity(ceiling.used) - hold.amount
+    ceiling.held, ceiling.reserved, ceiling.headroom = (
+        quantity(amount, ceiling.resource) for amount in (hold.held, hold.reserved, left)
+    )
+    ceiling.kept, ceiling.block, ceiling.waiting = hold.kept, hold.block, hold.waiting
+    return ceiling
