@@ -18,12 +18,12 @@ from textual.widgets import DataTable, Footer, RichLog, Static
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.creates.wait import reason_words
-from backoff_ctrl.k8s.status.shapes.documents import Ceiling, Decision, Waiting
+from backoff_ctrl.k8s.status.shapes.documents import Ceiling, Decision
 
 from .amounts import clock, rounded, span
 from .instance.ceilings import fullness, waits_for
 from .instance.client import Instance, read_time
-from .instance.waiting import blocked_by, estimate, place
+from .instance.waiting import cells
 from .top_look import Feed, Look
 
 BARS_MAX: Final = 200
@@ -178,7 +178,7 @@ class Top(App[None]):
         table.clear()
         several = len({each.gate for each in self._shown.waiting}) > 1
         for each in self._shown.waiting:
-            table.add_row(*map(Text, row(each, self._shown.at, several_gates=several)))
+            table.add_row(*map(Text, cells(each, self._shown.at, COLUMNS, several_gates=several)))
         table.move_cursor(row=min(kept, table.row_count - 1), animate=False)
 
     def _draw_head(self) -> None:
@@ -251,20 +251,6 @@ def _amounts(ceiling: Ceiling) -> str:
 def _extras(ceiling: Ceiling) -> list[tuple[str, str]]:
     found = ((ceiling.held, "held"), (ceiling.reserved, "reserved"))
     return [(amount, word) for amount, word in found if amount and parse_quantity(amount)]
-
-
-def row(waiting: Waiting, at: datetime, *, several_gates: bool = False) -> tuple[str, ...]:
-    """Return the cells of one waiting create, in the order of ``COLUMNS``. They are safe to print."""
-    cells = (
-        place(waiting, several_gates=several_gates),
-        waiting.namespace,
-        f"{waiting.kind}/{waiting.name}",
-        span((at - read_time(waiting.since)).total_seconds()),
-        estimate(waiting, at),
-        reason_words(waiting.reason),
-        blocked_by(waiting),
-    )
-    return tuple(map(printable, cells))
 
 
 def told(decision: Decision) -> Text:

@@ -9,19 +9,15 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
 
 from backoff_ctrl.k8s.answers.paging import EndlessListError, Pages, is_list
-from backoff_ctrl.k8s.cluster.asking import ReachError
+from backoff_ctrl.k8s.cluster.asking import Reach, ReachError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from backoff_ctrl.k8s.cluster.asking import Reach
-
-    from .gates import Gates
+from .gates import Gates
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,9 @@ import asyncio
 import json
 import time
 from collections import deque
+from collections.abc import AsyncGenerator, Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+from typing import Any, Final
 
 KEPT: Final = 4096
 LISTENERS_MAX: Final = 200

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from backoff_ctrl.api.commands.amounts import rounded
-from backoff_ctrl.k8s.status.documents.items import namespace_item, quantity
+from backoff_ctrl.engine.quantities import quantity
+from backoff_ctrl.k8s.status.documents.items import namespace_item
 from backoff_ctrl.k8s.status.shapes.documents import Watch
 from backoff_ctrl.k8s.status.slices import sliced
 

@@ -73,6 +73,11 @@ def format_quantity(amount: int, *, binary: bool = False) -> str:
     return _largest_suffix(amount, _DECIMAL, "n", 1)
 
 
+def quantity(amount: int, resource: str) -> str:
+    """Write nano-units of a resource as people do: memory and storage in binary units."""
+    return format_quantity(amount, binary="memory" in resource or "storage" in resource)
+
+
 def _largest_suffix(amount: int, factors: dict[str, int], suffix: str, factor: int) -> str:
     """Write the amount with the last of the ascending factors that divides it."""
     for candidate, size in factors.items():

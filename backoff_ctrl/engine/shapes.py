@@ -12,7 +12,7 @@ from .ceilings import Ceiling, Charges, Drain
 from .demand import Demand
 from .outcomes import Rejected
 from .policy import Policy
-from .quantities import format_quantity
+from .quantities import quantity
 from .quotas import Quota
 from .requests import Request
 
@@ -148,9 +148,7 @@ class Shape:
         """Explain to people why a create of this shape never fits."""
         assert self.never is not None
         quota, resource, asked, limited = self.never
-        binary = "memory" in resource or "storage" in resource
-        amounts = [format_quantity(amount, binary=binary) for amount in (asked, limited)]
-        said = f"asks {resource}={amounts[0]}"
+        said = f"asks {resource}={quantity(asked, resource)}"
         if self.parts:
             alone = next((number for number, (part, _) in enumerate(self.parts, 1) if part.never == self.never), None)
             said = (
@@ -158,7 +156,7 @@ class Shape:
                 if alone is None
                 else f"a member of part {alone} {said}"
             )
-        return f"{said}, but quota {quota} allows {amounts[1]} in all"
+        return f"{said}, but quota {quota} allows {quantity(limited, resource)} in all"
 
     def _share(self, quota: str, resource: str) -> str:
         """Say which part of a gang asks most of a ceiling, as ``8 x 2 by part 1``."""
@@ -167,5 +165,4 @@ class Shape:
             return sum(amount for c, amount in part.meets if (c.quota, c.resource) == (quota, resource))
 
         number, (part, count) = max(enumerate(self.parts, 1), key=lambda each: asked(each[1][0]) * each[1][1])
-        binary = "memory" in resource or "storage" in resource
-        return f"{count} x {format_quantity(asked(part), binary=binary)} by part {number}"
+        return f"{count} x {quantity(asked(part), resource)} by part {number}"

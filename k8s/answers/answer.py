@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.engine.quantities import format_quantity
+from backoff_ctrl.engine.quantities import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -148,8 +148,7 @@ def exceeded_quota(
 
 
 def _amount(resource: str, amount: int) -> str:
-    binary = "memory" in resource or "storage" in resource
-    return f"{resource}={format_quantity(max(0, amount), binary=binary)}"
+    return f"{resource}={quantity(max(0, amount), resource)}"
 
 
 def found_as_created(found: Answer) -> Answer:

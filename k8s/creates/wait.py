@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from backoff_ctrl.engine.explaining import Explanation
-from backoff_ctrl.engine.quantities import format_quantity
+from backoff_ctrl.engine.quantities import quantity
 
 SAME_KEY: Final = "same-key"
 """The reason of a create that waits for another one with its key."""
@@ -86,15 +86,14 @@ def wait_of(what: tuple[str, str, str], why: Explanation | None, *, reason: str 
     """
     if why is None:
         return Wait(*what, reason, **more)
-    binary = "memory" in why.resource or "storage" in why.resource
     return Wait(
         *what,
         why.reason,
         why.quota,
         why.resource,
-        asked=format_quantity(why.asked, binary=binary),
-        left=format_quantity(max(0, why.left), binary=binary),  # a probe in flight holds more than there is
-        limited=format_quantity(why.limited, binary=binary),
+        asked=quantity(why.asked, why.resource),
+        left=quantity(max(0, why.left), why.resource),  # a probe in flight holds more than there is
+        limited=quantity(why.limited, why.resource),
         asked_nano=why.asked,
         left_nano=why.left,
         limited_nano=why.limited,

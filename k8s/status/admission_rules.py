@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from backoff_ctrl.engine.quantities import NANO
+from backoff_ctrl.engine.quantities import NANO, quantity
 from backoff_ctrl.k8s.charges.fields import FootprintError, amounts_at, mapping_at, mappings_at
 from backoff_ctrl.k8s.charges.pods import pod_amounts, read_containers
-
-from .documents.items import quantity
 
 Item = Mapping[str, Any]
 """One limit of a LimitRange."""

@@ -20,6 +20,7 @@ from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.looking import Blocker as Ceiling
 from backoff_ctrl.engine.outlook import Outlook, nothing_known
+from backoff_ctrl.engine.quantities import quantity
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
 from backoff_ctrl.k8s.charges.fields import FootprintError, mapping_at, required_mapping_at
 from backoff_ctrl.k8s.charges.footprint import footprint
@@ -32,7 +33,7 @@ from backoff_ctrl.k8s.charges.resources import resource_of
 from .admission_rules import Item, claim_refusals, fill_in, pod_refusals
 from .asked import ProblemError
 from .bodies import found_at, malformed
-from .documents.items import blocker_item, quantity
+from .documents.items import blocker_item
 from .shapes.explained import Confirmation, Explained, ExplainedPart, Footprint, Part, Verdict
 from .sources import Source, shown
 

@@ -15,8 +15,9 @@ import pytest
 from textual.widgets import DataTable, RichLog, Static
 
 from backoff_ctrl.api.commands.instance.client import Instance, read_url
+from backoff_ctrl.api.commands.instance.waiting import cells
 from backoff_ctrl.api.commands.top_look import look
-from backoff_ctrl.api.commands.top_screen import Heard, Lost, Seen, Top, bars, row, told
+from backoff_ctrl.api.commands.top_screen import Heard, Lost, Seen, Top, bars, told
 from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.status.shapes.documents import Block, Ceiling, Decision, Waiting
 from tests import scripted_server as scripts
@@ -167,8 +168,8 @@ def test_nothing_that_is_drawn_moves_the_cursor() -> None:
     waiting = Waiting(
         "1", "g", evil, "pods", evil, None, {}, None, 0, "2026-11-22T09:00:00Z", 1, "quota", [], None, None
     )
-    assert [row(waiting, AT, several_gates=each)[0] for each in (False, True)] == ["1", "1 at g"]
-    assert row(waiting, AT)[1:3] == ("a?[2J?b[red]", "pods/a?[2J?b[red]")
+    assert [cells(waiting, AT, ["place"], several_gates=each) for each in (False, True)] == [("1",), ("1 at g",)]
+    assert cells(waiting, AT, ["namespace", "name"], several_gates=False) == ("a?[2J?b[red]", "pods/a?[2J?b[red]")
     decision = Decision(1, "2026-11-22T09:00:00Z", "g", "waits", "1", evil, "pods", evil)
     assert told(decision).plain.endswith("a?[2J?b[red] pods/a?[2J?b[red]")
     every = ceiling("1", "2")

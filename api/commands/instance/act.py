@@ -5,8 +5,9 @@ from __future__ import annotations
 import getpass
 import json
 import socket
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -18,10 +19,7 @@ from backoff_ctrl.k8s.status.shapes.documents import Acted
 from .client import Instance, RefusedError, find_place
 from .options import AS_JSON, SERVER, TIMEOUT
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    F = TypeVar("F", bound=Callable[..., object])
+F = TypeVar("F", bound=Callable[..., object])
 
 
 @click.group("act")

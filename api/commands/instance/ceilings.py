@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
@@ -16,10 +18,6 @@ from backoff_ctrl.k8s.status.shapes.documents import Ceiling
 
 from .client import Instance, Listed, find_place, read_time
 from .options import cluster_instead, document, instance_options, table
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
 HEAD: Final = (
     "namespace", "quota", "resource", "used", "held", "reserved", "limited", "free", "full", "trend", "source",

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 import click
 
 from backoff_ctrl.k8s.answers.printing import printable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    F = TypeVar("F", bound=Callable[..., object])
-
+F = TypeVar("F", bound=Callable[..., object])
 ROWS: Final = 1000
 """Rows of a table, unless ``--limit`` says otherwise."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
 
 import click
 
@@ -12,13 +14,8 @@ from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.creates.wait import reason_words
 from backoff_ctrl.k8s.status.shapes.documents import Waiting
 
-from .client import Instance, find_place, read_time
+from .client import Instance, Listed, find_place, read_time
 from .options import cluster_instead, document, instance_options, table
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from .client import Listed
 
 HEAD: Final = ("namespace", "name", "waited", "place", "reason", "estimate", "blocked by")
 NUMBERS: Final = ("waited", "place")
@@ -55,7 +52,7 @@ def command(
     found: Listed[Waiting] = instance.everything("/v1/waiting", {"namespace": namespace}, Waiting)
     try:
         several = len({each.gate for each in found.items}) > 1
-        rows = [] if as_json else [_row(each, found.at, several_gates=several) for each in found.items]
+        rows = [] if as_json else [cells(each, found.at, HEAD, several_gates=several) for each in found.items]
     except ValueError as error:  # a time that is none
         raise instance.not_ours(str(error)) from None
     if as_json:
@@ -69,25 +66,22 @@ def command(
     return DONE
 
 
-def _row(waiting: Waiting, at: datetime, *, several_gates: bool) -> tuple[str, ...]:
-    return (
-        waiting.namespace,
-        f"{waiting.kind}/{waiting.name}",
-        span((at - read_time(waiting.since)).total_seconds()),
-        place(waiting, several_gates=several_gates),
-        reason_words(waiting.reason),
-        estimate(waiting, at),
-        blocked_by(waiting),
-    )
+def cells(waiting: Waiting, at: datetime, columns: Sequence[str], *, several_gates: bool) -> tuple[str, ...]:
+    """Return these columns of ``HEAD`` of one waiting create, safe to print. Raises ``ValueError``."""
+    place = "-" if waiting.place is None else str(waiting.place)  # none: it stands in no line
+    found = {
+        "namespace": waiting.namespace,
+        "name": f"{waiting.kind}/{waiting.name}",
+        "waited": span((at - read_time(waiting.since)).total_seconds()),
+        "place": f"{place} at {waiting.gate}" if several_gates else place,
+        "reason": reason_words(waiting.reason),
+        "estimate": _estimate(waiting, at),
+        "blocked by": _blocked_by(waiting),
+    }
+    return tuple(printable(found[name]) for name in columns)
 
 
-def place(waiting: Waiting, *, several_gates: bool) -> str:
-    """Return its place in line, and at which gate where several have a line; "-" if it stands in none."""
-    number = "-" if waiting.place is None else str(waiting.place)
-    return f"{number} at {waiting.gate}" if several_gates else number
-
-
-def estimate(waiting: Waiting, at: datetime) -> str:
+def _estimate(waiting: Waiting, at: datetime) -> str:
     """Say when it is likely to be admitted, or by when; "-" without an estimate. Raises ``ValueError``."""
     found, word = waiting.estimated_at, "in"
     if found is None:
@@ -98,7 +92,7 @@ def estimate(waiting: Waiting, at: datetime) -> str:
     return f"{word} {span(left)}" if left >= 1 else "any moment"
 
 
-def blocked_by(waiting: Waiting) -> str:
+def _blocked_by(waiting: Waiting) -> str:
     """Return each quota's resource that is in the way, with what is asked of it and what is left."""
     words = [
         f"{b.quota} {b.resource}: asked {rounded(b.asked, b.resource, b.limited)}, "

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.engine.gangs import Reservation
-from backoff_ctrl.engine.quantities import format_quantity
+from backoff_ctrl.engine.quantities import quantity
 from backoff_ctrl.k8s.creates.creation import owner_of
 from backoff_ctrl.k8s.creates.wait import SAME_KEY
 from backoff_ctrl.k8s.status.shapes.documents import (
@@ -35,11 +35,6 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.status.sources import Source
 
 LABELS_MAX: Final = 64
-
-
-def quantity(amount: int, resource: str) -> str:
-    """Write nano-units as people do: memory and storage in binary units."""
-    return format_quantity(amount, binary="memory" in resource or "storage" in resource)
 
 
 def ceiling_item(
