@@ -32,7 +32,6 @@ _PATIENCE: Final = 60.0
 
 
 def page(report: Report) -> str:
-    """Return the page for people."""
     lines = [f"namespace {report.namespace} at {report.at:%Y-%m-%d %H:%M:%S} UTC"]
     for quota in report.quotas:
         lines += ["", *_quota_lines(quota, report.at)]
@@ -58,7 +57,6 @@ def _quota_lines(quota: QuotaHolders, now: datetime) -> Iterator[str]:
 
 
 def _title(holding: Holding) -> str:
-    """Return the line that says how much of a resource is used."""
     hard, used = _amount(holding, holding.hard), _amount(holding, holding.used)
     if holding.hard is None or holding.used is None:
         return f"{holding.resource}: {used} of {hard} used: not counted by the quota controller yet"
@@ -145,7 +143,6 @@ def _ending_words(resource: str, holder: Holder, now: datetime) -> str:
 
 
 def _stuck_lines(report: Report) -> Iterator[str]:
-    """Yield the table of pods whose deletion should be finished."""
     yield f"pods stuck in deletion: {len(report.stuck)}"
     yield _row("pod", "for", "charged", "waits for", widths=_STUCK_WIDTHS)
     for pod, deletion in report.stuck[:_MANY]:
@@ -254,7 +251,6 @@ def _moment(when: datetime | None) -> str | None:
 
 
 def next_step(report: Report) -> str:
-    """Return the sentence for the last line."""
     if not report.quotas:
         return f"Namespace {report.namespace} has no quota: nothing is held, and no create can be rejected for a quota."
     full = [(quota, holding) for quota, holding in report.holdings if holding.full]
@@ -327,7 +323,6 @@ def _end_the_largest(holding: Holding) -> str:
 
 
 def is_scaled(holder: Holder) -> bool:
-    """Return whether the owner has a number of replicas that can be scaled."""
     return holder.owner.partition("/")[0] in _SCALED
 
 
@@ -370,7 +365,6 @@ def _late(report: Report, deletion: Termination) -> bool:
 
 
 def _unstick(report: Report, pod: Live, deletion: Termination) -> str:
-    """Return what blocks a deletion and how to finish it."""
     late = f"pod {pod.name} should have been deleted {ago((report.at - deletion.since).total_seconds())}"
     if deletion.finalizers:
         return f"{late}: the controller that set its finalizer {', '.join(deletion.finalizers)} must remove it"

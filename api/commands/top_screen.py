@@ -5,6 +5,7 @@ Imported only when it is shown.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
@@ -43,31 +44,25 @@ _STYLES: Final = {
 }  # fmt: skip
 
 
+@dataclass
 class Seen(Message):
-    """A new look at the instance."""
+    """A new look at the instance: it replaces what was shown."""
 
-    def __init__(self, found: Look) -> None:
-        """``found`` replaces what was shown."""
-        super().__init__()
-        self.found = found
+    found: Look
 
 
+@dataclass
 class Heard(Message):
-    """A decision."""
+    """A decision: it is appended."""
 
-    def __init__(self, decision: Decision) -> None:
-        """Append it to the stream."""
-        super().__init__()
-        self.decision = decision
+    decision: Decision
 
 
+@dataclass
 class Lost(Message):
-    """The instance does not answer."""
+    """The instance does not answer; ``why`` is a sentence."""
 
-    def __init__(self, why: str) -> None:
-        """``why`` is a sentence."""
-        super().__init__()
-        self.why = why
+    why: str
 
 
 class Top(App[None]):
@@ -109,7 +104,6 @@ class Top(App[None]):
         )
 
     def compose(self) -> ComposeResult:
-        """Lay out the panes."""
         yield Static(id="head", markup=False)
         with VerticalScroll(id="ceilings") as ceilings:
             ceilings.border_title = "How full is each quota?"
@@ -124,12 +118,10 @@ class Top(App[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Draw the first look, and begin to follow."""
         self._draw()
         self._feed.start()
 
     def on_unmount(self) -> None:
-        """Let go of the instance."""
         self._feed.stop()
 
     def on_resize(self) -> None:
@@ -150,7 +142,6 @@ class Top(App[None]):
             self._draw_head()
 
     def on_heard(self, message: Heard) -> None:
-        """Append a decision."""
         if not self._frozen and self.is_running:
             try:
                 line = told(message.decision)
@@ -204,7 +195,6 @@ class Top(App[None]):
 
 
 def bars(ceilings: list[Ceiling], width: int, at: datetime) -> Text:
-    """Draw the ceilings, one a line, in so many columns of the terminal."""
     if not ceilings:
         return Text("No ceilings are known yet: they are read from ResourceQuotas, or from the first refusal.")
     named = [printable(f"{each.namespace}/{each.quota} {each.resource}") for each in ceilings]

@@ -161,7 +161,6 @@ class Ways:
             self._tls.check_hostname = False  # a pod has no name that lasts: the authority is for gates alone
 
     def session(self) -> aiohttp.ClientSession:
-        """Return a session for all gates."""
         return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE), read_bufsize=LINE_MAX)
 
     def options(self, gate: Gate, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -205,7 +204,6 @@ class Ways:
 
 
 def _why(text: bytes) -> str:
-    """Return what a problem says; empty if it is none."""
     try:
         return printable(detail_of(json.loads(text)) or "")[:300]
     except (ValueError, RecursionError):
@@ -275,7 +273,6 @@ class Gates:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        """Begin to follow them."""
         self._session = self._ways.session()
         if self.own is not None:
             self.connect(self.own.url, own=self.own)
@@ -284,7 +281,6 @@ class Gates:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Let go of them."""
         tasks = [task for gate in list(self.gates) for task in self.disconnect(gate)]
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._session is not None:
@@ -313,7 +309,6 @@ class Gates:
         return [gate for gate in self.gates if not gate.why]
 
     def unreachable(self) -> list[dict[str, str]]:
-        """Return the gates that do not answer, and why."""
         return [{"gate": gate.url, "why": gate.why} for gate in self.gates if gate.why]
 
     def note(self) -> str | None:
@@ -409,7 +404,6 @@ class Gates:
         return found
 
     async def renew(self, namespace: str) -> None:
-        """Ask all gates what they hold in a namespace now."""
         await asyncio.gather(*(self._renew(gate, namespace) for gate in self.answering))
 
     async def _renew(self, gate: Gate, namespace: str) -> None:

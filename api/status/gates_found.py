@@ -44,7 +44,6 @@ class Finder:
         """Namespaces that can't be looked at, and why."""
 
     async def run(self) -> None:
-        """List the pods again and again."""
         while self._namespaces:
             try:
                 await self.look()

@@ -21,7 +21,6 @@ class Merged:
     """A ring of decisions. It belongs to one event loop."""
 
     def __init__(self, kept: int = KEPT) -> None:
-        """Start empty; the first decision gets number 1."""
         self.epoch = format(time.time_ns() // 1_000_000, "x")
         self.newest = 0
         self.listeners = 0
@@ -31,7 +30,6 @@ class Merged:
         self._closed = False
 
     def close(self) -> None:
-        """End all streams."""
         self._closed = True
         self._news.set()
 

@@ -21,7 +21,6 @@ class Unwatched:
     """The ceilings of quotas that ``serve`` does not watch, as far as gates tell them."""
 
     def __init__(self, source: Source, gates: Gates) -> None:
-        """Fill up what ``source`` does not know with what ``gates`` tell."""
         self._source = source
         self._gates = gates
 

@@ -130,7 +130,6 @@ def _token(file: str | None, port: int | None) -> str:
 
 
 def _who() -> str:
-    """Return who acts, for the log of the gate."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError, ImportError):  # a container's user may have no name

@@ -55,8 +55,6 @@ FAILURES: Final = (OSError, HTTPException, ValueError)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An instance's address."""
-
     https: bool
     host: str
     port: int
@@ -213,7 +211,6 @@ class RefusedError(BadInput):
     """The instance answers with a problem. ``status`` is that of HTTP."""
 
     def __init__(self, message: str, status: int) -> None:
-        """``message`` says who answers what."""
         super().__init__(message)
         self.status = status
 
@@ -289,7 +286,6 @@ class Instance:
         return found
 
     def one(self, path: str, shape: type[T]) -> T:
-        """Read one document. Raises ``BadInput``."""
         return self._shaped(self._get(path), shape)
 
     def post(self, target: str, body: bytes, shape: type[T]) -> tuple[T, dict[str, Any]]:
@@ -430,8 +426,6 @@ class Instance:
 
 
 class Stream:
-    """One open stream of decisions."""
-
     def __init__(self, response: HTTPResponse, last: str) -> None:
         self._response = response
         self._events = Events(last)

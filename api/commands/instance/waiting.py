@@ -93,7 +93,6 @@ def _estimate(waiting: Waiting, at: datetime) -> str:
 
 
 def _blocked_by(waiting: Waiting) -> str:
-    """Return each quota's resource that is in the way, with what is asked of it and what is left."""
     words = [
         f"{b.quota} {b.resource}: asked {rounded(b.asked, b.resource, b.limited)}, "
         f"left {rounded(b.left, b.resource, b.limited)}"
