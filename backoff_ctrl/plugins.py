@@ -20,6 +20,7 @@ from backoff_ctrl.k8s.plugins.phases import (
     running,
     success,
 )
+from backoff_ctrl.k8s.plugins.pod_building import container, object_of, pod, pod_template, scheduling
 from backoff_ctrl.k8s.plugins.protocol import (
     JSON,
     AbortBehavior,
@@ -32,7 +33,6 @@ from backoff_ctrl.k8s.plugins.protocol import (
     TaskMetadata,
     TaskSpecError,
 )
-from backoff_ctrl.k8s.plugins.templates import container, object_of, pod, pod_template, scheduling
 
 __all__ = [
     "JSON",

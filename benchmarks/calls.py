@@ -30,8 +30,8 @@ from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.kinds.container import entry
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.kinds.pods import container
 from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskMetadata
 from backoff_ctrl.k8s.proxy.holding.holding import Holding
@@ -184,7 +184,7 @@ async def task_create() -> Calls:
     """A task of the type ``container``, from its first step until its pod is stored; with the news in between."""
     with running_sandbox() as sandbox:
         sandbox.create_namespace("team")
-        async with Bench(sandbox.url, entry) as bench:
+        async with Bench(sandbox.url, container) as bench:
 
             async def one(name: str) -> None:
                 metadata = TaskMetadata("team", name, f"uid-{name}", 0, name, store="s1")

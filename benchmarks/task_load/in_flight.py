@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from kubernetes.client import Configuration
 
-from backoff_ctrl.k8s.plugins.builtin import registry
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.registry import registry
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.reading import read_task
 from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore

@@ -1,11 +1,15 @@
-"""What marks an object in the cluster as a task's: its labels, its finalizer, and the key that it is known by. Pure."""
+"""What marks an object in the cluster as a task's: name, labels, finalizer, owner, and the key of the attempt. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from .config import K8sPluginConfig
+from .protocol import JSON, NAME_LEAST, PluginProperties, TaskMetadata
 
 Key: TypeAlias = tuple[str, int]
 """A task's uid and the number of the attempt: one object each."""
@@ -46,3 +50,88 @@ def metadata_of(resource: Mapping[str, Any]) -> Mapping[str, Any]:
 def is_going(resource: Mapping[str, Any]) -> bool:
     """Say whether an object is being deleted."""
     return bool(metadata_of(resource).get("deletionTimestamp"))
+
+
+HASH: Final = 10
+"""Letters of the hash that ends a name that was changed, of 32 each: ten thousand long names stay ten thousand."""
+LABEL_LONGEST: Final = 63
+_NOT_DNS: Final = re.compile(r"[^a-z0-9-]+")
+_NOT_LABEL: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_LABEL: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+def key_of_task(task: TaskMetadata) -> Key:
+    """Return the key of a task's attempt."""
+    return task.uid, task.attempt
+
+
+def object_name(generated: str, longest: int) -> str:
+    """Return a DNS-1123 label for an object: as it is if that is one, else mended, cut, and with a hash of it."""
+    longest = max(NAME_LEAST, min(longest, LABEL_LONGEST))
+    plain = _NOT_DNS.sub("-", generated.lower()).strip("-")
+    if plain == generated and len(plain) <= longest:
+        return plain
+    letters = min(HASH, longest - 2)
+    digest = base64.b32encode(hashlib.sha256(generated.encode()).digest())[:letters].decode().lower()
+    stem = plain[: longest - letters - 1].strip("-")
+    return f"{stem}-{digest}" if stem else f"t{digest}"
+
+
+def is_label_value(text: str) -> bool:
+    """Say whether Kubernetes takes this as the value of a label."""
+    return _LABEL.fullmatch(text) is not None
+
+
+def label_value(text: str) -> str:
+    """Return a text as the value of a label: as it is if that is one, else mended, cut, and with a hash of it."""
+    if is_label_value(text):
+        return text
+    digest = base64.b32encode(hashlib.sha256(text.encode()).digest())[:HASH].decode().lower()
+    stem = _NOT_LABEL.sub("-", text)[: LABEL_LONGEST - HASH - 1].strip("-_.")
+    return f"{stem}-{digest}" if stem else digest
+
+
+def with_metadata(
+    manifest: Mapping[str, Any],
+    task: TaskMetadata,
+    config: K8sPluginConfig,
+    properties: PluginProperties,
+    store: str,
+) -> JSON:
+    """Return the manifest as it is created.
+
+    Labels and annotations are united, later ones win: the platform's defaults, the object's own, the task's; the
+    manager's own labels come last, with the names of the task, its project and its domain.
+    """
+    own = manifest.get("metadata")
+    own = own if isinstance(own, dict) else {}
+    metadata: JSON = {
+        **{name: value for name, value in own.items() if name != "generateName"},
+        "namespace": task.namespace,
+        "name": object_name(task.generated_name, properties.generated_name_max_length),
+        "annotations": {**config.default_annotations, **_mapping(own.get("annotations")), **task.annotations},
+        "labels": {
+            **config.default_labels,
+            **_mapping(own.get("labels")),
+            **task.labels,
+            **_names_of(task),
+            **marks_of(key_of_task(task), store),
+        },
+    }
+    unowned = properties.disable_inject_owner_references or config.disable_inject_owner_references
+    if task.owner is not None and not unowned:
+        metadata["ownerReferences"] = [*(own.get("ownerReferences") or ()), dict(task.owner)]
+    if config.inject_finalizer and task.owner is not None and not properties.disable_inject_finalizer:
+        # Without an owner in the cluster a manager that is gone for good would block each deletion.
+        metadata["finalizers"] = [*(own.get("finalizers") or ()), FINALIZER]
+    return {**manifest, "metadata": metadata}
+
+
+def _names_of(task: TaskMetadata) -> dict[str, str]:
+    """Return the labels by which people find a task's object; none for what it does not name."""
+    names = {TASK_NAME: task.name, PROJECT: task.project, DOMAIN: task.domain}
+    return {label: label_value(name) for label, name in names.items() if name}
+
+
+def _mapping(found: object) -> Mapping[str, Any]:
+    return found if isinstance(found, dict) else {}

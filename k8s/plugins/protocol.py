@@ -7,16 +7,17 @@ Kubernetes JSON.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
 
     from backoff_ctrl.k8s.charges.parts import Part
 
-    from .config.settings import K8sPluginConfig
+    from .config import K8sPluginConfig
     from .phases import PhaseInfo
 
 JSON: TypeAlias = dict[str, Any]
@@ -58,6 +59,9 @@ class Kind:
     def path(self) -> str:
         """The path of its API group at the server, ``/apis/batch/v1``."""
         return f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+
+
+PODS: Final = Kind("v1", "Pod", "pods")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,3 +226,42 @@ class PluginEntry:
         length = self.plugin.get_properties().generated_name_max_length
         if not NAME_LEAST <= length <= 253:
             raise PluginError(f"plugin {self.id} asks for names of at most {length} characters: 8 to 253 are possible")
+
+
+def object_at(parent: Mapping[str, Any], key: str, path: str) -> JSON:
+    """Return an object field; empty if it is missing or null. Raises ``TaskSpecError`` for anything else."""
+    value = parent.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise TaskSpecError(f"{path}.{key}", f"must be an object, not {type(value).__name__}")
+    return dict(value)
+
+
+def objects_at(parent: Mapping[str, Any], key: str, path: str, each: str = "must be an object") -> list[JSON]:
+    """Return a list of objects; empty if it is missing or null. Raises ``TaskSpecError``; ``each`` is what one is."""
+    value = parent.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise TaskSpecError(f"{path}.{key}", f"must be a list, not {type(value).__name__}")
+    for index, item in enumerate(value):
+        if not isinstance(item, Mapping):
+            raise TaskSpecError(f"{path}.{key}[{index}]", each)
+    return [dict(item) for item in value]
+
+
+def text_at(parent: Mapping[str, Any], key: str, path: str) -> str:
+    """Return a text; empty if it is missing or null. Raises ``TaskSpecError`` for anything else."""
+    value = parent.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise TaskSpecError(f"{path}.{key}", f"must be a text, not {type(value).__name__}")
+    return value
+
+
+def refuse_custom(task: TaskContext) -> None:
+    """Raise ``TaskSpecError`` where a task has parameters for a plugin that knows none: nobody would read them."""
+    if task.spec.get("custom") is not None:
+        raise TaskSpecError("spec.custom", f"tasks of type {task.type} have no parameters of their own: leave it out")

@@ -1,20 +1,18 @@
-"""Which plugin serves a task type: an exact match, then the default, then a clear error.
+"""Which plugins there are, and which of them serves a task type: an exact match, then the default, then a clear error.
 
-Which plugins there are is settled at the start, and again when the settings change: the built-in ones, those that the
-platform describes, and those that installed packages offer through entry points of the group ``backoff_ctrl.plugins``.
-What can't work is refused then, with a sentence.
+There are the built-in ones, those that the platform describes to the generic plugin, and those that installed packages
+offer through entry points of the group ``backoff_ctrl.plugins``. That is settled at the start, and again when the
+settings change. What can't work is refused then, with a sentence. A module of ``kinds`` ends with its entries; add them
+to ``builtin_entries``.
 """
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final, NamedTuple
 
 from .protocol import PluginEntry, PluginError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from importlib.metadata import EntryPoint
 
 GROUP: Final = "backoff_ctrl.plugins"
 """The group of entry points. One is a ``PluginEntry``, or a function that returns one or several."""
@@ -165,3 +163,29 @@ def _by_type(chosen: Mapping[str, PluginEntry], defaults: Mapping[str, PluginEnt
                 f"as {{{task_type}: {entries[0].id}}}"
             )
     return {task_type: entries[0] for task_type, entries in served.items()} | dict(defaults)
+
+
+def builtin_entries() -> tuple[PluginEntry, ...]:
+    """Return the built-in plugins."""
+    from .generic import entry_of  # noqa: PLC0415 - loads pydantic, which who asks for help can spare
+    from .kinds import job, jobset, pods  # noqa: PLC0415 - likewise
+    from .operator_config import shipped_configs  # noqa: PLC0415 - likewise
+
+    kinds = (pods.container, job.entry, jobset.entry, pods.pod, pods.sidecar)
+    return (*kinds, *(entry_of(config) for config in shipped_configs()))
+
+
+def registry(
+    *,
+    enabled: Iterable[str] = (),
+    defaults: Mapping[str, str] | None = None,
+    operators: Iterable[PluginEntry] = (),
+) -> Registry:
+    """Return the registry of the built-in and the installed plugins. Raises ``PluginError``, see ``Registry``.
+
+    ``operators`` are those that the platform describes to the generic plugin; one replaces what ships under its id.
+    """
+    own = tuple(operators)
+    ids = {entry.id for entry in own}
+    shipped = (entry for entry in builtin_entries() if entry.id not in ids)
+    return Registry((*shipped, *own, *installed_entries()), enabled=enabled, defaults=defaults)

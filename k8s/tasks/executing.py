@@ -9,7 +9,7 @@ from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskMetadata
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+    from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
     from backoff_ctrl.k8s.plugins.phases import PhaseInfo
 
     from .store import Stored

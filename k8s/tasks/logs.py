@@ -16,10 +16,9 @@ from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.answers.rejections import rejection_of
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
 from backoff_ctrl.k8s.plugins.marks import metadata_of
-from backoff_ctrl.k8s.plugins.pods.plugin import PODS
-from backoff_ctrl.k8s.plugins.pods.reading import mapping, mappings, text
-from backoff_ctrl.k8s.plugins.pods.status import primary_container
-from backoff_ctrl.k8s.plugins.protocol import NamedPods, RelatedPods
+from backoff_ctrl.k8s.plugins.pod_phases import primary_container
+from backoff_ctrl.k8s.plugins.protocol import PODS, NamedPods, RelatedPods
+from backoff_ctrl.k8s.plugins.statuses import mapping, mappings, text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -14,7 +14,7 @@ from .store import BrokenStoreError, LeaseLostError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
-    from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+    from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 
     from .executing import Executor, Key
     from .sqlite.lease import Lease

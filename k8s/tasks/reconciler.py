@@ -23,7 +23,7 @@ from .sweeping import SWEPT_FOR, Sweeper
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+    from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 
     from .executing import Executor, Key
     from .model import TaskStatus

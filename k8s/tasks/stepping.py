@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping
 
-    from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+    from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
     from backoff_ctrl.k8s.plugins.protocol import TaskContext
 
     from .executing import Executor

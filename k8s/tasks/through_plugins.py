@@ -17,7 +17,7 @@ from .store import StoreError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+    from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
     from backoff_ctrl.k8s.plugins.protocol import PluginEntry
     from backoff_ctrl.k8s.plugins.registry import Registry
 

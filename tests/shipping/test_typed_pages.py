@@ -24,8 +24,8 @@ import yaml
 
 from backoff_ctrl.api.main import cli
 from backoff_ctrl.k8s.notifying.webhooks import read_receivers
-from backoff_ctrl.k8s.plugins.config.loading import settings_from, without_effect
-from backoff_ctrl.k8s.plugins.generic.config import OperatorConfig, read_config
+from backoff_ctrl.k8s.plugins.config_file import settings_from, without_effect
+from backoff_ctrl.k8s.plugins.operator_config import OperatorConfig, read_config
 from backoff_ctrl.k8s.status.catalogue import METRICS
 from backoff_ctrl.k8s.status.endpoints import URLS
 from backoff_ctrl.k8s.tasks.model import Task

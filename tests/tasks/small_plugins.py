@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo, failed, initializing, queued, running, success
 from backoff_ctrl.k8s.plugins.protocol import (
     AbortBehavior,

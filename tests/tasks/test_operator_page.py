@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.plugins.generic.config import (
+from backoff_ctrl.k8s.plugins.operator_config import (
     Case,
     OperatorConfig,
     OperatorConfigError,

@@ -16,8 +16,7 @@ import yaml
 
 from backoff_ctrl.engine.blocks import BLOCKS
 from backoff_ctrl.engine.requests import REQUESTS
-from backoff_ctrl.k8s.plugins.config.platform import Backoff, TaskPlugins
-from backoff_ctrl.k8s.plugins.config.settings import CoPilot, K8sPluginConfig, Settings
+from backoff_ctrl.k8s.plugins.config import Backoff, CoPilot, K8sPluginConfig, Settings, TaskPlugins
 from backoff_ctrl.k8s.status.catalogue import METRICS, SERIES_MAX
 
 from . import walks

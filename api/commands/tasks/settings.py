@@ -13,8 +13,7 @@ from backoff_ctrl.api.exits import BadInput
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from backoff_ctrl.k8s.plugins.config.platform import PlatformSettings
-    from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+    from backoff_ctrl.k8s.plugins.config import K8sPluginConfig, PlatformSettings
     from backoff_ctrl.k8s.plugins.registry import Registry
 
 log = logging.getLogger(__name__)
@@ -33,8 +32,7 @@ class Platform:
 
     def __init__(self, file: str | None, flags: Sequence[str] = ()) -> None:
         """Read the file, and the settings that flags name. Raises ``BadInput``."""
-        from backoff_ctrl.k8s.plugins.config.live import LiveSettings  # noqa: PLC0415 - loads pydantic
-        from backoff_ctrl.k8s.plugins.config.loading import ConfigError  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.config_file import ConfigError, LiveSettings  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.registry import Registry  # noqa: PLC0415 - likewise
 
         self._file = file
@@ -47,12 +45,15 @@ class Platform:
 
     def _adopt(self, settings: PlatformSettings) -> list[Path]:
         """Have the plugins of these settings; return the files that describe operators. Raises ``ConfigError``."""
-        from backoff_ctrl.k8s.plugins.builtin import registry  # noqa: PLC0415 - loads pydantic
-        from backoff_ctrl.k8s.plugins.config.loading import ConfigError  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.generic.config import OperatorConfigError  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.generic.loading import configured, files_of  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.generic.plugin import entry_of  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.config_file import ConfigError  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.generic import entry_of  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.operator_config import (  # noqa: PLC0415 - likewise
+            OperatorConfigError,
+            configured,
+            files_of,
+        )
         from backoff_ctrl.k8s.plugins.protocol import PluginError  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.registry import registry  # noqa: PLC0415 - loads pydantic
 
         folder = Path() if self._file is None else Path(self._file).parent
         generic, chosen = settings.plugins.generic, settings.tasks.task_plugins

@@ -6,12 +6,10 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from backoff_ctrl.k8s.plugins.marks import is_going, metadata_of
+from backoff_ctrl.k8s.plugins.marks import is_going, key_of_task, metadata_of
 from backoff_ctrl.k8s.plugins.phases import Phase
-from backoff_ctrl.k8s.plugins.pods.plugin import PODS
-from backoff_ctrl.k8s.plugins.protocol import PluginContext
+from backoff_ctrl.k8s.plugins.protocol import PODS, PluginContext
 
-from .metadata import key_of_task
 from .objects import ClusterError
 from .outcomes import DELETED, PLUGIN_FAILED, UNEXPECTED_DELETION, system_failure
 
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.plugins.phases import PhaseInfo
     from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
 
-    from .counting import ManagerCounts
+    from .figures import ManagerCounts
     from .launching import Launcher
     from .objects import Objects
     from .plugin_calls import PluginBugError, PluginCalls

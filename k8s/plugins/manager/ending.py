@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential, wait_random
 
-from backoff_ctrl.k8s.plugins.marks import FINALIZER, is_going, key_of, metadata_of
+from backoff_ctrl.k8s.plugins.marks import FINALIZER, is_going, key_of, key_of_task, metadata_of, object_name
 from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo, aborted
 
-from .metadata import key_of_task, object_name
 from .objects import ClusterError
 from .plugin_calls import PluginBugError
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+    from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
     from backoff_ctrl.k8s.plugins.following.watches import Watches
     from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
 
-    from .counting import ManagerCounts
+    from .figures import ManagerCounts
     from .launching import Launcher
     from .objects import Objects
     from .plugin_calls import PluginCalls

@@ -1,25 +1,40 @@
-"""The manager's samples for the metrics of its ledger."""
+"""What the manager counts, and its samples for the metrics of its ledger."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterator, Sized
+from dataclasses import dataclass, field
 
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
+from backoff_ctrl.k8s.plugins.following.monitor import Monitor
+from backoff_ctrl.k8s.plugins.following.watches import Watches
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
-    from backoff_ctrl.k8s.plugins.following.monitor import Monitor
-    from backoff_ctrl.k8s.plugins.following.watches import Watches
+@dataclass
+class ManagerCounts:
+    """Counters from the start of the manager on."""
 
-    from .counting import ManagerCounts
-    from .launching import Launcher
+    failures: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """Attempts that failed, by plugin, phase and code."""
+    plugin_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Exceptions that plugins raised, by plugin and method."""
+    launches: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Creates that ended, by plugin: ``created``, ``adopted``, ``failed``, ``stopped``."""
+    reads: Counter[str] = field(default_factory=Counter)
+    """Where steps found their objects, by ``cache`` or ``server``."""
+    deletions: Counter[str] = field(default_factory=Counter)
+    """Objects whose deletion was asked for, by plugin."""
+    unexpected_deletions: Counter[str] = field(default_factory=Counter)
+    """Objects that somebody else deleted before they had ended, by plugin."""
+    finalizer_conflicts: int = 0
+    """Finalizers of ours whose object had been changed meanwhile: their removal was tried again."""
 
 
 class Figures(Subscriber):
     """A subscriber that is only asked for samples, by whoever exposes the ledger's metrics."""
 
-    def __init__(self, counts: ManagerCounts, monitor: Monitor, watches: Watches, launcher: Launcher) -> None:
+    def __init__(self, counts: ManagerCounts, monitor: Monitor, watches: Watches, launcher: Sized) -> None:
         """Read the samples from the parts of one manager."""
         self._counts = counts
         self._monitor = monitor

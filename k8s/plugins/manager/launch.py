@@ -1,27 +1,37 @@
-"""One create in the background: it waits its turn at the gate, however long that takes, while steps go on."""
+"""One create in the background: it waits its turn at the gate, however long that takes, while steps go on.
+
+An object of which others make pods is a gang: room for all of them is reserved with it, and again after a restart.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from backoff_ctrl.engine.backoff import full_jitter
+from backoff_ctrl.engine.errors import GangError
+from backoff_ctrl.engine.parts import Parts
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
 from backoff_ctrl.k8s.answers.rejections import rejection_of
+from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.creates.actions import State as CreateState
 from backoff_ctrl.k8s.creates.creation import Creation, KeyReusedError
 from backoff_ctrl.k8s.creates.naming import name_create
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
+from backoff_ctrl.k8s.creates.wait import Wait
+from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
-from backoff_ctrl.k8s.gate.gangs import GangRefused
-from backoff_ctrl.k8s.plugins.marks import is_going, key_of, metadata_of
+from backoff_ctrl.k8s.gate.gangs import GangAsked, GangRefused, GangWait, gang_of
+from backoff_ctrl.k8s.plugins.marks import Key, is_going, key_of, metadata_of
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed, not_ready, waiting
+from backoff_ctrl.k8s.plugins.protocol import JSON
 
-from .gang_parts import gang_to_create
+from .objects import CreateTransport
 from .outcomes import (
     NEVER_FITS,
     PLUGIN_FAILED,
@@ -33,19 +43,6 @@ from .outcomes import (
     system_failure,
     taken,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
-    from backoff_ctrl.k8s.charges.parts import Part
-    from backoff_ctrl.k8s.creates.wait import Wait
-    from backoff_ctrl.k8s.gate.aio import AsyncGate
-    from backoff_ctrl.k8s.gate.gangs import GangAsked, GangWait
-    from backoff_ctrl.k8s.plugins.marks import Key
-    from backoff_ctrl.k8s.plugins.protocol import JSON
-
-    from .objects import CreateTransport
 
 log = logging.getLogger(__name__)
 
@@ -373,3 +370,64 @@ def _in_the_way(label: str, going: JSON) -> str:
     finalizers: Any = metadata_of(going).get("finalizers") or ()
     held = f" (its finalizers: {', '.join(map(str, finalizers))})" if finalizers else ""
     return f"{label}: an object of this name is being deleted{held}; the create waits until it is gone"
+
+
+def gang_to_create(creation: Creation, parts: tuple[Part, ...], limit: float | None) -> GangAsked | None:
+    """Describe a create as a gang; None: no pods are made of its object, or only the cluster knows how much.
+
+    ``limit``: seconds without a new pod after which what is still to come is not reserved any more.
+    """
+    if not _pods(parts):
+        return None
+    try:
+        return gang_of(
+            creation.namespace,
+            [(creation.body, 1)],
+            resource=creation.resource,
+            name=creation.name,
+            server=creation.server,
+            credential=creation.credential,
+            priority=creation.priority,
+            timeout=creation.timeout,
+            limit=limit,
+            makes=lambda _manifest, _resource: parts,
+        )
+    except GangError as error:
+        log.warning("%s is not admitted as a whole: %s", creation.label, error)
+        return None
+
+
+def gang_that_stands(
+    namespace: str,
+    resource: str,
+    stored: Mapping[str, Any],
+    made_of_it: tuple[Part, ...],
+    *,
+    server: str,
+    priority: int,
+    limit: float | None = None,
+) -> GangAsked | None:
+    """Describe what others may still make of a living object, after a restart; None: nothing."""
+    made = _pods(made_of_it)
+    if not made:
+        return None
+    try:
+        asked = Parts((part.demand, part.count or 1) for part in made)
+    except GangError as error:
+        log.warning("nothing is reserved for what is still made of %s in %s: %s", resource, namespace, error)
+        return None
+    return GangAsked(
+        Creation(server, "", namespace, resource, dict(stored), priority),
+        asked,
+        limit,
+        standing=True,
+        pods_made=frozenset(range(len(made))),
+        titles=tuple(f"the {part.kind}s of {part.made_by}" for part in made),
+        made_from=stored,
+    )
+
+
+def _pods(parts: tuple[Part, ...]) -> list[Part]:
+    """Return the pods that others make; none where their number is not known."""
+    made = [part for part in parts if not part.suspended and part.kind == "Pod"]
+    return [] if any(part.count is None for part in made) else made

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.gangs import GangRefused
-from backoff_ctrl.k8s.plugins.marks import is_going, key_of, metadata_of
+from backoff_ctrl.k8s.plugins.marks import is_going, key_of, key_of_task, metadata_of, object_name, with_metadata
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo, queued
 
-from .gang_parts import gang_that_stands
-from .launch import Asked, Launch
-from .metadata import key_of_task, object_name, with_metadata
+from .launch import Asked, Launch, gang_that_stands
 from .objects import CreateTransport
 from .outcomes import taken
 from .state import Made, Stage, State
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.plugins.marks import Key
     from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, TaskContext
 
-    from .counting import ManagerCounts
+    from .figures import ManagerCounts
     from .objects import Objects
     from .plugin_calls import PluginCalls
 

@@ -5,42 +5,34 @@ A step is quick: a create that waits for room goes on in the background, and ``w
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import Any, Final, Self
 
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.plugins.following.events import EventBook
 from backoff_ctrl.k8s.plugins.following.monitor import Monitor
 from backoff_ctrl.k8s.plugins.following.watches import Watches
-from backoff_ctrl.k8s.plugins.marks import key_of, metadata_of
-from backoff_ctrl.k8s.plugins.phases import failed, not_ready
-from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskSpecError
+from backoff_ctrl.k8s.plugins.marks import Key, is_label_value, key_of, key_of_task, metadata_of
+from backoff_ctrl.k8s.plugins.phases import PhaseInfo, failed, not_ready
+from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, PluginError, TaskContext, TaskSpecError
+from backoff_ctrl.k8s.plugins.registry import Registry
 from backoff_ctrl.k8s.sharing.environment import environment
 from backoff_ctrl.k8s.sharing.process import Share
 
 from .checking import Checker
-from .counting import ManagerCounts
 from .ending import Ender
-from .figures import Figures
-from .handled import Handled
+from .figures import Figures, ManagerCounts
 from .launching import Launcher
-from .metadata import is_label_value, key_of_task
 from .objects import ClusterError, Objects
 from .outcomes import CORRUPTED_STATE, NO_PLUGIN, NOT_BUILT, PLUGIN_FAILED, system_failure
 from .plugin_calls import PluginBugError, PluginCalls
-from .pod_templates import PodTemplates
 from .state import Stage, State, StateError, read_state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
-    from backoff_ctrl.k8s.plugins.marks import Key
-    from backoff_ctrl.k8s.plugins.phases import PhaseInfo
-    from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, TaskContext
-    from backoff_ctrl.k8s.plugins.registry import Registry
 
 __all__ = ["ClusterError", "Handled", "PluginManager"]
 
@@ -247,3 +239,49 @@ class PluginManager:
         else:
             self.launcher.seen(key, kind, resource)
         self._wake(key)
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """Where a task's attempt is, and what to keep until the next step.
+
+    ``state`` is JSON, and the manager's own affair: store it as it is, and give it back. A state that can't be read is
+    returned as it came: nothing is lost.
+    """
+
+    info: PhaseInfo
+    state: JSON | None
+
+
+POD_TEMPLATES: Final = Kind("v1", "PodTemplate", "podtemplates")
+_KEPT_MAX: Final = 1000
+
+
+class PodTemplates:
+    """Templates by namespace and name; each is believed for ``default-pod-template-resync``."""
+
+    def __init__(self, objects: Objects, now: Callable[[], datetime], home: str = "") -> None:
+        """``home`` is the manager's own namespace, whose template serves where a namespace has none."""
+        self._objects, self._now = objects, now
+        self._home = home or os.environ.get("POD_NAMESPACE", "")
+        self._kept: dict[tuple[str, str], tuple[datetime, JSON | None]] = {}
+
+    async def complete(self, task: TaskContext) -> TaskContext:
+        """Return the task with its PodTemplate, if the settings name one. Raises ``ClusterError``."""
+        name = task.config.default_pod_template_name
+        if not name or task.pod_template is not None:
+            return task
+        found = await self._template(task, task.metadata.namespace, name)
+        if found is None and self._home:
+            found = await self._template(task, self._home, name)
+        return replace(task, pod_template=found)
+
+    async def _template(self, task: TaskContext, namespace: str, name: str) -> JSON | None:
+        kept = self._kept.get((namespace, name))
+        if kept and self._now() - kept[0] < task.config.default_pod_template_resync:
+            return kept[1]
+        if len(self._kept) >= _KEPT_MAX:
+            self._kept.clear()
+        found = await self._objects.read(POD_TEMPLATES, namespace, name)
+        self._kept[namespace, name] = (self._now(), found)
+        return found

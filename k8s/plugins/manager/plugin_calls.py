@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         TaskMetadata,
     )
 
-    from .counting import ManagerCounts
+    from .figures import ManagerCounts
 
 log = logging.getLogger(__name__)
 

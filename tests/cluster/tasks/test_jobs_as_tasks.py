@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.builtin import builtin_entries
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.phases import Phase
+from backoff_ctrl.k8s.plugins.registry import builtin_entries
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
 from backoff_ctrl.k8s.sandbox.kubelet import Server as KubeletServer
 from tests.cluster.faults.storm import hung_up

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.builtin import registry
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.kinds.job import JOB
 from backoff_ctrl.k8s.plugins.protocol import PluginContext, RelatedPods, TaskContext, TaskMetadata
+from backoff_ctrl.k8s.plugins.registry import registry
 from tests.cluster.custom_kinds import define_operators_kind
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE

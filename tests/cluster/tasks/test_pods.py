@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.kinds import container, pod, sidecar
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.kinds.pods import container, pod, sidecar
 from backoff_ctrl.k8s.plugins.protocol import PluginContext, TaskContext, TaskMetadata
 from tests.cluster.talking import MERGE
 from tests.tasks.phases.pods import AGES, ENDED, NOW, PENDING, PLUGIN, RUNNING, told
@@ -61,10 +61,10 @@ TEMPLATE: JSON = {
     },
 }
 BUILT: list[tuple[str, PluginEntry, JSON]] = [
-    ("container", container.entry, {**ONE, "accelerator": {"device": "a100", "partitionSize": "1g.5gb"}}),
-    ("raw-container", container.entry, {**ONE, "accelerator": {"device": "a100", "unpartitioned": True}}),
-    ("pod", pod.entry, {"podTemplate": TEMPLATE}),
-    ("sidecar", sidecar.entry, {"podTemplate": TEMPLATE, "primaryContainer": "main", "env": [{"name": "B"}]}),
+    ("container", container, {**ONE, "accelerator": {"device": "a100", "partitionSize": "1g.5gb"}}),
+    ("raw-container", container, {**ONE, "accelerator": {"device": "a100", "unpartitioned": True}}),
+    ("pod", pod, {"podTemplate": TEMPLATE}),
+    ("sidecar", sidecar, {"podTemplate": TEMPLATE, "primaryContainer": "main", "env": [{"name": "B"}]}),
 ]  # fmt: skip
 
 

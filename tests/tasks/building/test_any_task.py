@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.kinds import container, pod, sidecar
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.kinds.pods import container, pod, sidecar
 from backoff_ctrl.k8s.plugins.protocol import PluginEntry, TaskContext, TaskMetadata, TaskSpecError
 from backoff_ctrl.k8s.tasks.model import API_VERSION
 from backoff_ctrl.k8s.tasks.reading import read_task, spec_json
@@ -53,9 +53,9 @@ TEMPLATE = {
     },
 }
 TASKS = [
-    (container.entry, {"container": CONTAINER, **RUN}),
-    (pod.entry, {"podTemplate": TEMPLATE, "env": RUN["env"]}),
-    (sidecar.entry, {"podTemplate": TEMPLATE, "primaryContainer": "main", **RUN}),
+    (container, {"container": CONTAINER, **RUN}),
+    (pod, {"podTemplate": TEMPLATE, "env": RUN["env"]}),
+    (sidecar, {"podTemplate": TEMPLATE, "primaryContainer": "main", **RUN}),
 ]
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 9) | st.floats() | st.sampled_from(["main", "1", "-1", "1 core", ""]),

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.kinds import container, sidecar
-from backoff_ctrl.k8s.plugins.manager.metadata import is_label_value, with_metadata
-from backoff_ctrl.k8s.plugins.marks import DOMAIN, PROJECT, TASK_NAME
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.kinds.pods import container, sidecar
+from backoff_ctrl.k8s.plugins.marks import DOMAIN, PROJECT, TASK_NAME, is_label_value, with_metadata
 from backoff_ctrl.k8s.plugins.protocol import PluginEntry, PluginProperties, TaskContext, TaskMetadata, TaskSpecError
 
 JSON = dict[str, Any]
@@ -58,7 +57,7 @@ def test_where_a_pod_says_nothing() -> None:
     }
     amounts = {"cpu": 1, "memory": 1}
 
-    assert built(sidecar.entry, spec) == {
+    assert built(sidecar, spec) == {
         "initContainers": [{"name": "init", "resources": {"limits": fpga, "claims": []}, **added}],
         "containers": [
             {
@@ -103,7 +102,7 @@ def test_where_a_pod_says_something_itself() -> None:
         "dnsConfig": {"searches": ["mine"]},
         "hostNetwork": True,
     }
-    made = built(sidecar.entry, {"podTemplate": {"spec": own}})
+    made = built(sidecar, {"podTemplate": {"spec": own}})
 
     assert {key: made[key] for key in own if key not in ("containers", "hostNetwork")} == {
         key: value for key, value in own.items() if key not in ("containers", "hostNetwork")
@@ -116,7 +115,7 @@ def test_where_neither_says_anything() -> None:
     """The API server's defaults hold: no field is sent that nobody asked for."""
     template = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": 1, "memory": 1}}}]}}
 
-    assert set(built(sidecar.entry, {"podTemplate": template}, K8sPluginConfig())) == {
+    assert set(built(sidecar, {"podTemplate": template}, K8sPluginConfig())) == {
         "containers",
         "restartPolicy",
         "serviceAccountName",
@@ -134,8 +133,8 @@ def test_accelerators_as_the_platform_labels_them() -> None:
         }
     )
     one = {"image": "i", "resources": {"requests": {"gpu": 1}}}
-    part = built(container.entry, {"container": one, "accelerator": {"device": "a", "partitionSize": "b"}}, config)
-    whole = built(container.entry, {"container": one, "accelerator": {"unpartitioned": True}}, config)
+    part = built(container, {"container": one, "accelerator": {"device": "a", "partitionSize": "b"}}, config)
+    whole = built(container, {"container": one, "accelerator": {"unpartitioned": True}}, config)
 
     assert part["tolerations"] == [
         {"key": "gpu", "operator": "Equal", "value": "a", "effect": "NoSchedule"},
@@ -158,7 +157,7 @@ def test_a_devices_name_stands_for_what_its_nodes_are_labelled_with() -> None:
     config = K8sPluginConfig.model_validate({"accelerator-devices": {"A100": "nvidia-tesla-a100"}})
     one = {"image": "i", "resources": {"limits": {"gpu": 1}}}
     for name, value in (("a100", "nvidia-tesla-a100"), ("A100", "nvidia-tesla-a100"), ("nvidia-l4", "nvidia-l4")):
-        spec = built(container.entry, {"container": one, "accelerator": {"device": name}}, config)
+        spec = built(container, {"container": one, "accelerator": {"device": name}}, config)
         assert [each["values"] for each in affinity_of(spec)] == [[value]]
 
 
@@ -166,7 +165,7 @@ def test_a_class_of_devices_has_its_own_resource_labels_and_pod_template() -> No
     """Those of Flyte are known; the platform's win, and what it leaves out is as for GPUs."""
     one = {"image": "i", "resources": {"limits": {"gpu": 4}}}
     tpu = {"deviceClass": "GOOGLE_TPU", "device": "tpu-v5p-slice", "partitionSize": "2x2x1"}
-    spec = built(container.entry, {"container": one, "accelerator": tpu}, K8sPluginConfig())
+    spec = built(container, {"container": one, "accelerator": tpu}, K8sPluginConfig())
     assert spec["containers"][0]["resources"]["limits"]["google.com/tpu"] == 4
     assert {each["key"]: each["values"] for each in affinity_of(spec)} == {
         "cloud.google.com/gke-tpu-accelerator": ["tpu-v5p-slice"],
@@ -181,7 +180,7 @@ def test_a_class_of_devices_has_its_own_resource_labels_and_pod_template() -> No
     }
     config = K8sPluginConfig.model_validate({"accelerator-device-classes": {"amazon_neuron": own}})
     wish = {"deviceClass": "AMAZON_NEURON", "unpartitioned": True}
-    spec = built(container.entry, {"container": one, "accelerator": wish}, config)
+    spec = built(container, {"container": one, "accelerator": wish}, config)
     assert spec["containers"][0]["resources"]["limits"]["example.com/neuron"] == 4
     assert (spec["runtimeClassName"], affinity_of(spec)) == ("neuron", [{"key": "whole", "operator": "Exists"}])
     assert {"key": "whole"} in spec["tolerations"]
@@ -189,7 +188,7 @@ def test_a_class_of_devices_has_its_own_resource_labels_and_pod_template() -> No
     with pytest.raises(
         TaskSpecError, match=r"^spec\.accelerator\.deviceClass: there is no class 'ABACUS': choose one of AMA"
     ):
-        built(container.entry, {"container": one, "accelerator": {"deviceClass": "ABACUS"}}, config)
+        built(container, {"container": one, "accelerator": {"deviceClass": "ABACUS"}}, config)
 
 
 def test_objects_are_not_owned_where_the_platform_says_so() -> None:
@@ -229,7 +228,7 @@ def test_what_a_pods_containers_share_is_kept_within_limits_too() -> None:
     config = K8sPluginConfig.model_validate({"task-resources": {"limits": {"cpu": 2}}})
     spec = {"containers": [{"name": "main"}], "resources": {"limits": {"cpu": 64, "memory": "1Gi"}}}
     task = TaskContext(TaskMetadata("team", "t", "uid", 0, "t-0"), "pod", {"podTemplate": {"spec": spec}}, config)
-    made = sidecar.entry.plugin.build_resource(task)
+    made = sidecar.plugin.build_resource(task)
 
     assert made["spec"]["resources"] == {"limits": {"cpu": "2", "memory": "1Gi"}}
     assert made["metadata"]["annotations"]["backoff-ctrl.dev/adjusted-resources"] == (
@@ -258,7 +257,7 @@ WRONG = [
 def test_a_field_that_cant_be_added_to(key: str, value: Any, path: str, message: str) -> None:
     """It is refused by its path before anything is sent."""
     with pytest.raises(TaskSpecError) as caught:
-        built(sidecar.entry, {"podTemplate": {"spec": {"containers": [{"name": "main"}], key: value}}})
+        built(sidecar, {"podTemplate": {"spec": {"containers": [{"name": "main"}], key: value}}})
 
     assert (caught.value.path, message in str(caught.value)) == (path, True)
 
@@ -273,5 +272,5 @@ def test_parts_of_a_task_that_are_no_objects() -> None:
         ({"podTemplate": {"spec": {"containers": [{"name": "a"}]}}, "primaryContainer": 1}, "spec.primaryContainer"),
     ):
         with pytest.raises(TaskSpecError) as caught:
-            built(sidecar.entry, spec)
+            built(sidecar, spec)
         assert caught.value.path == path

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.kinds import container, pod, sidecar
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.kinds.pods import container, pod, sidecar
 from backoff_ctrl.k8s.plugins.protocol import PluginEntry, TaskContext, TaskMetadata, TaskSpecError
 
 JSON = dict[str, Any]
 ENTRIES: dict[str, PluginEntry] = {
-    kind: each.entry for each in (container, pod, sidecar) for kind in each.entry.registered_task_types
+    kind: each for each in (container, pod, sidecar) for kind in each.registered_task_types
 }
 IMAGE: JSON = {"image": "busybox"}
 TWO: JSON = {"spec": {"containers": [{"name": "main", "image": "a"}, {"name": "side", "image": "b"}]}}

@@ -10,11 +10,11 @@ import pytest
 
 from backoff_ctrl.engine.quantities import NANO
 from backoff_ctrl.k8s.charges.parts import parts_of
-from backoff_ctrl.k8s.plugins.builtin import registry
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.generic.config import read_config
-from backoff_ctrl.k8s.plugins.generic.plugin import GenericPlugin
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.generic import GenericPlugin
+from backoff_ctrl.k8s.plugins.operator_config import read_config
 from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskMetadata, TaskSpecError
+from backoff_ctrl.k8s.plugins.registry import registry
 from tests.tasks.phases.operator_cases import manifest
 
 JSON = dict[str, Any]

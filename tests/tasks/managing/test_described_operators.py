@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
-from backoff_ctrl.k8s.plugins.generic.config import read_config
-from backoff_ctrl.k8s.plugins.generic.plugin import entry_of
+from backoff_ctrl.k8s.plugins.generic import entry_of
+from backoff_ctrl.k8s.plugins.operator_config import read_config
 from backoff_ctrl.k8s.plugins.phases import Phase
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.following.events import EventBook
 from backoff_ctrl.k8s.plugins.following.monitor import ZERO_FOR, Monitor
 from backoff_ctrl.k8s.plugins.phases import Phase

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.manager.checking import ERROR_PAUSE, ERRORS_MAX
-from backoff_ctrl.k8s.plugins.manager.counting import ManagerCounts
-from backoff_ctrl.k8s.plugins.manager.metadata import object_name
+from backoff_ctrl.k8s.plugins.manager.figures import ManagerCounts
 from backoff_ctrl.k8s.plugins.manager.plugin_calls import PluginBugError, PluginCalls
+from backoff_ctrl.k8s.plugins.marks import object_name
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, Reason, TaskError, flaw_of
 from backoff_ctrl.k8s.plugins.protocol import Kind, PluginContext
 from tests.tasks.bench import Bench

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.kinds.container import entry
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.kinds.pods import container
 from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskMetadata
 from tests.tasks.bench import Bench
@@ -24,7 +24,7 @@ async def bench(sandbox: BackgroundSandbox, monkeypatch: pytest.MonkeyPatch) -> 
     """A manager of container tasks that runs in the namespace ``home``, as its pod's environment says."""
     sandbox.create_namespace("home")
     monkeypatch.setenv("POD_NAMESPACE", "home")
-    async with Bench(sandbox.url, entry) as bench:
+    async with Bench(sandbox.url, container) as bench:
         yield bench
 
 

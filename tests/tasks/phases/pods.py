@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.kinds.container import entry
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.kinds.pods import container
 from backoff_ctrl.k8s.plugins.protocol import PluginContext
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Pod = dict[str, Any]
 
 NOW = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
-PLUGIN = entry.plugin
+PLUGIN = container.plugin
 
 
 def ago(**span: int) -> str:

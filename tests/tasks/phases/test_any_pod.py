@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.kinds.container import entry
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.kinds.pods import container
 from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.plugins.protocol import PluginContext
 
@@ -79,12 +79,12 @@ PODS = st.fixed_dictionaries(
 @given(PODS)
 def test_any_pod_has_a_phase(pod: dict[str, Any]) -> None:
     """Only the phase Unknown leaves it open; a failure always says whose it is, and what has ended is said to have."""
-    info = entry.plugin.get_task_phase(CONTEXT, pod)
+    info = container.plugin.get_task_phase(CONTEXT, pod)
 
     status = pod.get("status")
     unknown = isinstance(status, dict) and status.get("phase") == "Unknown"
     assert (info.phase is Phase.UNDEFINED) == unknown
     assert info.phase.is_failure == (info.error is not None)
-    if entry.plugin.is_terminal(pod):
+    if container.plugin.is_terminal(pod):
         assert info.phase.is_terminal
-    entry.plugin.get_completion_time(pod)
+    container.plugin.get_completion_time(pod)

@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.generic.config import OperatorConfigError, read_config
-from backoff_ctrl.k8s.plugins.generic.loading import configured, read_file, shipped_configs
-from backoff_ctrl.k8s.plugins.generic.plugin import entry_of
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.generic import entry_of
+from backoff_ctrl.k8s.plugins.operator_config import (
+    OperatorConfigError,
+    configured,
+    read_config,
+    read_file,
+    shipped_configs,
+)
 from backoff_ctrl.k8s.plugins.protocol import PluginContext
 
 if TYPE_CHECKING:
@@ -185,7 +190,7 @@ def test_operators_are_named_in_the_settings_or_in_files(tmp_path: Path) -> None
 def test_the_shipped_operators_are_read_like_any_other() -> None:
     """One per file, each under its file's name, and no two of them for one task type."""
     shipped = list(shipped_configs())
-    folder = Path(__file__).parents[3] / "k8s" / "plugins" / "generic" / "operators"
+    folder = Path(__file__).parents[3] / "k8s" / "plugins" / "operators"
     assert {each.id: each for each in shipped} == {path.stem: read_file(path) for path in folder.iterdir()}
     types = [name for each in shipped for name in each.task_types]
     assert sorted(types) == ["dask", "mpi", "mpi-v2beta1", "pytorch", "ray", "spark", "tensorflow"]

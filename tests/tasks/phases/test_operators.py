@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.plugins.builtin import registry
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.protocol import PluginContext
+from backoff_ctrl.k8s.plugins.registry import registry
 from tests.tasks.phases.operator_cases import CASES, NOW, Case, ago, condition, job_set, kubeflow, manifest
 
 if TYPE_CHECKING:

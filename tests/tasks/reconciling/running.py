@@ -7,7 +7,7 @@ import random
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.reconciler import Reconciler
 from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
 from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager

@@ -12,8 +12,8 @@ from urllib.request import Request, urlopen
 import pytest
 from kubernetes import client
 
-from backoff_ctrl.k8s.plugins.builtin import registry
 from backoff_ctrl.k8s.plugins.marks import marks_of
+from backoff_ctrl.k8s.plugins.registry import registry
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore

@@ -10,8 +10,8 @@ import pytest
 from kubernetes import client
 
 from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.plugins.builtin import registry
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError
+from backoff_ctrl.k8s.plugins.registry import registry
 from backoff_ctrl.k8s.tasks.logs import LINE_MAX, LogError, TaskLog
 from backoff_ctrl.k8s.tasks.model import ObjectReference, TaskStatus
 from backoff_ctrl.k8s.tasks.store import Stored

@@ -13,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.plugins.config.durations import format_duration, parse_duration
-from backoff_ctrl.k8s.plugins.config.live import LiveSettings
-from backoff_ctrl.k8s.plugins.config.loading import ConfigError, load_settings
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig, format_duration, parse_duration
+from backoff_ctrl.k8s.plugins.config_file import ConfigError, LiveSettings, load_settings
 
 ROOT = Path(__file__).parents[3]
 

@@ -1,21 +1,91 @@
-"""``K8sPluginConfig``: what the platform sets for the objects of all plugins. Keys and defaults are Flyte 1.16's.
+"""What the platform sets for all plugins: the sections of a settings file that this project reads, with their defaults.
 
-What Flyte added since is read as well.
-
-Beside them two keys of our own: ``task-resources``, which Flyte keeps in its admin service, and ``reservation-limit``.
+Those are ``plugins.k8s``, ``tasks.task-plugins`` and ``tasks.backoff``, with the keys and defaults of Flyte 1.16, and
+what Flyte has added since. Keys of our own are ``task-resources``, which Flyte keeps in its admin service, and
+``reservation-limit``. Other sections of the same file belong to others (Flyte keeps its whole platform in one).
 """
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from fractions import Fraction
+from math import ceil
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from backoff_ctrl.engine.errors import QuantityError
+from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.engine.quantities import parse_quantity
 
-from .durations import Duration  # pydantic reads annotations at run time
+_UNITS: Final = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_LONGEST: Final = 2**63 - 1
+_LONGEST_TEXT: Final = 64
+
+
+def parse_duration(value: object) -> timedelta:
+    """Read a duration of 0 or more. Raises ``ValueError`` with a sentence that says how one is written."""
+    if isinstance(value, timedelta):
+        return _checked(Fraction(round(value.total_seconds() * 10**9)), value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _checked(Fraction(value), value)
+    if not isinstance(value, str) or len(value) > _LONGEST_TEXT:
+        raise ValueError(f"{str(value)[:40]!r} is not a duration: write 30s, 3m or 1h30m, or a number of nanoseconds")
+    if re.fullmatch(r"[+-]?[0-9]+", value):
+        return _checked(Fraction(int(value)), value)
+    sign, body = (value[0], value[1:]) if value[:1] in ("+", "-") else ("", value)
+    parts = _PART.findall(body)
+    if not parts or "".join(number + unit for number, unit in parts) != body:
+        raise ValueError(f"{value!r} is not a duration: write 30s, 3m or 1h30m, or a number of nanoseconds")
+    total = Fraction(0)
+    for number, unit in parts:
+        total += Fraction(f"0{number}") * _UNITS[unit]
+    return _checked(-total if sign == "-" else total, value)
+
+
+def _checked(nanoseconds: Fraction, value: object) -> timedelta:
+    if nanoseconds < 0:
+        raise ValueError(f"{str(value)!r} is less than nothing: write a duration of 0 or more")
+    if nanoseconds > _LONGEST:
+        raise ValueError(f"{str(value)!r} is longer than 292 years: write a shorter duration")
+    return timedelta(microseconds=ceil(nanoseconds / 1000))  # a few nanoseconds are not 0, which often means no limit
+
+
+def format_duration(duration: timedelta) -> str:
+    """Write a duration as Go prints it: ``3m0s``, ``1h30m0s``, ``1.5s``, ``250ms``, ``0s``."""
+    micros = duration // timedelta(microseconds=1)
+    sign, micros = ("-", -micros) if micros < 0 else ("", micros)
+    if micros == 0:
+        return "0s"
+    if micros < 10**6:
+        return f"{sign}{micros}µs" if micros < 1000 else f"{sign}{_decimal(micros, 1000)}ms"
+    minutes, rest = divmod(micros, 60 * 10**6)
+    hours, minutes = divmod(minutes, 60)
+    seconds = f"{_decimal(rest, 10**6)}s"
+    if hours:
+        return f"{sign}{hours}h{minutes}m{seconds}"
+    return f"{sign}{minutes}m{seconds}" if minutes else f"{sign}{seconds}"
+
+
+def _decimal(amount: int, unit: int) -> str:
+    whole, rest = divmod(amount, unit)
+    fraction = str(rest).zfill(len(str(unit)) - 1).rstrip("0")
+    return f"{whole}.{fraction}" if fraction else str(whole)
+
+
+Duration = Annotated[timedelta, BeforeValidator(parse_duration), PlainSerializer(format_duration)]
+"""A setting that is a duration."""
 
 
 def _quantity(value: object) -> str:
@@ -213,3 +283,65 @@ class K8sPluginConfig(Settings):
     """How long room stays reserved for the pods of a task's object while none of them appears; not in Flyte."""
     task_resources: TaskResources = TaskResources()
     """What a task's container gets where it asks for nothing, and the most that it may have: not in Flyte's file."""
+
+
+class Plugins(Settings):
+    """The section ``plugins``."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    k8s: K8sPluginConfig = K8sPluginConfig()
+    generic: Any = None
+    """The operators that the generic plugin is told of, as they are written: it reads them itself."""
+
+
+class TaskPlugins(Settings):
+    """Which plugins there are, and which of them serves a task type that several could serve."""
+
+    enabled_plugins: list[str] = Field(default_factory=list)
+    """The ids of the enabled plugins; empty: all."""
+    default_for_task_types: dict[str, str] = Field(default_factory=dict)
+    """The plugin of a task type; needed if several serve it."""
+
+
+class Backoff(Settings):
+    """How long a create that a quota has refused waits before it is tried again, where quotas can't be watched."""
+
+    base_second: int | None = Field(default=None, ge=0, le=3600)
+    """Seconds of the first delay; 1 by default. 0, which turns Flyte's back-off off, changes nothing."""
+    max_duration: Annotated[Duration, Field(ge=timedelta(milliseconds=1), le=timedelta(days=1))] | None = None
+    """The longest delay; by default `20s`, as in Flyte. It limits the first delay as well."""
+
+    def policy(self) -> dict[str, float]:
+        """Return what it sets of the gate's policy: ``base`` and ``cap``."""
+        found: dict[str, float] = {}
+        if self.max_duration is not None:
+            found["cap"] = self.max_duration.total_seconds()
+        if self.base_second:
+            found["base"] = float(self.base_second)
+        if found:
+            found["base"] = min(found.get("base", Policy().base), found.get("cap", Policy().cap))
+        return found
+
+
+class Tasks(Settings):
+    """The section ``tasks``."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    task_plugins: TaskPlugins = TaskPlugins()
+    backoff: Backoff = Backoff()
+
+
+class PlatformSettings(Settings):
+    """The sections that are read."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    plugins: Plugins = Plugins()
+    tasks: Tasks = Tasks()
+
+    @property
+    def k8s(self) -> K8sPluginConfig:
+        """What the platform sets for all plugins."""
+        return self.plugins.k8s

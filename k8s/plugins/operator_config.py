@@ -1,21 +1,24 @@
 """What the generic plugin must know of an operator: where its objects tell their state, and what each state means.
 
-Keys are written with dashes. ``docs/how-to/describe-an-operator.md`` explains them one by one.
+Keys are written with dashes; ``docs/how-to/describe-an-operator.md`` explains them one by one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
+from importlib.resources import files
+from pathlib import Path as FilePath
 from typing import Annotated, Any, Final, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
 
-from backoff_ctrl.k8s.plugins.config.durations import Duration
-from backoff_ctrl.k8s.plugins.config.settings import Settings
-from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
-from backoff_ctrl.k8s.plugins.protocol import NAME_LEAST, NAME_MAX
+from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
 
+from .config import Duration, Settings
 from .paths import NamePattern, ObjectPath, Path, Paths
+from .phases import ErrorKind, Phase
+from .protocol import NAME_LEAST, NAME_MAX
 
 PHASES: Final = {
     phase.title: phase
@@ -267,3 +270,49 @@ def _sentence(kind: str, message: str) -> str:
     if kind == "extra_forbidden":
         return "there is no such key: docs/how-to/describe-an-operator.md lists them"
     return message.removeprefix("Value error, ")
+
+
+def shipped_configs() -> Iterator[OperatorConfig]:
+    """Return the operators that ship: Spark, Ray, Dask, and Kubeflow's PyTorch, TensorFlow and MPI jobs."""
+    for file in sorted((files(__package__) / "operators").iterdir(), key=lambda each: each.name):
+        if file.name.endswith(".yaml"):
+            yield _read_document(file.read_bytes(), file.name)
+
+
+def read_file(path: FilePath) -> OperatorConfig:
+    """Read the config of one operator. Raises ``OperatorConfigError``, which names the file and the key."""
+    try:
+        return _read_document(read_source(str(path)), str(path))
+    except ManifestError as error:
+        raise OperatorConfigError(str(error)) from None
+
+
+def configured(section: Any, folder: FilePath, where: str = "plugins.generic") -> list[OperatorConfig]:
+    """Return the operators of the section ``plugins.generic``: a list of configs, and of files that hold one.
+
+    Files are found from ``folder``, that of the configuration. Raises ``OperatorConfigError``.
+    """
+    if section is None:
+        return []
+    if not isinstance(section, list):
+        raise OperatorConfigError(f"{where}: must be a list of operators: configs, or the names of files with one")
+    found: list[OperatorConfig] = []
+    for index, each in enumerate(section):
+        place = f"{where}[{index}]"
+        config = read_file(folder / each) if isinstance(each, str) else read_config(each, place)
+        if config.id in {known.id for known in found}:
+            raise OperatorConfigError(f"{place}: there are two operators with the id {config.id}: choose another")
+        found.append(config)
+    return found
+
+
+def files_of(section: Any, folder: FilePath) -> list[FilePath]:
+    """Return the files that the section names."""
+    return [folder / each for each in section if isinstance(each, str)] if isinstance(section, list) else []
+
+
+def _read_document(content: bytes, name: str) -> OperatorConfig:
+    documents = load_manifests(content, name)
+    if len(documents) > 1:
+        raise OperatorConfigError(f"{name}: holds {len(documents)} documents: write one operator to a file")
+    return read_config(documents[0], name)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 
 import jsonpath
 from pydantic import BeforeValidator, PlainSerializer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _BRACES: Final = re.compile(r"\{(.*?)\}")
 

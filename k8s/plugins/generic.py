@@ -1,0 +1,404 @@
+"""The generic plugin: it runs any custom resource, described by a config of JSONPaths (``operator_config``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from backoff_ctrl.k8s.charges.fields import FootprintError
+from backoff_ctrl.k8s.charges.footprint import charge
+from backoff_ctrl.k8s.charges.parts import Part, makes_others, parts_of
+
+from .config import format_duration
+from .marks import is_going, metadata_of
+from .operator_config import Case, OperatorConfig, PodsMade, StateMeaning
+from .paths import ObjectPath, joined
+from .phases import UNKNOWN_CODE, ErrorKind, Phase, PhaseInfo, failed
+from .pod_building import TEMPLATE, object_of, pod_template
+from .pod_phases import cause_of_failure, explained, never_starting, own_pods, still_starting
+from .protocol import (
+    JSON,
+    Kind,
+    PluginContext,
+    PluginEntry,
+    PluginProperties,
+    TaskContext,
+    TaskMetadata,
+    TaskSpecError,
+    refuse_custom,
+)
+from .statuses import Condition, conditions_of, mapping, mappings, moment
+
+OPERATOR_TIMEOUT: Final = "OperatorTimeout"
+"""The code of an object that no operator has looked at in time."""
+
+
+class GenericPlugin:
+    """Runs the custom resources of one operator. The task's ``template`` is the resource itself."""
+
+    def __init__(self, config: OperatorConfig) -> None:
+        """Serve the operator that ``config`` describes."""
+        self.config = config
+        found = config.resource
+        self.kind = Kind(found.api_version, found.kind, found.plural)
+
+    def build_identity_resource(self, task: TaskMetadata) -> JSON:
+        """Return ``apiVersion`` and ``kind``."""
+        del task
+        return {"apiVersion": self.kind.api_version, "kind": self.kind.kind}
+
+    def build_resource(self, task: TaskContext) -> JSON:
+        """Return the task's template, with the platform's defaults in the pod templates that the config names."""
+        refuse_custom(task)
+        made = object_of(task, self.kind)
+        if task.spec.get("resources"):
+            raise TaskSpecError(
+                "spec.resources", f"a {self.kind.kind} makes pods of several kinds: write their resources into its spec"
+            )
+        add_defaults(self.config, made, task)
+        gang_parts(self.config, self.kind.resource, made)  # what can't be read can't wait for room either
+        return made
+
+    def parts(self, resource: Mapping[str, object]) -> tuple[Part, ...]:
+        """Return the objects that the operator will make of a resource. Raises ``TaskSpecError``."""
+        return gang_parts(self.config, self.kind.resource, resource)
+
+    def get_task_phase(self, context: PluginContext, resource: JSON) -> PhaseInfo:
+        """Say what the state means, and what the object's pods tell beside it."""
+        told = told_by(self.config, resource)
+        if told.state == "" and self._is_suspended(resource):
+            return self._with_facts(PhaseInfo(Phase.QUEUED, reason="Suspended"), resource)
+        ruling = ruling_on(self.config, resource, told)
+        overdue = None if self._is_held(resource, told.state) else self._overdue(context, resource, ruling)
+        if overdue is not None:
+            return overdue
+        pods = own_pods(context, self.pod_labels(resource)) if self.config.pods else []
+        info = self._with_facts(_info(ruling), resource)
+        if info.phase.is_failure:
+            return explained(info, cause_of_failure(pods, context, latest=False))
+        if info.phase.is_terminal:
+            return info
+        stuck = never_starting(pods, context) or self._lost(context, resource, told.state)
+        if stuck is not None:
+            return replace(stuck, custom=info.custom)
+        return info if info.phase is Phase.RUNNING else info.with_reason(still_starting(pods, context))
+
+    def pod_labels(self, resource: JSON) -> Mapping[str, str]:
+        """Return the labels of the pods that are looked at; empty while the object doesn't tell one of them."""
+        if self.config.pods is None:
+            return {}
+        found = {name: said_by(value, resource) for name, value in self.config.pods.labels.items()}
+        return found if all(found.values()) else {}
+
+    def pod_names(self, resource: JSON) -> tuple[str, ...]:
+        """Return the names of the main pods, in the states in which their failure counts."""
+        main = self.config.pods.main if self.config.pods else None
+        if main is None or told_by(self.config, resource).state not in main.states:
+            return ()
+        return tuple(dict.fromkeys(filter(None, (name.of(resource) for name in main.names))))
+
+    def get_properties(self) -> PluginProperties:
+        """Say how long names may be, and whether objects are owned."""
+        return PluginProperties(
+            disable_inject_owner_references=not self.config.owned,
+            generated_name_max_length=self.config.name_max_length,
+        )
+
+    def is_terminal(self, resource: JSON) -> bool:
+        """Say whether the state is one that ends a task."""
+        return ruling_on(self.config, resource, told_by(self.config, resource)).phase.is_terminal
+
+    def get_completion_time(self, resource: JSON) -> datetime | None:
+        """Return the first of the completion times that is set, else since when the last condition holds."""
+        told = told_by(self.config, resource)
+        if not ruling_on(self.config, resource, told).phase.is_terminal:
+            return None
+        times = (moment(value) for path in self.config.completion_time for value in path.all(resource))
+        return next(filter(None, times), told.since)
+
+    def _is_suspended(self, resource: JSON) -> bool:
+        return self.config.suspended is not None and self.config.suspended.first(resource) is True
+
+    def _is_held(self, resource: JSON, state: str) -> bool:
+        """Whether the object is held back on purpose, or was until a moment ago."""
+        held = self.config.started.not_in if self.config.started else ()
+        return self._is_suspended(resource) or state in held
+
+    def _overdue(self, context: PluginContext, resource: JSON, ruling: Ruling) -> PhaseInfo | None:
+        """Return a failure where the operator has had its time, and hasn't looked at the object."""
+        started = self.config.started
+        if started is None or not started.within or ruling.phase is not Phase.QUEUED:
+            return None
+        known = (moment(mapping(resource.get("metadata")).get("creationTimestamp")), last_ended(self.config, resource))
+        since = max(filter(None, known), default=None)  # a job that is resumed is started anew
+        if started.path.first(resource) or since is None or context.now - since <= started.within:
+            return None
+        message = (
+            f"the operator hasn't started the {self.kind.kind} within {format_duration(started.within)} of its "
+            "creation, or of its resumption: is it running, and does it watch this namespace?"
+        )
+        return failed(OPERATOR_TIMEOUT, message, kind=ErrorKind.SYSTEM, retryable=True, cleanup=True)
+
+    def _lost(self, context: PluginContext, resource: JSON, state: str) -> PhaseInfo | None:
+        """Return the failure of a main pod, where the object still says that it runs.
+
+        What its operator is about to do is left to it: a pod that is being deleted is replaced.
+        """
+        main = self.config.pods.main if self.config.pods else None
+        if main is None or state not in main.states:
+            return None
+        labels = dict(self.pod_labels(resource))
+        if labels:
+            labels |= {name: said_by(value, resource) for name, value in main.labels.items()}
+        names = self.pod_names(resource)
+        mains = [pod for pod in context.pods if not is_going(pod) and _is_main(pod, resource, labels, names)]
+        cause = cause_of_failure(mains, context, latest=False)
+        if cause is None or self._may_restart(resource, cause, context):
+            return None
+        said = f"the {self.kind.kind} still says {state}, but a pod that it can't do without has failed"
+        info = failed(main.code, said, retryable=True, cleanup=True)
+        return replace(explained(info, cause), occurred_at=cause.occurred_at)
+
+    def _may_restart(self, resource: JSON, cause: PhaseInfo, context: PluginContext) -> bool:
+        main = self.config.pods.main if self.config.pods else None
+        again = main.restarted if main else None
+        if again is None or cause.occurred_at is None or context.now - cause.occurred_at >= again.within:
+            return False
+        return any(word_of(value) not in again.unless for value in again.path.all(resource) or [""])
+
+    def _with_facts(self, info: PhaseInfo, resource: JSON) -> PhaseInfo:
+        """Add what the config wants to be shown of the object, and when it ended."""
+        shown = {name: value for name, path in self.config.show.items() if (value := path.first(resource)) is not None}
+        ended = self.get_completion_time(resource) if info.phase.is_terminal else None
+        return replace(info, custom=shown, occurred_at=ended or info.occurred_at)
+
+
+def entry_of(config: OperatorConfig) -> PluginEntry:
+    """Return the registry's entry for an operator."""
+    plugin = GenericPlugin(config)
+    return PluginEntry(config.id, tuple(config.task_types), plugin.kind, plugin)
+
+
+def _is_main(pod: JSON, resource: JSON, labels: Mapping[str, str], names: tuple[str, ...]) -> bool:
+    """Whether a pod is one of the main ones, by all its labels or by its name; not one of another such object."""
+    metadata, own = metadata_of(pod), metadata_of(resource)
+    carried, owners = mapping(metadata.get("labels")), mappings(metadata.get("ownerReferences"))
+    if any(each.get("kind") == resource.get("kind") and each.get("uid") != own.get("uid") for each in owners):
+        return False
+    by_labels = len(labels) > 0 and all(labels.values()) and labels.items() <= carried.items()
+    return by_labels or metadata.get("name") in names
+
+
+def _info(ruling: Ruling) -> PhaseInfo:
+    if not ruling.phase.is_failure:
+        return PhaseInfo(ruling.phase, reason=ruling.reason, occurred_at=ruling.since)
+    info = failed(
+        ruling.code,
+        ruling.reason,
+        kind=ruling.kind,
+        retryable=ruling.phase is Phase.RETRYABLE_FAILURE,
+        cleanup=ruling.cleanup,
+    )
+    return replace(info, occurred_at=ruling.since)
+
+
+SHOWN: Final = 2_000
+"""The most of an operator's own words that a reason repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an object tells of itself: its state as a word, the operator's own words, and since when if it says so."""
+
+    state: str
+    words: str = ""
+    code: str = ""
+    since: datetime | None = None
+    message: str = ""
+    """The message of the condition that holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What the config makes of it. ``kind``, ``code`` and ``cleanup`` say something for failures only."""
+
+    phase: Phase
+    reason: str
+    kind: ErrorKind
+    code: str
+    cleanup: bool
+    since: datetime | None
+
+
+def told_by(config: OperatorConfig, resource: Mapping[str, Any]) -> Told:
+    """Read an object's state. One without a state is in the state ``""``."""
+    words = ": ".join(filter(None, (word_of(path.first(resource)) for path in config.message)))
+    if config.state.path is not None:
+        return Told(word_of(config.state.path.first(resource)), words)
+    assert config.state.conditions is not None
+    listed = config.state.conditions.first(resource)
+    found = _current(conditions_of({"conditions": listed}), config)
+    if found is None:
+        return Told("", words)
+    said = ": ".join(filter(None, (found.reason, found.message)))
+    return Told(found.type, words or said, found.reason, found.since, found.message)
+
+
+def last_ended(config: OperatorConfig, resource: Mapping[str, Any]) -> datetime | None:
+    """Return when one of its conditions last ceased to be True, as a suspension does; None: it doesn't tell."""
+    if config.state.conditions is None:
+        return None
+    conditions = conditions_of({"conditions": config.state.conditions.first(resource)})
+    return max((each.since for each in conditions if each.since and each.status == "False"), default=None)
+
+
+def ruling_on(config: OperatorConfig, resource: Mapping[str, Any], told: Told) -> Ruling:
+    """Return what the state means, by its first case that fits."""
+    meaning = config.states.get(told.state, config.other)
+    case = next((each for each in meaning.cases if _fits(each, resource)), None)
+    phase = case.phase if case is not None and case.phase is not None else meaning.phase
+    said = (case.reason if case is not None else "") or meaning.reason
+    if not said and told.state and told.state not in config.states:
+        said = f"in state {told.state[:100]}"
+    words = told.words if phase.is_failure or config.message or not said else ""
+    if "{message}" in said:
+        said, words = said.replace("{reason}", told.code).replace("{message}", told.message[:SHOWN]), ""
+    return Ruling(
+        phase,
+        ": ".join(filter(None, (said, words[:SHOWN]))),
+        _chosen(case, meaning, "kind") or ErrorKind.USER,
+        said_by(_chosen(case, meaning, "code") or config.code, resource) or told.code or UNKNOWN_CODE,
+        bool(_chosen(case, meaning, "cleanup")),
+        told.since,
+    )
+
+
+def word_of(value: object) -> str:
+    """Return a value as a config writes it: ``true``, ``3``; empty for nothing, and for what is no word."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, str | int | float) else ""
+
+
+def said_by(word: ObjectPath | str | None, resource: Mapping[str, Any]) -> str:
+    """Return a word of the config, or what the object says where the config names a path."""
+    return word_of(word.first(resource)) if isinstance(word, ObjectPath) else word or ""
+
+
+def _current(conditions: list[Condition], config: OperatorConfig) -> Condition | None:
+    """Return the condition that holds: one that ends the object, else the latest; of equally late ones the last.
+
+    Times have whole seconds, and operators add what is new at the end of the list. Where ``latest`` is set, a state
+    later than the end takes its place, if it is described: what a newer operator notes afterwards restarts nothing.
+    """
+    true = [(each.since.timestamp() if each.since else 0.0, place, each) for place, each in enumerate(conditions)
+            if each.status == "True"]  # fmt: skip
+    ends = [each for each in true if each[2].type in config.states and config.states[each[2].type].phase.is_terminal]
+    found = max(ends or true, default=None, key=lambda each: each[:2])
+    if found is None:
+        return None
+    if config.state.latest:
+        later = [each for each in true if each[2].type in config.states and each[0] > found[0]]
+        found = max(later, default=found, key=lambda each: each[:2])
+    return found[2]
+
+
+def _fits(case: Case, resource: Mapping[str, Any]) -> bool:
+    found = case.path.all(resource) or [""]
+    return any(word_of(value) in case.values for value in found)
+
+
+def _chosen(case: Case | None, meaning: StateMeaning, key: str) -> Any:
+    own = getattr(case, key) if case is not None else None
+    return getattr(meaning, key) if own is None else own
+
+
+def gang_parts(config: OperatorConfig, resource_name: str, manifest: Mapping[str, Any]) -> tuple[Part, ...]:
+    """Return what a manifest makes: by what we know of its kind, else by the config. Raises ``TaskSpecError``."""
+    try:
+        if makes_others(resource_name):
+            return parts_of(manifest, resource=resource_name)
+        suspended = config.suspended is not None and config.suspended.first(manifest) is True
+        described = [each for each in config.pods_made if not each.fields]
+        found = [part for made in described for part in _parts(config, made, manifest, suspended=suspended)]
+    except FootprintError as error:
+        raise TaskSpecError("spec.template", str(error)) from None
+    return tuple(found)
+
+
+def templates_of(made: PodsMade, manifest: Mapping[str, Any]) -> Iterator[tuple[Any, str, Mapping[str, Any]]]:
+    """Return each pod template that an entry of the config names: itself, where it lies, and its section."""
+    for section, place in made.section.places(manifest):
+        if isinstance(section, dict):
+            for template, below in made.template.places(section):
+                yield template, joined(place, below), section
+
+
+def _parts(config: OperatorConfig, made: PodsMade, manifest: Mapping[str, Any], *, suspended: bool) -> Iterator[Part]:
+    for template, place, section in templates_of(made, manifest):
+        spec = mapping(template).get("spec")
+        if not isinstance(spec, dict):
+            raise FootprintError(f"{place}.spec: required field is missing")
+        count = _count(made, section, place)
+        if count:
+            demand = charge({"kind": "Pod", "spec": spec}, "pods", f"{place}.spec")
+            yield Part(demand, count, "Pod", config.resource.kind, place, suspended)
+
+
+def _count(made: PodsMade, section: Mapping[str, Any], place: str) -> int:
+    found = None if made.replicas is None else made.replicas.first(section)
+    if found is None:
+        return made.default_replicas
+    if isinstance(found, bool) or not isinstance(found, int) or found < 0:
+        raise FootprintError(f"{place}: its number of replicas, {found!r}, is not a whole number of 0 or more")
+    return found
+
+
+_CONTAINER: Final = "container."
+"""What the names of a container's fields begin with."""
+
+
+def add_defaults(config: OperatorConfig, made: JSON, task: TaskContext) -> None:
+    """Put the platform's defaults into an object's pods. Raises ``TaskSpecError``."""
+    ready: set[int] = set()  # sections that are one, by an alias of YAML, get their defaults once
+    for entry in config.pods_made:
+        about = task if entry.interruptible else replace(task, metadata=replace(task.metadata, interruptible=False))
+        for section, place in _sections(entry, made):
+            if id(section) not in ready:
+                path = joined(TEMPLATE, place)
+                whole = (
+                    _filled(section, entry.fields, path, about) if entry.fields else pod_template(about, section, path)
+                )
+                section.clear()
+                section.update(whole)
+                ready.add(id(section))
+
+
+def _sections(entry: PodsMade, made: JSON) -> list[tuple[JSON, str]]:
+    """Return what an entry fills in, each with where it lies."""
+    if not entry.defaults:
+        return []
+    if entry.fields:
+        return [(found, place) for found, place in entry.section.places(made) if isinstance(found, dict)]
+    return [(template, place) for template, place, _ in templates_of(entry, made)]
+
+
+def _filled(section: JSON, fields: Mapping[str, str], path: str, task: TaskContext) -> JSON:
+    """Return a section with the fields that a pod made of it would have."""
+    container: JSON = {"name": "main", "image": "any"}
+    spec: JSON = {"containers": [container]}
+    for own, name in fields.items():
+        if section.get(own) is not None:
+            _holder(spec, name)[name.removeprefix(_CONTAINER)] = section[own]
+    ready = pod_template(task, {"spec": spec}, path)["spec"]
+    found: dict[str, Any] = {
+        own: _holder(ready, name).get(name.removeprefix(_CONTAINER)) for own, name in fields.items()
+    }
+    return {**section, **{own: value for own, value in found.items() if value not in (None, [], {})}}
+
+
+def _holder(spec: JSON, name: str) -> JSON:
+    holder: JSON = spec["containers"][0] if name.startswith(_CONTAINER) else spec
+    return holder

@@ -1,0 +1,299 @@
+"""What a task's containers ask for, and where its pod may run: resources, tolerations, affinity, accelerators.
+
+Levels of resources, weakest first: ``default-cpus`` and ``default-memory``, the platform's defaults, the project's, the
+task's container, the run. A request that is not set is the limit, else the default; a limit that is not set is the
+request. Of an accelerator, ``spec.accelerator``, ``device`` names the model, and ``deviceClass`` chooses among
+``accelerator-device-classes``; without it the keys ``gpu-...`` count. ``partitionSize`` is a part of a device that can
+be divided, and ``unpartitioned: true`` asks for a whole one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from backoff_ctrl.engine.errors import QuantityError
+from backoff_ctrl.engine.quantities import parse_quantity
+
+from .config import ACCELERATOR_CLASSES, AcceleratorClass, K8sPluginConfig
+from .protocol import JSON, TaskContext, TaskMetadata, TaskSpecError, object_at, objects_at, text_at
+
+_GPU: Final = "gpu"
+_ALWAYS: Final = ("cpu", "memory")
+"""Resources that every task's container gets, as quotas and limits ask for them."""
+
+Amounts = dict[str, Any]
+"""Quantities by resource name, as they are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What applies to one task: defaults and limits by resource name; ``refuses`` what is above a limit."""
+
+    defaults: Mapping[str, str]
+    limits: Mapping[str, str]
+    gpu: str
+    refuses: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A container's resources as they will be created, and what was lowered, a sentence each."""
+
+    requests: Amounts
+    limits: Amounts
+    lowered: list[str] = field(default_factory=list)
+
+    @property
+    def manifest(self) -> dict[str, Amounts]:
+        """The container's ``resources``."""
+        return {key: each for key, each in (("requests", self.requests), ("limits", self.limits)) if each}
+
+
+def bounds_of(task: TaskMetadata, config: K8sPluginConfig, gpu: str) -> Bounds:
+    """Return the defaults and limits for a task: the platform's, changed by its project's and its domain's.
+
+    ``gpu`` is the resource that the short name of one stands for.
+    """
+    platform = config.task_resources
+    defaults = {"cpu": config.default_cpus, "memory": config.default_memory, **platform.defaults}
+    limits = dict(platform.limits)
+    fitting = [each for each in platform.projects if each.project == task.project and each.domain in ("", task.domain)]
+    for project in sorted(fitting, key=lambda each: bool(each.domain)):  # a domain's words come last
+        defaults |= project.defaults
+        limits |= project.limits
+    return Bounds(_named(defaults, gpu), _named(limits, gpu), gpu, platform.above_limits == "refuse")
+
+
+def ask(own: Mapping[str, Any], run: Mapping[str, Any], bounds: Bounds, path: str) -> Asked:
+    """Return what the task's main container asks for. Raises ``TaskSpecError`` with the path of a wrong field."""
+    asked = Asked({}, {})
+    for resources, at in ((own, path), (run, "spec.resources")):
+        part = keep_within(resources, bounds, at)
+        asked.requests.update({name: value for name, value in part.requests.items() if parse_quantity(value)})
+        asked.limits.update({name: value for name, value in part.limits.items() if parse_quantity(value)})
+        asked.lowered.extend(part.lowered)
+    for name in dict.fromkeys((*_ALWAYS, *asked.requests, *asked.limits)):
+        if name not in asked.requests:
+            asked.requests[name] = asked.limits.get(name) or _default(name, bounds)
+        asked.limits.setdefault(name, asked.requests[name])
+    return _below_own_limits(asked)
+
+
+def keep_within(own: Mapping[str, Any], bounds: Bounds, path: str) -> Asked:
+    """Return what any other container asks for: nothing is added, the platform's limits hold."""
+    asked = Asked(_read(own, "requests", path, bounds), _read(own, "limits", path, bounds))
+    for key, amounts in (("requests", asked.requests), ("limits", asked.limits)):
+        for name, value in amounts.items():
+            most = bounds.limits.get(name, "0")
+            if not _is_above(value, most):
+                continue
+            if bounds.refuses:
+                what = f"{value} is above the platform's limit: ask for {most} or less"
+                raise TaskSpecError(f"{path}.{key}.{name}", what)
+            asked.lowered.append(f"{key}.{name} lowered from {value} to {most}, the platform's limit")
+            amounts[name] = most
+    return asked
+
+
+def _default(name: str, bounds: Bounds) -> str:
+    """Return what is requested where a task says nothing: no more than the platform's limit."""
+    default, most = bounds.defaults[name], bounds.limits.get(name, "0")
+    return most if _is_above(default, most) else default
+
+
+def _below_own_limits(asked: Asked) -> Asked:
+    """Lower requests to the container's own limits: the API server would refuse the pod."""
+    for name, value in asked.requests.items():
+        most = asked.limits[name]
+        if _is_above(value, most):
+            asked.lowered.append(f"requests.{name} lowered from {value} to {most}, the container's own limit")
+            asked.requests[name] = most
+    return asked
+
+
+def _is_above(value: Any, most: Any) -> bool:
+    """Whether an amount is above a limit. A limit of 0 is none."""
+    return parse_quantity(value) > parse_quantity(most) > 0
+
+
+def _read(resources: Mapping[str, Any], key: str, path: str, bounds: Bounds) -> Amounts:
+    """Return checked amounts. ``gpu`` is the short name of the platform's GPU."""
+    amounts = resources.get(key)
+    if amounts is None:
+        return {}
+    if not isinstance(amounts, Mapping):
+        raise TaskSpecError(f"{path}.{key}", "must be an object of quantities, such as {cpu: 500m, memory: 1Gi}")
+    for name, value in amounts.items():
+        try:
+            amount = parse_quantity(value)
+        except QuantityError as error:
+            raise TaskSpecError(f"{path}.{key}.{name}", str(error)) from None
+        if amount < 0:
+            raise TaskSpecError(f"{path}.{key}.{name}", f"{value} is less than nothing: ask for 0 or more")
+    return _named({str(name): value for name, value in amounts.items()}, bounds.gpu)
+
+
+def _named(amounts: Mapping[str, Any], gpu: str) -> Amounts:
+    return {gpu if name == _GPU else name: value for name, value in amounts.items()}
+
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def schedule(spec: JSON, task: TaskContext, path: str) -> None:
+    """Set, in place, where a pod of this spec may run. What the spec says itself is kept. Raises ``TaskSpecError``."""
+    config, interruptible = task.config, task.metadata.interruptible
+    _check(spec, path)
+    names = sorted({name for container in _all(spec) for name in _resources(container)})
+    tolerations = [each for name in names for each in config.resource_tolerations.get(name, [])]
+    if interruptible:
+        tolerations += config.interruptible_tolerations
+    tolerations += config.default_tolerations
+    tolerations += _of_extended_resources(names, config)
+    tolerations += spec.get("tolerations") or []
+    selector = {**config.default_node_selector, **(spec.get("nodeSelector") or {})}
+    if interruptible:
+        selector |= config.interruptible_node_selector
+    if spec.get("affinity") is None and config.default_affinity is not None:
+        spec["affinity"] = deepcopy(config.default_affinity)
+    required, others = (
+        config.interruptible_node_selector_requirement,
+        config.non_interruptible_node_selector_requirement,
+    )
+    _require(spec, required if interruptible else others)
+    if task.spec.get("accelerator") is not None:
+        tolerations += _accelerate(spec, accelerator_of(task))
+    if tolerations:
+        spec["tolerations"] = [
+            deepcopy(each) for index, each in enumerate(tolerations) if each not in tolerations[:index]
+        ]
+    if selector:
+        spec["nodeSelector"] = selector
+
+
+def _check(spec: JSON, path: str) -> None:
+    """Raise ``TaskSpecError`` for fields that can't be added to."""
+    objects_at(spec, "tolerations", path)
+    object_at(spec, "nodeSelector", path)
+    at = f"{path}.affinity.nodeAffinity.{_REQUIRED}"
+    node = object_at(object_at(spec, "affinity", path), "nodeAffinity", f"{path}.affinity")
+    required = object_at(node, _REQUIRED, f"{path}.affinity.nodeAffinity")
+    for index, term in enumerate(objects_at(required, "nodeSelectorTerms", at)):
+        objects_at(term, "matchExpressions", f"{at}.nodeSelectorTerms[{index}]")
+
+
+def _all(spec: JSON) -> list[JSON]:
+    return [*(spec.get("initContainers") or []), *spec["containers"]]
+
+
+def _resources(container: JSON) -> set[str]:
+    resources = container.get("resources") or {}
+    return {name for key in ("requests", "limits") for name in resources.get(key) or {}}
+
+
+def _of_extended_resources(names: list[str], config: K8sPluginConfig) -> list[JSON]:
+    """Return a toleration for each extended resource whose nodes are kept apart by a taint of the same name."""
+    return [
+        {"key": name, "operator": "Exists", "effect": "NoSchedule"}
+        for name in names
+        if name in config.add_tolerations_for_extended_resources
+    ]
+
+
+def _require(spec: JSON, requirement: Mapping[str, Any] | None) -> None:
+    """Add a requirement to every term of the node affinity: terms are alternatives, so each must have it."""
+    if requirement is None:
+        return
+    affinity = spec["affinity"] = dict(spec.get("affinity") or {})
+    node = affinity["nodeAffinity"] = dict(affinity.get("nodeAffinity") or {})
+    terms = (node.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+    node[_REQUIRED] = {
+        "nodeSelectorTerms": [
+            {**term, "matchExpressions": [*(term.get("matchExpressions") or []), deepcopy(dict(requirement))]}
+            for term in terms
+        ]
+    }
+
+
+def _accelerate(spec: JSON, wanted: Accelerator) -> list[JSON]:
+    """Choose nodes by the accelerator that a task asks for, and return the tolerations that they need."""
+    if not any(wanted.resource in _resources(container) for container in spec["containers"]):
+        raise TaskSpecError(PATH, f"no container asks for a GPU: set its limit of {wanted.resource}")
+    tolerations = []
+    if wanted.device:
+        tolerations.append(_of_label(spec, wanted.device_label, wanted.device))
+    if wanted.unpartitioned:
+        _require(spec, wanted.whole)
+        if wanted.toleration is not None:
+            tolerations.append(dict(wanted.toleration))
+    elif wanted.partition_size:
+        tolerations.append(_of_label(spec, wanted.partition_label, wanted.partition_size))
+    return tolerations
+
+
+def _of_label(spec: JSON, label: str, value: str) -> JSON:
+    """Require a label of the node, and return the toleration of the taint of the same name."""
+    _require(spec, {"key": label, "operator": "In", "values": [value]})
+    return {"key": label, "operator": "Equal", "value": value, "effect": "NoSchedule"}
+
+
+PATH = "spec.accelerator"
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """How its nodes are found. ``resource`` is what ``gpu`` stands for in the task; ``device`` the label's value."""
+
+    resource: str
+    device_label: str
+    partition_label: str
+    device: str = ""
+    partition_size: str = ""
+    unpartitioned: bool = False
+    whole: Mapping[str, Any] | None = None
+    """The requirement on nodes of a whole device."""
+    toleration: Mapping[str, Any] | None = None
+    """The toleration of a whole device."""
+    pod_template: Mapping[str, Any] | None = None
+
+
+def accelerator_of(task: TaskContext) -> Accelerator:
+    """Return the accelerator of a task, or what ``gpu`` means to one that asks for none. Raises ``TaskSpecError``."""
+    config = task.config
+    asked = object_at(task.spec, "accelerator", "spec")
+    device, size, name = (text_at(asked, key, PATH) for key in ("device", "partitionSize", "deviceClass"))
+    known = _class(name, config) if name else None
+    partition = (known and known.partition_size_node_label) or config.gpu_partition_size_node_label
+    whole = (
+        known.unpartitioned_node_selector_requirement if known else config.gpu_unpartitioned_node_selector_requirement
+    )
+    return Accelerator(
+        (known and known.resource_name) or config.gpu_resource_name,
+        (known and known.device_node_label) or config.gpu_device_node_label,
+        partition,
+        _value(device, config),
+        size,
+        asked.get("unpartitioned") is True,
+        whole or {"key": partition, "operator": "DoesNotExist"},
+        known.unpartitioned_toleration if known else config.gpu_unpartitioned_toleration,
+        known.pod_template if known else None,
+    )
+
+
+def _class(name: str, config: K8sPluginConfig) -> AcceleratorClass:
+    classes = {**ACCELERATOR_CLASSES, **{key.upper(): each for key, each in config.accelerator_device_classes.items()}}
+    found = classes.get(name.upper())  # Flyte reads its keys in lower case, and means capitals
+    if found is None:
+        raise TaskSpecError(
+            f"{PATH}.deviceClass", f"there is no class {name!r}: choose one of {', '.join(sorted(classes))}"
+        )
+    return found
+
+
+def _value(device: str, config: K8sPluginConfig) -> str:
+    """Return what the node's label says for a device."""
+    names = {key.upper(): value for key, value in config.accelerator_devices.items()}
+    return names.get(device.upper(), device)
