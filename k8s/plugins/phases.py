@@ -6,15 +6,13 @@ Pure. Meanings and numbers follow Flyte's ``core/phase.go``; a phase with a *ver
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from backoff_ctrl.k8s.creates.wait import Wait
+from backoff_ctrl.k8s.creates.wait import Wait
 
 UNKNOWN_CODE: Final = "Unknown"
 

@@ -6,21 +6,25 @@ Kubernetes 1.36.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import Any, Final
 
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, failed, initializing, queued, running, success
 from backoff_ctrl.k8s.plugins.pod_building import TEMPLATE, object_of, pod_template
 from backoff_ctrl.k8s.plugins.pod_phases import cause_of_failure, explained, never_starting, own_pods, still_starting
-from backoff_ctrl.k8s.plugins.protocol import Kind, PluginEntry, PluginProperties, refuse_custom
-from backoff_ctrl.k8s.plugins.statuses import conditions_of, mapping, moment, text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
-    from backoff_ctrl.k8s.plugins.protocol import JSON, PluginContext, TaskContext, TaskMetadata
-    from backoff_ctrl.k8s.plugins.statuses import Condition
+from backoff_ctrl.k8s.plugins.protocol import (
+    JSON,
+    Kind,
+    PluginContext,
+    PluginEntry,
+    PluginProperties,
+    TaskContext,
+    TaskMetadata,
+    refuse_custom,
+)
+from backoff_ctrl.k8s.plugins.statuses import Condition, conditions_of, mapping, moment, text
 
 JOB: Final = Kind("batch/v1", "Job", "jobs")
 _ENDS: Final = ("Complete", "Failed")

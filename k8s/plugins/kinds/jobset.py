@@ -6,23 +6,28 @@ sigs.k8s.io/jobset v0.12.0.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import Any, Final
 
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed, initializing, queued, running, success
 from backoff_ctrl.k8s.plugins.pod_building import TEMPLATE, object_of
 from backoff_ctrl.k8s.plugins.pod_phases import cause_of_failure, explained, never_starting, own_pods, still_starting
-from backoff_ctrl.k8s.plugins.protocol import Kind, PluginEntry, PluginProperties, TaskSpecError, refuse_custom
-from backoff_ctrl.k8s.plugins.statuses import conditions_of, mapping, mappings, text
+from backoff_ctrl.k8s.plugins.protocol import (
+    JSON,
+    Kind,
+    PluginContext,
+    PluginEntry,
+    PluginProperties,
+    TaskContext,
+    TaskMetadata,
+    TaskSpecError,
+    refuse_custom,
+)
+from backoff_ctrl.k8s.plugins.statuses import Condition, conditions_of, mapping, mappings, text
 
 from .job import job_spec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
-    from backoff_ctrl.k8s.plugins.protocol import JSON, PluginContext, TaskContext, TaskMetadata
-    from backoff_ctrl.k8s.plugins.statuses import Condition
 
 JOB_SET: Final = Kind("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets")
 HOST_MAINTENANCE: Final = "HostMaintenance"

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
 
-from backoff_ctrl.k8s.plugins.marks import is_going, key_of_task, metadata_of
-from backoff_ctrl.k8s.plugins.phases import Phase
-from backoff_ctrl.k8s.plugins.protocol import PODS, PluginContext
+from backoff_ctrl.k8s.plugins.following.watches import Watches
+from backoff_ctrl.k8s.plugins.marks import Key, is_going, key_of_task, metadata_of
+from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo
+from backoff_ctrl.k8s.plugins.protocol import JSON, PODS, PluginContext, TaskContext
 
-from .objects import ClusterError
+from .figures import ManagerCounts
+from .launching import Launcher
+from .objects import ClusterError, Objects
 from .outcomes import DELETED, PLUGIN_FAILED, UNEXPECTED_DELETION, system_failure
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
-    from backoff_ctrl.k8s.plugins.following.watches import Watches
-    from backoff_ctrl.k8s.plugins.marks import Key
-    from backoff_ctrl.k8s.plugins.phases import PhaseInfo
-    from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
-
-    from .figures import ManagerCounts
-    from .launching import Launcher
-    from .objects import Objects
-    from .plugin_calls import PluginBugError, PluginCalls
-    from .state import Made, State
+from .plugin_calls import PluginBugError, PluginCalls
+from .state import Made, State
 
 FORBIDDEN: Final = 403
 ERRORS_MAX: Final = 5

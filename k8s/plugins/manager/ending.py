@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential, wait_random
 
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.following.watches import Watches
 from backoff_ctrl.k8s.plugins.marks import FINALIZER, is_going, key_of, key_of_task, metadata_of, object_name
 from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo, aborted
+from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
 
-from .objects import ClusterError
-from .plugin_calls import PluginBugError
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-    from backoff_ctrl.k8s.plugins.following.watches import Watches
-    from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
-
-    from .figures import ManagerCounts
-    from .launching import Launcher
-    from .objects import Objects
-    from .plugin_calls import PluginCalls
-    from .state import State
+from .figures import ManagerCounts
+from .launching import Launcher
+from .objects import ClusterError, Objects
+from .plugin_calls import PluginBugError, PluginCalls
+from .state import State
 
 log = logging.getLogger(__name__)
 

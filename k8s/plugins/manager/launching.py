@@ -5,32 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
+from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.gangs import GangRefused
-from backoff_ctrl.k8s.plugins.marks import is_going, key_of, key_of_task, metadata_of, object_name, with_metadata
+from backoff_ctrl.k8s.plugins.following.watches import Watches
+from backoff_ctrl.k8s.plugins.marks import Key, is_going, key_of, key_of_task, metadata_of, object_name, with_metadata
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo, queued
+from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, TaskContext
 
+from .figures import ManagerCounts
 from .launch import Asked, Launch, gang_that_stands
-from .objects import CreateTransport
+from .objects import CreateTransport, Objects
 from .outcomes import taken
+from .plugin_calls import PluginCalls
 from .state import Made, Stage, State
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
-    from backoff_ctrl.k8s.gate.aio import AsyncGate
-    from backoff_ctrl.k8s.plugins.following.watches import Watches
-    from backoff_ctrl.k8s.plugins.marks import Key
-    from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, TaskContext
-
-    from .figures import ManagerCounts
-    from .objects import Objects
-    from .plugin_calls import PluginCalls
 
 log = logging.getLogger(__name__)
 

@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from backoff_ctrl.k8s.charges.footprint import FootprintError
-from backoff_ctrl.k8s.charges.parts import parts_of
-from backoff_ctrl.k8s.plugins.phases import flaw_of
+from backoff_ctrl.k8s.charges.parts import Part, parts_of
+from backoff_ctrl.k8s.plugins.phases import PhaseInfo, flaw_of
 from backoff_ctrl.k8s.plugins.protocol import (
+    JSON,
     AbortBehavior,
     MakesPods,
     NamedPods,
     PluginAbortOverride,
+    PluginContext,
+    PluginEntry,
     PluginProperties,
     RelatedPods,
+    TaskContext,
+    TaskMetadata,
     TaskSpecError,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from backoff_ctrl.k8s.charges.parts import Part
-    from backoff_ctrl.k8s.plugins.phases import PhaseInfo
-    from backoff_ctrl.k8s.plugins.protocol import (
-        JSON,
-        PluginContext,
-        PluginEntry,
-        TaskContext,
-        TaskMetadata,
-    )
-
-    from .figures import ManagerCounts
+from .figures import ManagerCounts
 
 log = logging.getLogger(__name__)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, TaskError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 JSON = dict[str, Any]
 
