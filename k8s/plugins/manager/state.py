@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
-from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, TaskError
+from pydantic import ConfigDict, Field, StrictBool, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
+
+from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo, TaskError
 
 JSON = dict[str, Any]
 
 VERSION: Final = 1
 REASON_MAX: Final = 2_000
 """Letters of a reason that are kept: an admission webhook may say anything."""
+_STORED: Final = ConfigDict(alias_generator=to_camel)
+Count: TypeAlias = Annotated[int, Field(strict=True, ge=0)]
+_ADVICE: Final = "restore the store from a copy, or abort the task and run it again"
 
 
 class StateError(ValueError):
@@ -32,10 +38,12 @@ class Stage(StrEnum):
 class Made:
     """The object of an attempt, as it was created."""
 
+    __pydantic_config__ = _STORED
+
     api_version: str
     kind: str
     namespace: str
-    name: str
+    name: Annotated[str, Field(min_length=1)]
     uid: str
 
 
@@ -48,18 +56,20 @@ class State:
     plugin failed to say the phase. ``doubt``: it was aborted while a create that was sent might still be stored.
     """
 
+    __pydantic_config__ = _STORED
+
     stage: Stage = Stage.NOT_STARTED
     plugin: str = ""
-    made: Made | None = None
+    made: Annotated[Made | None, Field(alias="object")] = None
     phase: Phase = Phase.UNDEFINED
-    phase_version: int = 0
+    phase_version: Count = 0
     reason: str = ""
-    next_try: float = 0.0
-    ended: TaskError | None = None
-    cleanup: bool = False
-    told: Mapping[str, int] = field(default_factory=dict)
-    plugin_errors: int = 0
-    doubt: bool = False
+    next_try: Annotated[float, Field(strict=True)] = 0.0
+    ended: Annotated[TaskError | None, Field(alias="error")] = None
+    cleanup: StrictBool = False
+    told: Annotated[Mapping[str, Count], Field(alias="events")] = field(default_factory=dict)
+    plugin_errors: Count = 0
+    doubt: StrictBool = False
 
     @property
     def over(self) -> bool:
@@ -91,38 +101,16 @@ class State:
             phase_version=info.version,
             reason=info.reason[:REASON_MAX],
             next_try=info.next_try_at.timestamp() if info.next_try_at is not None else 0.0,
-            ended=info.error,
+            ended=info.error and replace(info.error, message=info.error.message[:REASON_MAX]),
             cleanup=info.cleanup_on_failure,
         )
 
     def json(self) -> JSON:
         """Return it as it is stored."""
-        made, ended = self.made, self.ended
-        return {
-            "version": VERSION,
-            "stage": str(self.stage),
-            "plugin": self.plugin,
-            "object": None
-            if made is None
-            else {
-                "apiVersion": made.api_version,
-                "kind": made.kind,
-                "namespace": made.namespace,
-                "name": made.name,
-                "uid": made.uid,
-            },
-            "phase": int(self.phase),
-            "phaseVersion": self.phase_version,
-            "reason": self.reason,
-            "nextTry": self.next_try,
-            "error": None
-            if ended is None
-            else {"code": ended.code, "message": ended.message[:REASON_MAX], "kind": str(ended.kind)},
-            "cleanup": self.cleanup,
-            "events": dict(self.told),
-            "pluginErrors": self.plugin_errors,
-            "doubt": self.doubt,
-        }
+        return {"version": VERSION, **_STATES.dump_python(self, mode="json", by_alias=True)}
+
+
+_STATES: Final = TypeAdapter(State)
 
 
 def read_state(stored: object) -> State:
@@ -136,99 +124,17 @@ def read_state(stored: object) -> State:
         newer = isinstance(version, int) and version > VERSION
         advice = "it was written by a newer backoff-ctrl: run that one" if newer else _ADVICE
         raise StateError(f"the plugin state has version {_shown(version)}, this program reads version 1: {advice}")
-    return _State(stored).read()
+    try:
+        state = _STATES.validate_python(stored)
+    except ValidationError as error:
+        raise _damaged(str(error.errors()[0]["loc"][0]), stored) from error
+    if state.stage is Stage.STARTED and state.made is None:
+        raise _damaged("object", stored)
+    return state
 
 
-_ADVICE: Final = "restore the store from a copy, or abort the task and run it again"
-
-
-class _State:
-    """Reads the fields of a state, and names the first one that is damaged."""
-
-    def __init__(self, stored: Mapping[str, Any]) -> None:
-        self._stored = stored
-
-    def read(self) -> State:
-        stage = self._one("stage", Stage, Stage.NOT_STARTED)
-        made = self._made()
-        if stage is Stage.STARTED and made is None:
-            raise self._damaged("object", None)
-        return State(
-            stage,
-            self._one("plugin", _text, ""),
-            made,
-            self._one("phase", Phase, Phase.UNDEFINED),
-            self._one("phaseVersion", _count, 0),
-            self._one("reason", _text, ""),
-            self._one("nextTry", _number, 0.0),
-            self._error(),
-            self._one("cleanup", _flag, False),
-            self._one("events", _counts, {}),
-            self._one("pluginErrors", _count, 0),
-            self._one("doubt", _flag, False),
-        )
-
-    def _made(self) -> Made | None:
-        found = self._stored.get("object")
-        if found is None:
-            return None
-        try:
-            fields = [found[name] for name in ("apiVersion", "kind", "namespace", "name", "uid")]
-        except (TypeError, KeyError) as error:
-            raise self._damaged("object", found) from error
-        if not all(isinstance(each, str) for each in fields) or not fields[3]:
-            raise self._damaged("object", found)
-        return Made(*fields)
-
-    def _error(self) -> TaskError | None:
-        found = self._stored.get("error")
-        if found is None:
-            return None
-        try:
-            return TaskError(_text(found["code"]), _text(found["message"]), ErrorKind(found["kind"]))
-        except (TypeError, KeyError, ValueError) as error:
-            raise self._damaged("error", found) from error
-
-    def _one(self, name: str, read: Callable[[Any], Any], default: object) -> Any:
-        found = self._stored.get(name, default)
-        try:
-            return read(found)
-        except (TypeError, ValueError) as error:
-            raise self._damaged(name, found) from error
-
-    @staticmethod
-    def _damaged(name: str, found: object) -> StateError:
-        return StateError(f"the plugin state is damaged: its field {name} is {_shown(found)}; {_ADVICE}")
-
-
-def _text(found: Any) -> str:
-    if not isinstance(found, str):
-        raise TypeError
-    return found
-
-
-def _count(found: Any) -> int:
-    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
-        raise TypeError
-    return found
-
-
-def _number(found: Any) -> float:
-    if not isinstance(found, int | float) or isinstance(found, bool):
-        raise TypeError
-    return float(found)
-
-
-def _flag(found: Any) -> bool:
-    if not isinstance(found, bool):
-        raise TypeError
-    return found
-
-
-def _counts(found: Any) -> dict[str, int]:
-    if not isinstance(found, dict):
-        raise TypeError
-    return {_text(name): _count(count) for name, count in found.items()}
+def _damaged(name: str, stored: Mapping[str, Any]) -> StateError:
+    return StateError(f"the plugin state is damaged: its field {name} is {_shown(stored.get(name))}; {_ADVICE}")
 
 
 def _shown(found: object) -> str:
