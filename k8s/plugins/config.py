@@ -313,7 +313,6 @@ class Backoff(Settings):
     """The longest delay; by default `20s`, as in Flyte. It limits the first delay as well."""
 
     def policy(self) -> dict[str, float]:
-        """Return what it sets of the gate's policy: ``base`` and ``cap``."""
         found: dict[str, float] = {}
         if self.max_duration is not None:
             found["cap"] = self.max_duration.total_seconds()
@@ -343,5 +342,4 @@ class PlatformSettings(Settings):
 
     @property
     def k8s(self) -> K8sPluginConfig:
-        """What the platform sets for all plugins."""
         return self.plugins.k8s

@@ -47,7 +47,6 @@ def load_settings(path: Path | None = None, flags: Iterable[str] = ()) -> Platfo
 
 
 def read_file(path: Path) -> str:
-    """Return a file's text. Raises ``ConfigError``."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -84,7 +83,6 @@ _TASKS: Final = ("task-plugins", "backoff")
 
 
 def _layers(text: str, name: str, flags: Iterable[str]) -> dict[str, Values]:
-    """Return what each source says, the strongest first."""
     return {"flag": _of_flags(flags), "environment": _of_environment(), name: _of_text(text, name)}
 
 
@@ -141,7 +139,6 @@ def _with_keys(values: Mapping[str, Any], model: type[Settings]) -> Values:
 
 
 def _section(annotation: Any) -> type[Settings] | None:
-    """Return the section that a field holds, if it holds one."""
     return next((each for each in (annotation, *get_args(annotation)) if _is_section(each)), None)
 
 
@@ -150,7 +147,6 @@ def _is_section(annotation: Any) -> bool:
 
 
 def _over(below: Values, above: Values) -> Values:
-    """Return the values with those of a stronger source over them, object by object."""
     merged = dict(below)
     for key, value in above.items():
         known = merged.get(key)
@@ -286,7 +282,6 @@ class LiveSettings:
 
 
 def differences(old: Settings, new: Settings, path: str = "") -> Iterator[str]:
-    """Yield ``key: old -> new`` for each key that differs."""
     for name, field in type(old).model_fields.items():
         before, after = getattr(old, name), getattr(new, name)
         if before == after:

@@ -39,18 +39,15 @@ class GenericPlugin:
     """Runs the custom resources of one operator. The task's ``template`` is the resource itself."""
 
     def __init__(self, config: OperatorConfig) -> None:
-        """Serve the operator that ``config`` describes."""
         self.config = config
         found = config.resource
         self.kind = Kind(found.api_version, found.kind, found.plural)
 
     def build_identity_resource(self, task: TaskMetadata) -> JSON:
-        """Return ``apiVersion`` and ``kind``."""
         del task
         return {"apiVersion": self.kind.api_version, "kind": self.kind.kind}
 
     def build_resource(self, task: TaskContext) -> JSON:
-        """Return the task's template, with the platform's defaults in the pod templates that the config names."""
         refuse_custom(task)
         made = object_of(task, self.kind)
         if task.spec.get("resources"):
@@ -62,11 +59,9 @@ class GenericPlugin:
         return made
 
     def parts(self, resource: Mapping[str, object]) -> tuple[Part, ...]:
-        """Return the objects that the operator will make of a resource. Raises ``TaskSpecError``."""
         return gang_parts(self.config, self.kind.resource, resource)
 
     def get_task_phase(self, context: PluginContext, resource: JSON) -> PhaseInfo:
-        """Say what the state means, and what the object's pods tell beside it."""
         told = told_by(self.config, resource)
         if told.state == "" and self._is_suspended(resource):
             return self._with_facts(PhaseInfo(Phase.QUEUED, reason="Suspended"), resource)
@@ -100,14 +95,12 @@ class GenericPlugin:
         return tuple(dict.fromkeys(filter(None, (name.of(resource) for name in main.names))))
 
     def get_properties(self) -> PluginProperties:
-        """Say how long names may be, and whether objects are owned."""
         return PluginProperties(
             disable_inject_owner_references=not self.config.owned,
             generated_name_max_length=self.config.name_max_length,
         )
 
     def is_terminal(self, resource: JSON) -> bool:
-        """Say whether the state is one that ends a task."""
         return ruling_on(self.config, resource, told_by(self.config, resource)).phase.is_terminal
 
     def get_completion_time(self, resource: JSON) -> datetime | None:
@@ -176,7 +169,6 @@ class GenericPlugin:
 
 
 def entry_of(config: OperatorConfig) -> PluginEntry:
-    """Return the registry's entry for an operator."""
     plugin = GenericPlugin(config)
     return PluginEntry(config.id, tuple(config.task_types), plugin.kind, plugin)
 
@@ -361,7 +353,6 @@ _CONTAINER: Final = "container."
 
 
 def add_defaults(config: OperatorConfig, made: JSON, task: TaskContext) -> None:
-    """Put the platform's defaults into an object's pods. Raises ``TaskSpecError``."""
     ready: set[int] = set()  # sections that are one, by an alias of YAML, get their defaults once
     for entry in config.pods_made:
         about = task if entry.interruptible else replace(task, metadata=replace(task.metadata, interruptible=False))
@@ -377,7 +368,6 @@ def add_defaults(config: OperatorConfig, made: JSON, task: TaskContext) -> None:
 
 
 def _sections(entry: PodsMade, made: JSON) -> list[tuple[JSON, str]]:
-    """Return what an entry fills in, each with where it lies."""
     if not entry.defaults:
         return []
     if entry.fields:

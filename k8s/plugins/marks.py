@@ -26,7 +26,6 @@ FINALIZER: Final = "backoff-ctrl.dev/finalizer"
 
 
 def marks_of(key: Key, store: str) -> dict[str, str]:
-    """Return the labels of an object of this key."""
     return {TASK_UID: key[0], ATTEMPT: str(key[1]), STORE: store}
 
 
@@ -42,13 +41,11 @@ def key_of(resource: Mapping[str, Any]) -> Key | None:
 
 
 def metadata_of(resource: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an object's metadata; empty if it has none."""
     metadata = resource.get("metadata")
     return metadata if isinstance(metadata, dict) else {}
 
 
 def is_going(resource: Mapping[str, Any]) -> bool:
-    """Say whether an object is being deleted."""
     return bool(metadata_of(resource).get("deletionTimestamp"))
 
 
@@ -61,7 +58,6 @@ _LABEL: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def key_of_task(task: TaskMetadata) -> Key:
-    """Return the key of a task's attempt."""
     return task.uid, task.attempt
 
 
@@ -78,7 +74,6 @@ def object_name(generated: str, longest: int) -> str:
 
 
 def is_label_value(text: str) -> bool:
-    """Say whether Kubernetes takes this as the value of a label."""
     return _LABEL.fullmatch(text) is not None
 
 

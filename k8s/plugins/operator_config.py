@@ -307,7 +307,6 @@ def configured(section: Any, folder: FilePath, where: str = "plugins.generic") -
 
 
 def files_of(section: Any, folder: FilePath) -> list[FilePath]:
-    """Return the files that the section names."""
     return [folder / each for each in section if isinstance(each, str)] if isinstance(section, list) else []
 
 

@@ -28,11 +28,9 @@ class ObjectPath:
         self.text = text
 
     def all(self, document: Mapping[str, Any]) -> list[Any]:
-        """Return what is found, in the order of the document; nothing where the path doesn't fit it."""
         return [value for value, _ in self.places(document)]
 
     def first(self, document: Mapping[str, Any]) -> Any:
-        """Return the first thing found; None if there is none."""
         return next(iter(self.all(document)), None)
 
     def places(self, document: Mapping[str, Any]) -> list[tuple[Any, str]]:
@@ -43,19 +41,15 @@ class ObjectPath:
             return []
 
     def __str__(self) -> str:
-        """Return it as it was written."""
         return self.text
 
     def __repr__(self) -> str:
-        """Return it as it was written, and what it is."""
         return f"ObjectPath({self.text!r})"
 
     def __eq__(self, other: object) -> bool:
-        """Compare as texts: configs that say the same are equal."""
         return isinstance(other, ObjectPath) and self.text == other.text
 
     def __hash__(self) -> int:
-        """Hash the text."""
         return hash(self.text)
 
 
@@ -78,20 +72,16 @@ class NamePattern:
         return "".join(word + each for word, each in zip(self._words, [*found, ""], strict=True))
 
     def __str__(self) -> str:
-        """Return it as it was written."""
         return self.text
 
     def __eq__(self, other: object) -> bool:
-        """Compare as texts: configs that say the same are equal."""
         return isinstance(other, NamePattern) and self.text == other.text
 
     def __hash__(self) -> int:
-        """Hash the text."""
         return hash(self.text)
 
 
 def joined(*places: str) -> str:
-    """Join the places of sections that lie in each other."""
     return ".".join(filter(None, places)).replace(".[", "[")
 
 

@@ -104,7 +104,6 @@ class PhaseInfo:
     """Anything else that a plugin wants to show, as plain JSON."""
 
     def with_version(self, version: int) -> PhaseInfo:
-        """Return the same with another version; nothing else changes."""
         return replace(self, version=version)
 
     def with_reason(self, reason: str) -> PhaseInfo:

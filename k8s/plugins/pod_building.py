@@ -190,7 +190,6 @@ def _primary(task: TaskContext, names: list[str], *, needs_primary: bool) -> str
 
 
 def _pod(spec: JSON, metadata: JSON, primary: str, task: TaskContext, path: str) -> JSON:
-    """Return the pod with all that the platform and the run add."""
     config = task.config
     below = accelerator_of(task).pod_template
     if below is not None:

@@ -54,7 +54,6 @@ def demystify_pod_status(pod: Mapping[str, Any], context: PluginContext) -> Phas
 
 
 def _told(pod: Mapping[str, Any], context: PluginContext) -> PhaseInfo:
-    """Return what the pod's own phase says."""
     status = mapping(pod.get("status"))
     phase = text(status.get("phase"))
     if phase == "Succeeded":
@@ -120,7 +119,6 @@ def logs_of(pod: Mapping[str, Any]) -> tuple[TaskLog, ...]:
 
 
 def is_terminal(pod: Mapping[str, Any]) -> bool:
-    """Whether the pod has ended and will not change again."""
     return text(mapping(pod.get("status")).get("phase")) in ("Succeeded", "Failed")
 
 
@@ -138,7 +136,6 @@ def get_completion_time(pod: Mapping[str, Any]) -> datetime | None:
 
 
 def _last_transition(pod: Mapping[str, Any]) -> datetime | None:
-    """Return when one of the containers last started or ended."""
     every = containers_of(mapping(pod.get("status")), "containerStatuses", "initContainerStatuses")
     times = [each.started_at if each.is_running else each.terminated and each.terminated.finished_at for each in every]
     return max((time for time in times if time), default=None)
@@ -183,7 +180,6 @@ def _by_condition(
 
 
 def _by_waiting(condition: Condition, waiting: Waiting, age: timedelta, config: K8sPluginConfig) -> PhaseInfo:
-    """Return what a container's reason for waiting means."""
     code = f"{condition.reason}|{waiting.reason}"
     message = f"{condition.message}|{waiting.message}"
     starting = initializing(f"[{code}]: {message}")
@@ -252,7 +248,6 @@ class _Ended:
 
     @property
     def sentence(self) -> str:
-        """What is told of it, in Flyte's words."""
         how = self.how
         if how.exit_code == 0:
             return f"\r\n[{self.name}] terminated with ExitCode 0."

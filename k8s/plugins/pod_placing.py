@@ -48,7 +48,6 @@ class Asked:
 
     @property
     def manifest(self) -> dict[str, Amounts]:
-        """The container's ``resources``."""
         return {key: each for key, each in (("requests", self.requests), ("limits", self.limits)) if each}
 
 
@@ -294,6 +293,5 @@ def _class(name: str, config: K8sPluginConfig) -> AcceleratorClass:
 
 
 def _value(device: str, config: K8sPluginConfig) -> str:
-    """Return what the node's label says for a device."""
     names = {key.upper(): value for key, value in config.accelerator_devices.items()}
     return names.get(device.upper(), device)

@@ -73,11 +73,9 @@ class Registry:
         return self._chosen.by_id.get(_clean(plugin))
 
     def entries(self) -> tuple[PluginEntry, ...]:
-        """Return the enabled plugins, by id."""
         return tuple(entry for _, entry in sorted(self._chosen.by_id.items()))
 
     def task_types(self) -> Mapping[str, PluginEntry]:
-        """Return the plugin of each task type."""
         return dict(self._chosen.by_type)
 
 
@@ -166,7 +164,6 @@ def _by_type(chosen: Mapping[str, PluginEntry], defaults: Mapping[str, PluginEnt
 
 
 def builtin_entries() -> tuple[PluginEntry, ...]:
-    """Return the built-in plugins."""
     from .generic import entry_of  # noqa: PLC0415 - loads pydantic, which who asks for help can spare
     from .kinds import job, jobset, pods  # noqa: PLC0415 - likewise
     from .operator_config import shipped_configs  # noqa: PLC0415 - likewise

@@ -12,17 +12,14 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Return an object; empty if it is none."""
     return value if isinstance(value, Mapping) else _NOTHING
 
 
 def mappings(value: object) -> list[Mapping[str, Any]]:
-    """Return the objects of a list; empty if it is none."""
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
 def text(value: object) -> str:
-    """Return a text; empty if it is none."""
     return value if isinstance(value, str) else ""
 
 
@@ -91,7 +88,6 @@ class Condition:
 
 
 def conditions_of(status: Mapping[str, Any]) -> list[Condition]:
-    """Return an object's conditions, in their order."""
     return [
         Condition(
             text(each.get("type")),

@@ -36,19 +36,16 @@ class JobPlugin:
     """Runs a Job. Its own retries (``backoffLimit``) come before those of the task."""
 
     def build_identity_resource(self, task: TaskMetadata) -> JSON:
-        """Return ``apiVersion`` and ``kind``."""
         del task
         return {"apiVersion": JOB.api_version, "kind": JOB.kind}
 
     def build_resource(self, task: TaskContext) -> JSON:
-        """Return the task's Job with the platform's defaults in its pod template."""
         refuse_custom(task)
         made = object_of(task, JOB)
         made["spec"] = job_spec(made["spec"], f"{TEMPLATE}.spec", task)
         return made
 
     def get_task_phase(self, context: PluginContext, resource: JSON) -> PhaseInfo:
-        """Say what the Job's conditions and counts mean, and what its pods tell beside them."""
         status = mapping(resource.get("status"))
         conditions = {each.type: each for each in conditions_of(status) if each.status == "True"}
         pods = own_pods(context, self.pod_labels(resource))
@@ -83,7 +80,6 @@ class JobPlugin:
         return PluginProperties()
 
     def is_terminal(self, resource: JSON) -> bool:
-        """Say whether the Job is complete or has failed."""
         return _end(resource) is not None
 
     def get_completion_time(self, resource: JSON) -> datetime | None:
@@ -92,7 +88,6 @@ class JobPlugin:
         return None if end is None else moment(mapping(resource.get("status")).get("completionTime")) or end.since
 
     def pod_labels(self, resource: JSON) -> Mapping[str, str]:
-        """Return the labels that the Job's pods carry."""
         metadata = mapping(resource.get("metadata"))
         found = {
             "batch.kubernetes.io/job-name": text(metadata.get("name")),

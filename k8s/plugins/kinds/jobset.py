@@ -43,12 +43,10 @@ class JobSetPlugin:
     """Runs a JobSet: several Jobs that compute together, and are restarted together."""
 
     def build_identity_resource(self, task: TaskMetadata) -> JSON:
-        """Return ``apiVersion`` and ``kind``."""
         del task
         return {"apiVersion": JOB_SET.api_version, "kind": JOB_SET.kind}
 
     def build_resource(self, task: TaskContext) -> JSON:
-        """Return the task's JobSet with the platform's defaults in the pod templates of its Jobs."""
         refuse_custom(task)
         made = object_of(task, JOB_SET)
         listed, at = made["spec"].get("replicatedJobs"), f"{TEMPLATE}.spec.replicatedJobs"
@@ -83,16 +81,13 @@ class JobSetPlugin:
         return PluginProperties(generated_name_max_length=_NAME_MAX)
 
     def is_terminal(self, resource: JSON) -> bool:
-        """Say whether the JobSet is complete or has failed."""
         return _end(resource) is not None
 
     def get_completion_time(self, resource: JSON) -> datetime | None:
-        """Return since when it has been complete, or failed."""
         end = _end(resource)
         return None if end is None else end.since
 
     def pod_labels(self, resource: JSON) -> Mapping[str, str]:
-        """Return the labels that the pods of its Jobs carry."""
         metadata = mapping(resource.get("metadata"))
         found = {
             "jobset.sigs.k8s.io/jobset-name": text(metadata.get("name")),

@@ -93,7 +93,6 @@ class Checker:
         return known, known.holding(f"{error}; it is asked again")
 
     def forget(self, key: Key) -> None:
-        """Forget an attempt that is over."""
         self._erred.pop(key, None)
 
     async def find(self, plugin: PluginCalls, made: Made) -> JSON | None:
@@ -113,7 +112,6 @@ class Checker:
     def _with_events(
         self, known: State, info: PhaseInfo, plugin: PluginCalls, key: Key, uid: str
     ) -> tuple[State, PhaseInfo]:
-        """Add the Kubernetes events that were not told yet."""
         assert known.made is not None
         self._watches.need_events(plugin.kind, known.made.namespace)
         self._watches.events.claim(uid, key)

@@ -31,7 +31,6 @@ class Ender:
     """Ends objects. Every method may be called again: what is done already is no error."""
 
     def __init__(self, launcher: Launcher, objects: Objects, watches: Watches, counts: ManagerCounts) -> None:
-        """Work with these."""
         self._launcher = launcher
         self._objects = objects
         self._watches = watches
@@ -39,7 +38,6 @@ class Ender:
 
     @staticmethod
     def nothing_to_abort() -> PhaseInfo:
-        """Say that nothing had been created."""
         return aborted("aborted before anything was created")
 
     async def abort(self, task: TaskContext, plugin: PluginCalls, known: State) -> tuple[State, PhaseInfo]:

@@ -35,7 +35,6 @@ class Figures(Subscriber):
     """A subscriber that is only asked for samples, by whoever exposes the ledger's metrics."""
 
     def __init__(self, counts: ManagerCounts, monitor: Monitor, watches: Watches, launcher: Sized) -> None:
-        """Read the samples from the parts of one manager."""
         self._counts = counts
         self._monitor = monitor
         self._watches = watches

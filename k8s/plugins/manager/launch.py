@@ -77,7 +77,6 @@ class Asked:
 
     @property
     def name(self) -> str:
-        """The object's name."""
         return str(metadata_of(self.manifest)["name"])
 
     @property
@@ -87,7 +86,6 @@ class Asked:
 
     @property
     def label(self) -> str:
-        """What people know it by."""
         return f"{self.resource} {self.namespace}/{self.name}"
 
     @property
@@ -128,7 +126,6 @@ class Launch:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
         return self._task.done() or self._final
 
     @property
@@ -148,7 +145,6 @@ class Launch:
         return gang.wait() if gang is not None and gang.waits else None
 
     def info(self, now: datetime) -> PhaseInfo:
-        """Say where it is."""
         if self.failure is not None:
             return self.failure
         wait = self.wait()

@@ -49,7 +49,6 @@ class Launcher:
         watches: Watches,
         counts: ManagerCounts,
     ) -> None:
-        """Begin without any, in the running event loop."""
         self._gate = gate
         self._server = server
         self._store = store
@@ -65,7 +64,6 @@ class Launcher:
         self._news = asyncio.create_task(self._tell_news())
 
     def __len__(self) -> int:
-        """How many creates are on their way."""
         return len(self._launches)
 
     # -- steps ---------
@@ -176,7 +174,6 @@ class Launcher:
         return True
 
     def forget(self, key: Key) -> None:
-        """Forget an attempt that is over."""
         self._met.discard(key)
         self._doubts.pop(key, None)
 

@@ -74,7 +74,6 @@ class PluginManager:
         self._now = now
 
     async def __aenter__(self) -> Self:
-        """Open the connections and join the ledger."""
         self._stack = AsyncExitStack()
         try:
             await self._open()

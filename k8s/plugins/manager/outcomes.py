@@ -77,13 +77,11 @@ def failure_of(answer: Answer, label: str) -> PhaseInfo | None:
 
 
 def failure(meaning: Meaning, said: str) -> PhaseInfo:
-    """Return a failure, with what to do about it."""
     text = f"{said} ({meaning.advice})" if meaning.advice and meaning.advice not in said else said
     return failed(meaning.code, text, kind=meaning.kind, retryable=meaning.retryable)
 
 
 def taken(label: str) -> PhaseInfo:
-    """Say that an object of this name is somebody else's, or of another attempt."""
     return failure(_BY_LANE[Lane.EXISTS], f"{label} exists already, and is not of this attempt at the task")
 
 
@@ -94,5 +92,4 @@ def _missing(said: str) -> Meaning:
 
 
 def system_failure(code: str, said: str, *, retryable: bool = True) -> PhaseInfo:
-    """Return a failure that is not the user's."""
     return failed(code, said, kind=ErrorKind.SYSTEM, retryable=retryable)

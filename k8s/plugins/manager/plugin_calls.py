@@ -35,7 +35,6 @@ class PluginBugError(Exception):
     """A plugin raised something."""
 
     def __init__(self, plugin: str, method: str, error: Exception) -> None:
-        """``error`` is what it raised."""
         super().__init__(f"plugin {plugin} failed in {method}: {type(error).__name__}: {error}")
 
 
@@ -43,7 +42,6 @@ class PluginCalls:
     """One plugin, called with care. Every method raises ``PluginBugError``; ``build`` also ``TaskSpecError``."""
 
     def __init__(self, entry: PluginEntry, counts: ManagerCounts) -> None:
-        """Call the plugin of this entry."""
         self.entry = entry
         self.id = entry.id
         self.kind = entry.resource_to_watch
@@ -51,7 +49,6 @@ class PluginCalls:
         self._counts = counts
 
     def build(self, task: TaskContext) -> JSON:
-        """Build the object, of the kind that is watched."""
         built: Any = self._call("build_resource", self._plugin.build_resource, task)
         if not isinstance(built, dict) or (built.get("apiVersion"), built.get("kind")) != (
             self.kind.api_version,
@@ -63,7 +60,6 @@ class PluginCalls:
         return built
 
     def properties(self) -> PluginProperties:
-        """Return how its objects are treated."""
         found = self._call("get_properties", self._plugin.get_properties)
         if not isinstance(found, PluginProperties):
             raise self._bug("get_properties", TypeError(f"it returned {type(found).__name__}, no PluginProperties"))
@@ -77,14 +73,12 @@ class PluginCalls:
             return PluginProperties()
 
     def phase(self, context: PluginContext, resource: JSON) -> PhaseInfo:
-        """Say what an object's status means."""
         said = self._call("get_task_phase", self._plugin.get_task_phase, context, resource)
         if flaw := flaw_of(said):
             raise self._bug("get_task_phase", TypeError(flaw))
         return said
 
     def is_terminal(self, resource: JSON) -> bool:
-        """Say whether an object has ended."""
         return bool(self._call("is_terminal", self._plugin.is_terminal, resource))
 
     def pod_labels(self, resource: JSON) -> Mapping[str, str]:
