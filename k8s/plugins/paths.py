@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Final
 
 import jsonpath
@@ -12,20 +14,27 @@ from pydantic import BeforeValidator, PlainSerializer
 _BRACES: Final = re.compile(r"\{(.*?)\}")
 
 
+@cache
+def _compiled(text: str) -> jsonpath.CompoundJSONPath | jsonpath.JSONPath:
+    if not text.startswith("$"):
+        raise ValueError(f"{text!r} is not a JSONPath: it begins with $, as in $.status.state")
+    try:
+        return jsonpath.compile(text, strict=True)
+    except jsonpath.JSONPathError as error:
+        raise ValueError(f"{text!r} is not a JSONPath: {str(error).splitlines()[0]}") from None
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectPath:
-    """A compiled path. It begins with ``$``, the object or the section that it is asked of."""
+    """A path that begins with ``$``, the object or the section that it is asked of.
 
-    __slots__ = ("_compiled", "text")
+    Raises ``ValueError`` with a sentence that says how one is written.
+    """
 
-    def __init__(self, text: str) -> None:
-        """Compile it. Raises ``ValueError`` with a sentence that says how one is written."""
-        if not text.startswith("$"):
-            raise ValueError(f"{text!r} is not a JSONPath: it begins with $, as in $.status.state")
-        try:
-            self._compiled = jsonpath.compile(text, strict=True)
-        except jsonpath.JSONPathError as error:
-            raise ValueError(f"{text!r} is not a JSONPath: {str(error).splitlines()[0]}") from None
-        self.text = text
+    text: str
+
+    def __post_init__(self) -> None:
+        _compiled(self.text)
 
     def all(self, document: Mapping[str, Any]) -> list[Any]:
         return [value for value, _ in self.places(document)]
@@ -36,49 +45,33 @@ class ObjectPath:
     def places(self, document: Mapping[str, Any]) -> list[tuple[Any, str]]:
         """Return what is found, each with where it lies: ``spec.workers[0].template``; empty for the document."""
         try:
-            return [(match.obj, _dotted(match.parts)) for match in self._compiled.finditer(document)]
+            return [(match.obj, _dotted(match.parts)) for match in _compiled(self.text).finditer(document)]
         except (jsonpath.JSONPathError, RecursionError, TypeError):
             return []
 
     def __str__(self) -> str:
         return self.text
 
-    def __repr__(self) -> str:
-        return f"ObjectPath({self.text!r})"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObjectPath) and self.text == other.text
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-
+@dataclass(frozen=True, slots=True)
 class NamePattern:
-    """A name with paths in braces, ``{$.metadata.name}-driver``."""
+    """A name with paths in braces, ``{$.metadata.name}-driver``. Raises ``ValueError`` for a path that is none."""
 
-    __slots__ = ("_paths", "_words", "text")
+    text: str
 
-    def __init__(self, text: str) -> None:
-        """Compile its paths. Raises ``ValueError`` for a path that is none."""
-        parts = _BRACES.split(text)
-        self.text, self._words = text, parts[::2]
-        self._paths = [ObjectPath(each) for each in parts[1::2]]
+    def __post_init__(self) -> None:
+        for path in _BRACES.findall(self.text):
+            _compiled(path)
 
     def of(self, document: Mapping[str, Any]) -> str:
         """Return the name that an object gives; empty while one of its paths finds no text."""
-        found = [path.first(document) for path in self._paths]
-        if not all(isinstance(each, str) and each for each in found):
+        found = {path: ObjectPath(path).first(document) for path in _BRACES.findall(self.text)}
+        if not all(isinstance(each, str) and each for each in found.values()):
             return ""
-        return "".join(word + each for word, each in zip(self._words, [*found, ""], strict=True))
+        return _BRACES.sub(lambda braces: found[braces[1]], self.text)
 
     def __str__(self) -> str:
         return self.text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, NamePattern) and self.text == other.text
-
-    def __hash__(self) -> int:
-        return hash(self.text)
 
 
 def joined(*places: str) -> str:
