@@ -15,7 +15,7 @@ from .config import format_duration
 from .marks import is_going, metadata_of
 from .operator_config import Case, OperatorConfig, PodsMade, StateMeaning
 from .paths import ObjectPath, joined
-from .phases import UNKNOWN_CODE, ErrorKind, Phase, PhaseInfo, failed
+from .phases import ErrorKind, Phase, PhaseInfo, failed
 from .pod_building import TEMPLATE, object_of, pod_template
 from .pod_phases import cause_of_failure, explained, never_starting, own_pods, still_starting
 from .protocol import (
@@ -33,6 +33,8 @@ from .statuses import Condition, conditions_of, mapping, mappings, moment
 
 OPERATOR_TIMEOUT: Final = "OperatorTimeout"
 """The code of an object that no operator has looked at in time."""
+SHOWN: Final = 2_000
+"""The most of an operator's own words that a reason repeats."""
 
 
 class GenericPlugin:
@@ -65,12 +67,11 @@ class GenericPlugin:
         told = told_by(self.config, resource)
         if told.state == "" and self._is_suspended(resource):
             return self._with_facts(PhaseInfo(Phase.QUEUED, reason="Suspended"), resource)
-        ruling = ruling_on(self.config, resource, told)
-        overdue = None if self._is_held(resource, told.state) else self._overdue(context, resource, ruling)
+        info = self._with_facts(meaning_of(self.config, resource, told), resource)
+        overdue = None if self._is_held(resource, told.state) else self._overdue(context, resource, info)
         if overdue is not None:
             return overdue
         pods = own_pods(context, self.pod_labels(resource)) if self.config.pods else []
-        info = self._with_facts(_info(ruling), resource)
         if info.phase.is_failure:
             return explained(info, cause_of_failure(pods, context, latest=False))
         if info.phase.is_terminal:
@@ -101,12 +102,12 @@ class GenericPlugin:
         )
 
     def is_terminal(self, resource: JSON) -> bool:
-        return ruling_on(self.config, resource, told_by(self.config, resource)).phase.is_terminal
+        return meaning_of(self.config, resource, told_by(self.config, resource)).phase.is_terminal
 
     def get_completion_time(self, resource: JSON) -> datetime | None:
         """Return the first of the completion times that is set, else since when the last condition holds."""
         told = told_by(self.config, resource)
-        if not ruling_on(self.config, resource, told).phase.is_terminal:
+        if not meaning_of(self.config, resource, told).phase.is_terminal:
             return None
         times = (moment(value) for path in self.config.completion_time for value in path.all(resource))
         return next(filter(None, times), told.since)
@@ -119,10 +120,10 @@ class GenericPlugin:
         held = self.config.started.not_in if self.config.started else ()
         return self._is_suspended(resource) or state in held
 
-    def _overdue(self, context: PluginContext, resource: JSON, ruling: Ruling) -> PhaseInfo | None:
+    def _overdue(self, context: PluginContext, resource: JSON, info: PhaseInfo) -> PhaseInfo | None:
         """Return a failure where the operator has had its time, and hasn't looked at the object."""
         started = self.config.started
-        if started is None or not started.within or ruling.phase is not Phase.QUEUED:
+        if started is None or not started.within or info.phase is not Phase.QUEUED:
             return None
         known = (moment(mapping(resource.get("metadata")).get("creationTimestamp")), last_ended(self.config, resource))
         since = max(filter(None, known), default=None)  # a job that is resumed is started anew
@@ -183,23 +184,6 @@ def _is_main(pod: JSON, resource: JSON, labels: Mapping[str, str], names: tuple[
     return by_labels or metadata.get("name") in names
 
 
-def _info(ruling: Ruling) -> PhaseInfo:
-    if not ruling.phase.is_failure:
-        return PhaseInfo(ruling.phase, reason=ruling.reason, occurred_at=ruling.since)
-    info = failed(
-        ruling.code,
-        ruling.reason,
-        kind=ruling.kind,
-        retryable=ruling.phase is Phase.RETRYABLE_FAILURE,
-        cleanup=ruling.cleanup,
-    )
-    return replace(info, occurred_at=ruling.since)
-
-
-SHOWN: Final = 2_000
-"""The most of an operator's own words that a reason repeats."""
-
-
 @dataclass(frozen=True, slots=True)
 class Told:
     """What an object tells of itself: its state as a word, the operator's own words, and since when if it says so."""
@@ -210,18 +194,6 @@ class Told:
     since: datetime | None = None
     message: str = ""
     """The message of the condition that holds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ruling:
-    """What the config makes of it. ``kind``, ``code`` and ``cleanup`` say something for failures only."""
-
-    phase: Phase
-    reason: str
-    kind: ErrorKind
-    code: str
-    cleanup: bool
-    since: datetime | None
 
 
 def told_by(config: OperatorConfig, resource: Mapping[str, Any]) -> Told:
@@ -246,7 +218,7 @@ def last_ended(config: OperatorConfig, resource: Mapping[str, Any]) -> datetime 
     return max((each.since for each in conditions if each.since and each.status == "False"), default=None)
 
 
-def ruling_on(config: OperatorConfig, resource: Mapping[str, Any], told: Told) -> Ruling:
+def meaning_of(config: OperatorConfig, resource: Mapping[str, Any], told: Told) -> PhaseInfo:
     """Return what the state means, by its first case that fits."""
     meaning = config.states.get(told.state, config.other)
     case = next((each for each in meaning.cases if _fits(each, resource)), None)
@@ -257,14 +229,17 @@ def ruling_on(config: OperatorConfig, resource: Mapping[str, Any], told: Told) -
     words = told.words if phase.is_failure or config.message or not said else ""
     if "{message}" in said:
         said, words = said.replace("{reason}", told.code).replace("{message}", told.message[:SHOWN]), ""
-    return Ruling(
-        phase,
-        ": ".join(filter(None, (said, words[:SHOWN]))),
-        _chosen(case, meaning, "kind") or ErrorKind.USER,
-        said_by(_chosen(case, meaning, "code") or config.code, resource) or told.code or UNKNOWN_CODE,
-        bool(_chosen(case, meaning, "cleanup")),
-        told.since,
+    reason = ": ".join(filter(None, (said, words[:SHOWN])))
+    if not phase.is_failure:
+        return PhaseInfo(phase, reason=reason, occurred_at=told.since)
+    info = failed(
+        said_by(_chosen(case, meaning, "code") or config.code, resource) or told.code,
+        reason,
+        kind=_chosen(case, meaning, "kind") or ErrorKind.USER,
+        retryable=phase is Phase.RETRYABLE_FAILURE,
+        cleanup=bool(_chosen(case, meaning, "cleanup")),
     )
+    return replace(info, occurred_at=told.since)
 
 
 def word_of(value: object) -> str:

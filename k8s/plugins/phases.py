@@ -147,13 +147,6 @@ def _no_json(said: PhaseInfo) -> str:
     return ""
 
 
-def newer(info: PhaseInfo, phase: Phase, version: int, reason: str) -> PhaseInfo:
-    """Return ``info`` with a version that tells whether it is news after the stored phase, version and reason."""
-    if info.phase is not phase or info.version > version:
-        return info
-    return info.with_version(version + 1 if info.reason != reason else version)
-
-
 def not_ready(reason: str) -> PhaseInfo:
     """Something that the task needs is not there yet."""
     return PhaseInfo(Phase.NOT_READY, reason=reason)

@@ -23,6 +23,11 @@ def text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def number(value: object) -> int:
+    """Return a whole number; 0 if it is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
 def moment(value: object) -> datetime | None:
     """Return a time in UTC, of RFC 3339 text or of what YAML made of it; None if it is none."""
     with suppress(ValueError, OverflowError):  # what is no time, or beyond the calendar, is unknown

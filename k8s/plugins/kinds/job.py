@@ -24,7 +24,7 @@ from backoff_ctrl.k8s.plugins.protocol import (
     TaskMetadata,
     refuse_custom,
 )
-from backoff_ctrl.k8s.plugins.statuses import Condition, conditions_of, mapping, moment, text
+from backoff_ctrl.k8s.plugins.statuses import Condition, conditions_of, mapping, moment, number, text
 
 JOB: Final = Kind("batch/v1", "Job", "jobs")
 _ENDS: Final = ("Complete", "Failed")
@@ -52,7 +52,7 @@ class JobPlugin:
         over = self._over(conditions, pods, context, resource)
         if over is not None:
             return over
-        if "Suspended" in conditions or (_is_suspended(resource) and not _count(status, "active")):
+        if "Suspended" in conditions or (_is_suspended(resource) and not number(status.get("active"))):
             return queued("Suspended")
         stuck = never_starting(pods, context)
         if stuck is not None:
@@ -105,10 +105,14 @@ def job_spec(spec: JSON, path: str, task: TaskContext) -> JSON:
 
 def _at_work(status: Mapping[str, Any], pods: list[JSON]) -> PhaseInfo:
     """Return what a Job that is neither suspended nor over is at, by its counts."""
-    ended = _count(status, "succeeded") + _count(status, "failed")
-    if any(mapping(pod.get("status")).get("phase") == "Running" for pod in pods) or _count(status, "ready") or ended:
+    ended = number(status.get("succeeded")) + number(status.get("failed"))
+    if (
+        any(mapping(pod.get("status")).get("phase") == "Running" for pod in pods)
+        or number(status.get("ready"))
+        or ended
+    ):
         return running()
-    if _count(status, "active"):
+    if number(status.get("active")):
         return initializing("its pods are starting") if "ready" in status else running()
     if status.get("startTime") is None:
         return queued("job created")
@@ -136,11 +140,6 @@ def _end(resource: JSON) -> Condition | None:
 
 def _is_suspended(resource: JSON) -> bool:
     return mapping(resource.get("spec")).get("suspend") is True
-
-
-def _count(status: Mapping[str, Any], key: str) -> int:
-    value = status.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 entry = PluginEntry("job", ("job",), JOB, JobPlugin())

@@ -25,7 +25,7 @@ from backoff_ctrl.k8s.plugins.protocol import (
     TaskSpecError,
     refuse_custom,
 )
-from backoff_ctrl.k8s.plugins.statuses import Condition, conditions_of, mapping, mappings, text
+from backoff_ctrl.k8s.plugins.statuses import Condition, conditions_of, mapping, mappings, number, text
 
 from .job import job_spec
 
@@ -111,7 +111,7 @@ def _over(conditions: Mapping[str, Condition], pods: list[JSON], context: Plugin
 def _at_work(resource: JSON, pods: list[JSON], context: PluginContext, *, known: bool, restarting: bool) -> PhaseInfo:
     """Return what a JobSet is at that is not over. ``known``: one of its conditions is True."""
     status = mapping(resource.get("status"))
-    restarts = _number(status.get("restarts"))
+    restarts = number(status.get("restarts"))
     if restarting:
         return running(f"restart in progress (attempt {restarts})")
     if known or _has_started(status):
@@ -138,8 +138,8 @@ def _lost(resource: JSON, pods: list[JSON], context: PluginContext) -> PhaseInfo
     """Return the failure of a pod where a Job has failed and no restart is left: the JobSet fails in a moment."""
     status = mapping(resource.get("status"))
     policy = mapping(mapping(resource.get("spec")).get("failurePolicy"))
-    spent = _number(status.get("restarts")) >= _number(policy.get("maxRestarts"))
-    if not spent or policy.get("rules") or not any(_number(each.get("failed")) for each in _jobs(status)):
+    spent = number(status.get("restarts")) >= number(policy.get("maxRestarts"))
+    if not spent or policy.get("rules") or not any(number(each.get("failed")) for each in _jobs(status)):
         return None
     cause = cause_of_failure(pods, context, latest=False)
     return replace(_by_host(cause), cleanup_on_failure=True) if cause else None
@@ -147,8 +147,8 @@ def _lost(resource: JSON, pods: list[JSON], context: PluginContext) -> PhaseInfo
 
 def _has_started(status: Mapping[str, Any]) -> bool:
     """Whether a pod of it has been there: one of its Jobs counts one, or it was restarted."""
-    counted = any(_number(each.get(key)) for each in _jobs(status) for key in _COUNTS)
-    return counted or _number(status.get("restarts")) > 0
+    counted = any(number(each.get(key)) for each in _jobs(status) for key in _COUNTS)
+    return counted or number(status.get("restarts")) > 0
 
 
 def _check_names(replicated: JSON, place: str, length: int) -> None:
@@ -156,8 +156,8 @@ def _check_names(replicated: JSON, place: str, length: int) -> None:
     name, spec = replicated.get("name"), replicated["template"]["spec"]
     if not isinstance(name, str) or not name:
         raise TaskSpecError(f"{place}.name", "must be the name of the replicated job")
-    last = max(_number(replicated.get("replicas", 1)) - 1, 0)
-    index = f"-{max(_number(spec.get('completions', 1)) - 1, 0)}"
+    last = max(number(replicated.get("replicas", 1)) - 1, 0)
+    index = f"-{max(number(spec.get('completions', 1)) - 1, 0)}"
     longest = length + len(f"-{name}-{last}{index}") + _POD_SUFFIX
     if longest > _POD_NAME_MAX:
         raise TaskSpecError(
@@ -174,10 +174,6 @@ def _jobs(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _end(resource: JSON) -> Condition | None:
     conditions = [each for each in conditions_of(mapping(resource.get("status"))) if each.status == "True"]
     return next((each for kind in ("Completed", "Failed") for each in conditions if each.type == kind), None)
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 entry = PluginEntry("jobset", ("jobset", "clustered-task"), JOB_SET, JobSetPlugin())

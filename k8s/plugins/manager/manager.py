@@ -259,10 +259,9 @@ _KEPT_MAX: Final = 1000
 class PodTemplates:
     """Templates by namespace and name; each is believed for ``default-pod-template-resync``."""
 
-    def __init__(self, objects: Objects, now: Callable[[], datetime], home: str = "") -> None:
-        """``home`` is the manager's own namespace, whose template serves where a namespace has none."""
+    def __init__(self, objects: Objects, now: Callable[[], datetime]) -> None:
         self._objects, self._now = objects, now
-        self._home = home or os.environ.get("POD_NAMESPACE", "")
+        self._home = os.environ.get("POD_NAMESPACE", "")  # whose template serves where a namespace has none
         self._kept: dict[tuple[str, str], tuple[datetime, JSON | None]] = {}
 
     async def complete(self, task: TaskContext) -> TaskContext:
