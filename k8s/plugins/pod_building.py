@@ -26,6 +26,8 @@ _RUN: Final = ("resources", "env", "accelerator")
 """What a run may change of a task's pods."""
 _KEPT: Final = ("labels", "annotations")
 """The metadata that an object keeps; its name and namespace are the task's."""
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+RAW_CONTAINER: Final = "raw-container"
 
 
 def object_of(task: TaskContext, kind: Kind) -> JSON:
@@ -41,7 +43,8 @@ def object_of(task: TaskContext, kind: Kind) -> JSON:
     spec = template.get("spec")
     if not isinstance(spec, dict):
         raise TaskSpecError(f"{TEMPLATE}.spec", f"must be an object: the spec of the {kind.kind}")
-    metadata = _metadata(template)
+    own = object_at(template, "metadata", TEMPLATE)
+    metadata = {key: dict(own[key]) for key in _KEPT if isinstance(own.get(key), dict)}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": deepcopy(spec)}
 
 
@@ -88,7 +91,8 @@ def container(task: TaskContext, template: Any, path: str) -> JSON:
     if not isinstance(template, dict):
         raise TaskSpecError(path, "must be an object: a container")
     made = deepcopy(template)
-    finish_container(made, task, path)
+    _finish(made, task, path, _bounds(task), is_primary=True)
+    _set_environment(made, task, path, of_run=True)
     return made
 
 
@@ -105,19 +109,6 @@ def scheduling(task: TaskContext, containers: Any, path: str) -> JSON:
         spec["schedulerName"] = task.config.scheduler_name
     del spec["containers"]
     return spec
-
-
-def _metadata(template: JSON) -> JSON:
-    metadata = template.get("metadata")
-    if metadata is None:
-        return {}
-    if not isinstance(metadata, dict):
-        raise TaskSpecError(f"{TEMPLATE}.metadata", "must be an object")
-    return {key: dict(metadata[key]) for key in _KEPT if isinstance(metadata.get(key), dict)}
-
-
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-RAW_CONTAINER: Final = "raw-container"
 
 
 def pod_of_container(task: TaskContext) -> JSON:
@@ -264,13 +255,13 @@ def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) ->
 
     Returns what the platform's limits lowered, a sentence each. Raises ``TaskSpecError``.
     """
-    bounds = bounds_of(task.metadata, task.config, accelerator_of(task).resource)
+    bounds = _bounds(task)
     if object_at(task.spec, "resources", "spec") and not primary:
         raise TaskSpecError("spec.resources", "no container is the primary one: write them to the pod template's own")
     lowered = _whole_pod(spec, bounds, path)
     for key in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(key) or []):
-            at = _path(path, key, index)
+            at = path if path == "spec.container" else f"{path}.{key}[{index}]"  # that task has one, and no list
             is_primary = key == "containers" and container["name"] == primary
             asked = _finish(container, task, at, bounds, is_primary=is_primary)
             lowered += [f"container {container['name']}: {each}" for each in asked.lowered]
@@ -278,13 +269,8 @@ def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) ->
     return lowered
 
 
-def finish_container(container: JSON, task: TaskContext, path: str) -> list[str]:
-    """Do the same for one container that the run is about, wherever an object has it."""
-    asked = _finish(
-        container, task, path, bounds_of(task.metadata, task.config, accelerator_of(task).resource), is_primary=True
-    )
-    _set_environment(container, task, path, of_run=True)
-    return asked.lowered
+def _bounds(task: TaskContext) -> Bounds:
+    return bounds_of(task.metadata, task.config, accelerator_of(task).resource)
 
 
 def _finish(container: JSON, task: TaskContext, path: str, bounds: Bounds, *, is_primary: bool) -> Asked:
@@ -305,11 +291,6 @@ def _whole_pod(spec: JSON, bounds: Bounds, path: str) -> list[str]:
     asked = keep_within(own, bounds, f"{path}.resources")
     spec["resources"] = {**own, **asked.manifest}
     return [f"the pod: {each}" for each in asked.lowered]
-
-
-def _path(path: str, key: str, index: int) -> str:
-    """Return where a container stands in the task: one task type has exactly one, without a list."""
-    return path if path == "spec.container" else f"{path}.{key}[{index}]"
 
 
 def _set_environment(container: JSON, task: TaskContext, path: str, *, of_run: bool) -> None:

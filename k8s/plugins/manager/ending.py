@@ -22,6 +22,8 @@ from .state import State
 
 log = logging.getLogger(__name__)
 
+NOTHING_TO_ABORT: Final = aborted("aborted before anything was created")
+
 CONFLICT: Final = 409
 LONGEST_PAUSE: Final = 1.0
 """Seconds between two tries to remove our finalizer."""
@@ -36,10 +38,6 @@ class Ender:
         self._watches = watches
         self._counts = counts
 
-    @staticmethod
-    def nothing_to_abort() -> PhaseInfo:
-        return aborted("aborted before anything was created")
-
     async def abort(self, task: TaskContext, plugin: PluginCalls, known: State) -> tuple[State, PhaseInfo]:
         """End the attempt. Raises ``ClusterError``: then it is to be asked again."""
         key = key_of_task(task.metadata)
@@ -53,7 +51,7 @@ class Ender:
         if resource is None:
             # What an earlier process has sent may still be stored, too: then ``sweep`` ends it.
             earlier = launch is None and known.made is None and known.phase is not Phase.UNDEFINED
-            return replace(known, doubt=known.doubt or earlier), self.nothing_to_abort()
+            return replace(known, doubt=known.doubt or earlier), NOTHING_TO_ABORT
         if not (is_going(resource) and known.over):
             await self._end(task, plugin, resource)
         label = f"{plugin.kind.resource} {task.metadata.namespace}/{metadata_of(resource).get('name')}"

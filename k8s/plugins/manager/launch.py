@@ -21,7 +21,6 @@ from backoff_ctrl.k8s.answers.rejections import rejection_of
 from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.creates.actions import State as CreateState
 from backoff_ctrl.k8s.creates.creation import Creation, KeyReusedError
-from backoff_ctrl.k8s.creates.naming import name_create
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.creates.wait import Wait
 from backoff_ctrl.k8s.gate.aio import AsyncGate
@@ -59,15 +58,10 @@ class LaunchStopped(Exception):  # noqa: N818 - a wish, not a mistake
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A create that is asked for: whose it is, its manifest, and how it waits."""
+    """A create that is asked for; its key is the same in every process."""
 
     key: Key
-    manifest: JSON
-    resource: str
-    server: str
-    namespace: str
-    priority: int = 0
-    timeout: float | None = None
+    creation: Creation
     parts: tuple[Part, ...] = ()
     """What others will make of it."""
     limit: float | None = None
@@ -76,22 +70,8 @@ class Asked:
     """Whether a watch would have told of an object of this key: then its name need not be looked up first."""
 
     @property
-    def name(self) -> str:
-        return str(metadata_of(self.manifest)["name"])
-
-    @property
-    def place(self) -> tuple[str, str, str]:
-        """The kind, the namespace and the name: there is one such object at a time."""
-        return self.resource, self.namespace, self.name
-
-    @property
     def label(self) -> str:
-        return f"{self.resource} {self.namespace}/{self.name}"
-
-    @property
-    def idempotency_key(self) -> str:
-        """The key of its create, the same in every process."""
-        return f"{self.key[0]}/{self.key[1]}"
+        return self.creation.label
 
 
 class Launch:
@@ -281,29 +261,11 @@ class Launch:
         return create.result()
 
     def _creation(self) -> Creation:
-        asked = self.asked
-        creation = Creation(
-            asked.server,
-            "",
-            asked.namespace,
-            asked.resource,
-            asked.manifest,
-            asked.priority,
-            asked.timeout,
-            key=asked.idempotency_key,
-            on_wait=self._waits,
-        )
-        if not asked.known or self.in_doubt or self._looked:
+        creation = replace(self.asked.creation, on_wait=self._waits)
+        if not self.asked.known or self.in_doubt or self._looked:
             return creation
         # A watch would have told of an object of this key: the name need not be looked up before the first send.
-        named = name_create(
-            asked.manifest,
-            namespace=asked.namespace,
-            resource=asked.resource,
-            key=asked.idempotency_key,
-            rng=random.Random(),
-            signature=self._gate.ledger.signature,
-        )
+        named = creation.draw(random.Random(), self._gate.ledger.signature)
         return replace(creation, key=None, named=replace(named, keyed=False))
 
     def _waits(self, _: Wait) -> None:
@@ -317,7 +279,7 @@ class Launch:
         that is being deleted.
         """
         while True:
-            answer = await self._transport.look_up(self.asked.name)
+            answer = await self._transport.look_up(self.asked.creation.name)
             self._looked = True
             found = answer.json() if answer.ok else None
             if found is None:
@@ -333,7 +295,7 @@ class Launch:
 
     async def _find_made(self) -> None:
         """Take the object that an earlier process made, perhaps with another configuration."""
-        answer = await self._transport.look_up(self.asked.name)
+        answer = await self._transport.look_up(self.asked.creation.name)
         found = answer.json() if answer.ok else None
         if found is not None and key_of(found) == self.asked.key and not is_going(found):
             self.made = found

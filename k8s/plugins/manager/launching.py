@@ -11,9 +11,10 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
+from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.gate.gangs import GangRefused
+from backoff_ctrl.k8s.gate.gangs import GangAsked, GangRefused
 from backoff_ctrl.k8s.plugins.following.watches import Watches
 from backoff_ctrl.k8s.plugins.marks import Key, is_going, key_of, key_of_task, metadata_of, object_name, with_metadata
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo, queued
@@ -109,7 +110,10 @@ class Launcher:
         launch = self._launches.get(key)
         metadata = metadata_of(resource)
         place = kind.resource, metadata.get("namespace"), metadata.get("name")
-        if launch is not None and not is_going(resource) and place == launch.asked.place:
+        if launch is None or is_going(resource):
+            return
+        asked = launch.asked.creation
+        if place == (asked.resource, asked.namespace, asked.name):
             launch.adopt(resource)
 
     def stand(self, task: TaskContext, plugin: PluginCalls, resource: JSON) -> None:
@@ -139,10 +143,10 @@ class Launcher:
         if uid:
             self._gate.ledger.object_ended(uid)
 
-    async def _stand(self, gang: object, plugin: PluginCalls, namespace: str) -> None:
+    async def _stand(self, gang: GangAsked, plugin: PluginCalls, namespace: str) -> None:
         transport = CreateTransport(self._objects, plugin.kind, namespace)
         try:
-            async with self._gate.gang(gang, transport):  # type: ignore[arg-type]
+            async with self._gate.gang(gang, transport):
                 pass
         except GangRefused as error:
             log.warning("%s", error)
@@ -193,18 +197,18 @@ class Launcher:
     def _begin(self, key: Key, task: TaskContext, plugin: PluginCalls) -> Launch:
         built = plugin.build(task)
         about = task.metadata
-        asked = Asked(
-            key,
-            with_metadata(built, about, task.config, plugin.properties(), self._store),
-            plugin.kind.resource,
+        creation = Creation(
             self._server,
+            "",
             about.namespace,
+            plugin.kind.resource,
+            with_metadata(built, about, task.config, plugin.properties(), self._store),
             about.priority,
             about.timeout,
-            plugin.parts(built),
-            task.config.reservation_limit.total_seconds(),
-            known=self._watches.fed(plugin.kind, about.namespace),
+            key=f"{about.uid}/{about.attempt}",
         )
+        limit = task.config.reservation_limit.total_seconds()
+        asked = Asked(key, creation, plugin.parts(built), limit, known=self._watches.fed(plugin.kind, about.namespace))
         wake = partial(self._wake, key)
         transport = CreateTransport(self._objects, plugin.kind, about.namespace, wake)
         return Launch(asked, self._gate, transport, wake)

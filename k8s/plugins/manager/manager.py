@@ -26,7 +26,7 @@ from backoff_ctrl.k8s.sharing.environment import environment
 from backoff_ctrl.k8s.sharing.process import Share
 
 from .checking import Checker
-from .ending import Ender
+from .ending import NOTHING_TO_ABORT, Ender
 from .figures import Figures, ManagerCounts
 from .launching import Launcher
 from .objects import ClusterError, Objects
@@ -151,7 +151,7 @@ class PluginManager:
         except PluginError as error:
             if known.stage is Stage.STARTED:
                 return self._said(known, not_ready(str(error)), "")
-            return self._said(known, self._ender.nothing_to_abort(), "")
+            return self._said(known, NOTHING_TO_ABORT, "")
         try:
             known, info = await self._ender.abort(task, plugin, known)
         except ClusterError as error:

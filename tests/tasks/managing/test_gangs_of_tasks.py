@@ -11,6 +11,7 @@ from kubernetes import client
 
 from backoff_ctrl.k8s.charges.parts import parts_of
 from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.plugins.manager.launch import Asked, Launch
 from backoff_ctrl.k8s.plugins.manager.objects import CreateTransport, Objects
@@ -119,7 +120,8 @@ async def test_a_create_that_was_just_answered_is_not_taken_for_an_earlier_one(
     sandbox.create_quota("team", "cpus", {"requests.cpu": "4"})
     manifest = {**job("one", 3).spec["template"], "metadata": {"name": "one-0", "namespace": "team"}}
     parts = parts_of(manifest, resource=JOB.resource)
-    asked = Asked(("uid-one", 0), manifest, JOB.resource, sandbox.url, "team", parts=parts)
+    creation = Creation(sandbox.url, "", "team", JOB.resource, manifest, key="uid-one/0")
+    asked = Asked(("uid-one", 0), creation, parts)
     async with ClusterSession(client.Configuration(host=sandbox.url)) as session:
         transport = _SlowerThanTheWatch(Objects(session), JOB, "team")
         ended = asyncio.Event()
