@@ -41,11 +41,6 @@ class ConfigError(ValueError):
     """The settings can't be used; the message names where each wrong value stands, and its key."""
 
 
-def load_settings(path: Path | None = None, flags: Iterable[str] = ()) -> PlatformSettings:
-    """Return the settings. ``flags`` are ``plugins.k8s.default-cpus=2``. Raises ``ConfigError``."""
-    return settings_from(read_file(path) if path else "", str(path), tuple(flags))
-
-
 def read_file(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
@@ -54,7 +49,10 @@ def read_file(path: Path) -> str:
 
 
 def settings_from(text: str, name: str, flags: Iterable[str]) -> PlatformSettings:
-    """Return the settings of a file's text, changed by the environment and by flags. Raises ``ConfigError``."""
+    """Return the settings of a file's text, changed by the environment and by flags, ``plugins.k8s.default-cpus=2``.
+
+    Raises ``ConfigError``.
+    """
     layers = _layers(text, name, flags)
     try:
         return _with_own_environment(PlatformSettings.model_validate(_merged(layers)))

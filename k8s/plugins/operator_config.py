@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Final, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, model_validator
 
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
 
@@ -68,7 +68,10 @@ def _name_pattern(value: object) -> NamePattern:
 
 
 def _word_or_path(value: object) -> object:
-    return ObjectPath(value) if isinstance(value, str) and value.startswith("$") else _text(value)
+    word = _text(value)
+    if not isinstance(word, str | ObjectPath):
+        raise ValueError("must be a word, or the JSONPath of one, such as $.status.reason")  # noqa: TRY004
+    return ObjectPath(word) if isinstance(word, str) and word.startswith("$") else word
 
 
 PhaseName = Annotated[Phase, BeforeValidator(_phase)]
@@ -79,13 +82,7 @@ PodName = Annotated[NamePattern, BeforeValidator(_name_pattern), PlainSerializer
 """The name of a pod, with paths in braces: ``{$.metadata.name}-driver``."""
 
 
-class Section(Settings):
-    """A part of the config; its paths are objects of our own."""
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
-
-class Meaning(Section):
+class Meaning(Settings):
     """What a state means. What a case leaves out is as its state says.
 
     ``reason`` is for people; what the object itself says is added. ``kind``, ``code`` and ``cleanup`` are a failure's.
@@ -120,7 +117,7 @@ class StateMeaning(Meaning):
         return self
 
 
-class State(Section):
+class State(Settings):
     """Where an object tells its state: as a word at a path, or by one of its conditions that are True.
 
     That is a condition that ends the object, else the latest. With ``latest`` an end counts only until the operator
@@ -140,7 +137,7 @@ class State(Section):
         return self
 
 
-class Started(Section):
+class Started(Settings):
     """How long an operator may take to look at an object: then it is a failure of the system.
 
     In the states ``not_in`` it has looked, and holds the object back: a resumed one needs no new creation time.
@@ -151,7 +148,7 @@ class Started(Section):
     not_in: list[Word] = Field(default_factory=list)
 
 
-class Restarted(Section):
+class Restarted(Settings):
     """An operator that may start a failed pod again has ``within`` for it, unless ``path`` holds one of ``unless``."""
 
     path: Path
@@ -159,7 +156,7 @@ class Restarted(Section):
     within: Duration = timedelta(seconds=5)
 
 
-class MainPod(Section):
+class MainPod(Settings):
     """The pods without which all is lost: one that has failed ends the attempt, though the object says that it runs.
 
     They carry ``labels`` beside those of ``pods``, or have one of ``names``, in which ``{$.metadata.name}`` is a path
@@ -173,7 +170,7 @@ class MainPod(Section):
     restarted: Restarted | None = None
 
 
-class Pods(Section):
+class Pods(Settings):
     """The pods whose status tells why an object doesn't start, or has failed: they carry these labels.
 
     A value that begins with ``$`` is a path in the object.
@@ -183,7 +180,7 @@ class Pods(Section):
     main: MainPod | None = None
 
 
-class PodsMade(Section):
+class PodsMade(Settings):
     """Pods that the operator makes. ``template`` and ``replicas`` are paths within each ``section``.
 
     ``template: $`` says that the section is the template; ``defaults`` says whether the platform's defaults go into it.
@@ -200,7 +197,7 @@ class PodsMade(Section):
     interruptible: bool = True
 
 
-class Resource(Section):
+class Resource(Settings):
     """The kind of the objects: ``spark.example.com/v1``, ``SparkThing``, ``sparkthings``."""
 
     api_version: str = Field(min_length=1)
@@ -208,7 +205,7 @@ class Resource(Section):
     plural: str = Field(min_length=1, pattern=r"^[a-z0-9.-]+$")
 
 
-class OperatorConfig(Section):
+class OperatorConfig(Settings):
     """Everything that the generic plugin knows of an operator."""
 
     id: str = Field(min_length=1)
@@ -254,14 +251,9 @@ def read_config(document: Any, where: str) -> OperatorConfig:
 def in_words(error: ValidationError, where: str) -> str:
     """Return the first thing that is wrong as a sentence with its key, and how much more there is."""
     first, more = error.errors()[0], error.error_count() - 1
-    key = ".".join(_steps(first["loc"]))
+    key = ".".join(map(str, first["loc"]))
     rest = f" (and {more} more)" if more else ""
     return f"{where}: {f'{key}: ' if key else ''}{_sentence(first['type'], first['msg'])}{rest}"
-
-
-def _steps(location: tuple[int | str, ...]) -> list[str]:
-    """Return the keys on the way to an error, without the names that pydantic gives to alternatives of a type."""
-    return [str(step) for step in location if "[" not in str(step) and step not in ("str", "is-instance")]
 
 
 def _sentence(kind: str, message: str) -> str:

@@ -270,7 +270,7 @@ def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) ->
 
 
 def _bounds(task: TaskContext) -> Bounds:
-    return bounds_of(task.metadata, task.config, accelerator_of(task).resource)
+    return bounds_of(task.metadata, task.config, accelerator_of(task).resource_name)
 
 
 def _finish(container: JSON, task: TaskContext, path: str, bounds: Bounds, *, is_primary: bool) -> Asked:

@@ -20,6 +20,8 @@ from backoff_ctrl.engine.quantities import parse_quantity
 from .config import ACCELERATOR_CLASSES, AcceleratorClass, K8sPluginConfig
 from .protocol import JSON, TaskContext, TaskMetadata, TaskSpecError, object_at, objects_at, text_at
 
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PATH: Final = "spec.accelerator"
 _GPU: Final = "gpu"
 _ALWAYS: Final = ("cpu", "memory")
 """Resources that every task's container gets, as quotas and limits ask for them."""
@@ -139,9 +141,6 @@ def _named(amounts: Mapping[str, Any], gpu: str) -> Amounts:
     return {gpu if name == _GPU else name: value for name, value in amounts.items()}
 
 
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
 def schedule(spec: JSON, task: TaskContext, path: str) -> None:
     """Set, in place, where a pod of this spec may run. What the spec says itself is kept. Raises ``TaskSpecError``."""
     config, interruptible = task.config, task.metadata.interruptible
@@ -164,7 +163,7 @@ def schedule(spec: JSON, task: TaskContext, path: str) -> None:
     )
     _require(spec, required if interruptible else others)
     if task.spec.get("accelerator") is not None:
-        tolerations += _accelerate(spec, accelerator_of(task))
+        tolerations += _accelerate(spec, task)
     if tolerations:
         spec["tolerations"] = [
             deepcopy(each) for index, each in enumerate(tolerations) if each not in tolerations[:index]
@@ -217,19 +216,21 @@ def _require(spec: JSON, requirement: Mapping[str, Any] | None) -> None:
     }
 
 
-def _accelerate(spec: JSON, wanted: Accelerator) -> list[JSON]:
+def _accelerate(spec: JSON, task: TaskContext) -> list[JSON]:
     """Choose nodes by the accelerator that a task asks for, and return the tolerations that they need."""
-    if not any(wanted.resource in _resources(container) for container in spec["containers"]):
-        raise TaskSpecError(PATH, f"no container asks for a GPU: set its limit of {wanted.resource}")
+    asked, known = object_at(task.spec, "accelerator", "spec"), accelerator_of(task)
+    device, size = text_at(asked, "device", PATH), text_at(asked, "partitionSize", PATH)
+    if not any(known.resource_name in _resources(container) for container in spec["containers"]):
+        raise TaskSpecError(PATH, f"no container asks for a GPU: set its limit of {known.resource_name}")
     tolerations = []
-    if wanted.device:
-        tolerations.append(_of_label(spec, wanted.device_label, wanted.device))
-    if wanted.unpartitioned:
-        _require(spec, wanted.whole)
-        if wanted.toleration is not None:
-            tolerations.append(dict(wanted.toleration))
-    elif wanted.partition_size:
-        tolerations.append(_of_label(spec, wanted.partition_label, wanted.partition_size))
+    if device:
+        tolerations.append(_of_label(spec, known.device_node_label, _value(device, task.config)))
+    if asked.get("unpartitioned") is True:
+        _require(spec, known.unpartitioned_node_selector_requirement)
+        if known.unpartitioned_toleration is not None:
+            tolerations.append(dict(known.unpartitioned_toleration))
+    elif size:
+        tolerations.append(_of_label(spec, known.partition_size_node_label, size))
     return tolerations
 
 
@@ -239,46 +240,29 @@ def _of_label(spec: JSON, label: str, value: str) -> JSON:
     return {"key": label, "operator": "Equal", "value": value, "effect": "NoSchedule"}
 
 
-PATH = "spec.accelerator"
+def accelerator_of(task: TaskContext) -> AcceleratorClass:
+    """Return how nodes of a task's accelerator are found, or what ``gpu`` means to a task that asks for none.
 
-
-@dataclass(frozen=True, slots=True)
-class Accelerator:
-    """How its nodes are found. ``resource`` is what ``gpu`` stands for in the task; ``device`` the label's value."""
-
-    resource: str
-    device_label: str
-    partition_label: str
-    device: str = ""
-    partition_size: str = ""
-    unpartitioned: bool = False
-    whole: Mapping[str, Any] | None = None
-    """The requirement on nodes of a whole device."""
-    toleration: Mapping[str, Any] | None = None
-    """The toleration of a whole device."""
-    pod_template: Mapping[str, Any] | None = None
-
-
-def accelerator_of(task: TaskContext) -> Accelerator:
-    """Return the accelerator of a task, or what ``gpu`` means to one that asks for none. Raises ``TaskSpecError``."""
+    Raises ``TaskSpecError``.
+    """
     config = task.config
-    asked = object_at(task.spec, "accelerator", "spec")
-    device, size, name = (text_at(asked, key, PATH) for key in ("device", "partitionSize", "deviceClass"))
-    known = _class(name, config) if name else None
-    partition = (known and known.partition_size_node_label) or config.gpu_partition_size_node_label
-    whole = (
-        known.unpartitioned_node_selector_requirement if known else config.gpu_unpartitioned_node_selector_requirement
-    )
-    return Accelerator(
-        (known and known.resource_name) or config.gpu_resource_name,
-        (known and known.device_node_label) or config.gpu_device_node_label,
-        partition,
-        _value(device, config),
-        size,
-        asked.get("unpartitioned") is True,
-        whole or {"key": partition, "operator": "DoesNotExist"},
-        known.unpartitioned_toleration if known else config.gpu_unpartitioned_toleration,
-        known.pod_template if known else None,
+    name = text_at(object_at(task.spec, "accelerator", "spec"), "deviceClass", PATH)
+    if name:
+        found = _class(name, config)
+    else:
+        found = AcceleratorClass(
+            unpartitioned_node_selector_requirement=config.gpu_unpartitioned_node_selector_requirement,
+            unpartitioned_toleration=config.gpu_unpartitioned_toleration,
+        )
+    label = found.partition_size_node_label or config.gpu_partition_size_node_label
+    whole = found.unpartitioned_node_selector_requirement or {"key": label, "operator": "DoesNotExist"}
+    return found.model_copy(
+        update={
+            "resource_name": found.resource_name or config.gpu_resource_name,
+            "device_node_label": found.device_node_label or config.gpu_device_node_label,
+            "partition_size_node_label": label,
+            "unpartitioned_node_selector_requirement": whole,
+        }
     )
 
 

@@ -28,6 +28,13 @@ def number(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
+def labels_with(resource: Mapping[str, Any], *, name: str, uid: str) -> dict[str, str]:
+    """Return labels that hold an object's name and uid, by their keys, as its controller gives them to its pods."""
+    metadata = mapping(resource.get("metadata"))
+    found = {name: text(metadata.get("name")), uid: text(metadata.get("uid"))}
+    return {key: value for key, value in found.items() if value}
+
+
 def moment(value: object) -> datetime | None:
     """Return a time in UTC, of RFC 3339 text or of what YAML made of it; None if it is none."""
     with suppress(ValueError, OverflowError):  # what is no time, or beyond the calendar, is unknown

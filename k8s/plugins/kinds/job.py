@@ -24,7 +24,7 @@ from backoff_ctrl.k8s.plugins.protocol import (
     TaskMetadata,
     refuse_custom,
 )
-from backoff_ctrl.k8s.plugins.statuses import Condition, conditions_of, mapping, moment, number, text
+from backoff_ctrl.k8s.plugins.statuses import Condition, conditions_of, labels_with, mapping, moment, number
 
 JOB: Final = Kind("batch/v1", "Job", "jobs")
 _ENDS: Final = ("Complete", "Failed")
@@ -88,12 +88,7 @@ class JobPlugin:
         return None if end is None else moment(mapping(resource.get("status")).get("completionTime")) or end.since
 
     def pod_labels(self, resource: JSON) -> Mapping[str, str]:
-        metadata = mapping(resource.get("metadata"))
-        found = {
-            "batch.kubernetes.io/job-name": text(metadata.get("name")),
-            "batch.kubernetes.io/controller-uid": text(metadata.get("uid")),
-        }
-        return {name: value for name, value in found.items() if value}
+        return labels_with(resource, name="batch.kubernetes.io/job-name", uid="batch.kubernetes.io/controller-uid")
 
 
 def job_spec(spec: JSON, path: str, task: TaskContext) -> JSON:

@@ -25,7 +25,7 @@ from backoff_ctrl.k8s.plugins.protocol import (
     TaskSpecError,
     refuse_custom,
 )
-from backoff_ctrl.k8s.plugins.statuses import Condition, conditions_of, mapping, mappings, number, text
+from backoff_ctrl.k8s.plugins.statuses import Condition, conditions_of, labels_with, mapping, mappings, number
 
 from .job import job_spec
 
@@ -88,12 +88,7 @@ class JobSetPlugin:
         return None if end is None else end.since
 
     def pod_labels(self, resource: JSON) -> Mapping[str, str]:
-        metadata = mapping(resource.get("metadata"))
-        found = {
-            "jobset.sigs.k8s.io/jobset-name": text(metadata.get("name")),
-            "jobset.sigs.k8s.io/jobset-uid": text(metadata.get("uid")),
-        }
-        return {name: value for name, value in found.items() if value}
+        return labels_with(resource, name="jobset.sigs.k8s.io/jobset-name", uid="jobset.sigs.k8s.io/jobset-uid")
 
 
 def _over(conditions: Mapping[str, Condition], pods: list[JSON], context: PluginContext) -> PhaseInfo | None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig, format_duration, parse_duration
-from backoff_ctrl.k8s.plugins.config_file import ConfigError, LiveSettings, load_settings
+from backoff_ctrl.k8s.plugins.config_file import ConfigError, LiveSettings
 
 ROOT = Path(__file__).parents[3]
 
@@ -60,7 +60,7 @@ def written(folder: Path, text: str) -> Path:
 
 def test_a_file_as_flytes_users_have_it(tmp_path: Path) -> None:
     """The same keys are read, sections of others are left alone, and what is not set has Flyte's default."""
-    settings = load_settings(written(tmp_path, FLYTE))
+    settings = LiveSettings(written(tmp_path, FLYTE)).current
     k8s = settings.k8s
 
     assert (k8s.inject_finalizer, k8s.default_cpus, k8s.default_memory) == (True, "2", "3Gi")
@@ -107,7 +107,9 @@ def test_keys_of_flytes_that_do_nothing_here_are_named_once(
 )
 def test_flytes_back_off_sets_base_and_cap_of_the_policy(tmp_path: Path, backoff: str, policy: dict[str, Any]) -> None:
     """In ranges that the gate has."""
-    found: dict[str, Any] = load_settings(written(tmp_path, f"tasks: {{backoff: {backoff}}}")).tasks.backoff.policy()
+    found: dict[str, Any] = LiveSettings(
+        written(tmp_path, f"tasks: {{backoff: {backoff}}}")
+    ).current.tasks.backoff.policy()
     assert found == policy
     Policy(**found)
 
@@ -124,7 +126,7 @@ def test_flytes_back_off_sets_base_and_cap_of_the_policy(tmp_path: Path, backoff
 def test_a_back_off_that_can_not_be(tmp_path: Path, backoff: str, said: str) -> None:
     """The error names the key."""
     with pytest.raises(ConfigError, match=said):
-        load_settings(written(tmp_path, f"tasks: {{backoff: {backoff}}}"))
+        LiveSettings(written(tmp_path, f"tasks: {{backoff: {backoff}}}"))
 
 
 def test_defaults() -> None:
@@ -158,7 +160,9 @@ def test_flags_win_over_the_environment_that_over_the_file(tmp_path: Path, monke
     monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S__DEFAULT_LABELS", '{"b": "environment"}')
     monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S__CO_PILOT__CPU", "2")
     monkeypatch.setenv("BACKOFF_CTRL_TASKS__TASK_PLUGINS__ENABLED_PLUGINS", '["pod"]')
-    settings = load_settings(path, ["plugins.k8s.default-cpus=3", "plugins.k8s.task-resources.above-limits=refuse"])
+    settings = LiveSettings(
+        path, ["plugins.k8s.default-cpus=3", "plugins.k8s.task-resources.above-limits=refuse"]
+    ).current
 
     assert (settings.k8s.default_cpus, settings.k8s.default_memory) == ("3", "2Gi")
     assert settings.k8s.default_labels == {"a": "file", "b": "environment"}
@@ -173,7 +177,7 @@ def test_variables_of_pods_from_our_own_environment(
     monkeypatch.setenv("OUTER", "value")
     monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S__DEFAULT_ENV_VARS_FROM_ENV", '{"INNER": "OUTER", "LOST": "NOWHERE"}')
 
-    assert load_settings().k8s.default_env_vars == {"INNER": "value"}
+    assert LiveSettings().current.k8s.default_env_vars == {"INNER": "value"}
     assert "default-env-vars-from-env.LOST: NOWHERE is not set here" in caplog.text
 
 
@@ -198,7 +202,7 @@ def test_a_file_that_is_wrong(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path, text)
 
     with pytest.raises(ConfigError) as caught:
-        load_settings(path)
+        LiveSettings(path)
 
     assert str(caught.value).startswith(f"{path}")
     assert message in str(caught.value)
@@ -209,27 +213,27 @@ def test_wrong_values_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = written(tmp_path, "plugins: {k8s: {default-cpus: 1}}")
 
     with pytest.raises(ConfigError, match=r"^flag: plugins\.k8s\.default-cpus: "):
-        load_settings(path, ["plugins.k8s.default-cpus=x"])
+        LiveSettings(path, ["plugins.k8s.default-cpus=x"])
     with pytest.raises(ConfigError, match=r"unrecognized arguments: --plugins\.k8s\.nonsense=1: write KEY=VALUE"):
-        load_settings(path, ["plugins.k8s.nonsense=1"])
+        LiveSettings(path, ["plugins.k8s.nonsense=1"])
     with pytest.raises(ConfigError, match=r"can't be read: .*No such file"):
-        load_settings(tmp_path / "gone.yaml")
+        LiveSettings(tmp_path / "gone.yaml")
     monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S__DEFAULT_CPUS", "y")
     with pytest.raises(ConfigError, match=r"^environment: plugins\.k8s\.default-cpus: "):
-        load_settings(path)
+        LiveSettings(path)
     monkeypatch.delenv("BACKOFF_CTRL_PLUGINS__K8S__DEFAULT_CPUS")
     monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S", "[]")
     with pytest.raises(ConfigError, match=r"^environment: plugins\.k8s: must be an object with keys"):
-        load_settings(path)
+        LiveSettings(path)
     monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S", "{")
     with pytest.raises(ConfigError, match=r"^environment, variables that begin with BACKOFF_CTRL_: .*: Expecting"):
-        load_settings(path)
+        LiveSettings(path)
 
 
 @pytest.mark.parametrize("text", ["", "plugins:", "plugins: {k8s: }", "other: 1"])
 def test_an_empty_section_is_the_defaults(tmp_path: Path, text: str) -> None:
     """People comment out what is below a key."""
-    assert load_settings(written(tmp_path, text)).k8s == K8sPluginConfig()
+    assert LiveSettings(written(tmp_path, text)).current.k8s == K8sPluginConfig()
 
 
 def test_a_change_is_taken_over_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
