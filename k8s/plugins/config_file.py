@@ -26,6 +26,15 @@ PREFIX: Final = "BACKOFF_CTRL_"
 """What environment variables begin with: ``BACKOFF_CTRL_PLUGINS__K8S__DEFAULT_CPUS``."""
 
 Values = dict[str, Any]
+_IDLE: Final = {
+    "co-pilot": "tasks move no data",
+    "enable-distributed-error-aggregation": "tasks write no error files",
+}
+_TASKS: Final = ("task-plugins", "backoff")
+EVERY_S: Final = 10.0
+"""Seconds between two looks at the file. A ConfigMap's file follows its object within a minute anyway."""
+_CONFIDENTIAL: Final = "env-vars"
+"""Keys with this in them hold values of environment variables, which may be secrets: only names are logged."""
 
 
 class Sources(BaseSettings):
@@ -71,13 +80,6 @@ def without_effect(text: str, name: str, flags: Iterable[str]) -> list[str]:
         idle["tasks", "backoff", "base-second"] = "with 0 creates wait in line all the same"
     where = {path: next(name for name, values in layers.items() if _has(values, path)) for path in idle}
     return [f"{where[path]}: {'.'.join(path)} has no effect here: {why}" for path, why in idle.items()]
-
-
-_IDLE: Final = {
-    "co-pilot": "tasks move no data",
-    "enable-distributed-error-aggregation": "tasks write no error files",
-}
-_TASKS: Final = ("task-plugins", "backoff")
 
 
 def _layers(text: str, name: str, flags: Iterable[str]) -> dict[str, Values]:
@@ -194,11 +196,7 @@ def _has(values: Any, path: tuple[Any, ...]) -> bool:
     return True
 
 
-EVERY_S: Final = 10.0
-"""Seconds between two looks at the file. A ConfigMap's file follows its object within a minute anyway."""
 Files = Iterable[Path]
-_CONFIDENTIAL: Final = "env-vars"
-"""Keys with this in them hold values of environment variables, which may be secrets: only names are logged."""
 
 
 def _text_of(path: Path) -> str:

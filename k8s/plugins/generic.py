@@ -35,6 +35,8 @@ OPERATOR_TIMEOUT: Final = "OperatorTimeout"
 """The code of an object that no operator has looked at in time."""
 SHOWN: Final = 2_000
 """The most of an operator's own words that a reason repeats."""
+_CONTAINER: Final = "container."
+"""What the names of a container's fields begin with."""
 
 
 class GenericPlugin:
@@ -321,10 +323,6 @@ def _count(made: PodsMade, section: Mapping[str, Any], place: str) -> int:
     if isinstance(found, bool) or not isinstance(found, int) or found < 0:
         raise FootprintError(f"{place}: its number of replicas, {found!r}, is not a whole number of 0 or more")
     return found
-
-
-_CONTAINER: Final = "container."
-"""What the names of a container's fields begin with."""
 
 
 def add_defaults(config: OperatorConfig, made: JSON, task: TaskContext) -> None:

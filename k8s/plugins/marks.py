@@ -23,6 +23,12 @@ PROJECT: Final = "backoff-ctrl.dev/project"
 DOMAIN: Final = "backoff-ctrl.dev/domain"
 """Labels for people who look for a task's objects with kubectl; names that are no label values are cut and mended."""
 FINALIZER: Final = "backoff-ctrl.dev/finalizer"
+HASH: Final = 10
+"""Letters of the hash that ends a name that was changed, of 32 each: ten thousand long names stay ten thousand."""
+LABEL_LONGEST: Final = 63
+_NOT_DNS: Final = re.compile(r"[^a-z0-9-]+")
+_NOT_LABEL: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_LABEL: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def marks_of(key: Key, store: str) -> dict[str, str]:
@@ -47,14 +53,6 @@ def metadata_of(resource: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def is_going(resource: Mapping[str, Any]) -> bool:
     return bool(metadata_of(resource).get("deletionTimestamp"))
-
-
-HASH: Final = 10
-"""Letters of the hash that ends a name that was changed, of 32 each: ten thousand long names stay ten thousand."""
-LABEL_LONGEST: Final = 63
-_NOT_DNS: Final = re.compile(r"[^a-z0-9-]+")
-_NOT_LABEL: Final = re.compile(r"[^A-Za-z0-9_.-]+")
-_LABEL: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def key_of_task(task: TaskMetadata) -> Key:

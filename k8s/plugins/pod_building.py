@@ -28,6 +28,10 @@ _KEPT: Final = ("labels", "annotations")
 """The metadata that an object keeps; its name and namespace are the task's."""
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 RAW_CONTAINER: Final = "raw-container"
+_PRIMARY: Final = "primary"
+_DEFAULTS: Final = {"containers": "default", "initContainers": "default-init"}
+_WHOLE: Final = frozenset({"command", "args"})
+"""Lists that make sense only as a whole."""
 
 
 def object_of(task: TaskContext, kind: Kind) -> JSON:
@@ -206,10 +210,6 @@ def _pod(spec: JSON, metadata: JSON, primary: str, task: TaskContext, path: str)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": kept, "spec": spec}
 
 
-_PRIMARY: Final = "primary"
-_DEFAULTS: Final = {"containers": "default", "initContainers": "default-init"}
-
-
 def on_template(spec: JSON, metadata: JSON, primary: str, template: Mapping[str, Any]) -> tuple[JSON, JSON]:
     """Return a pod's spec and its labels and annotations on top of a PodTemplate."""
     below = mapping(mapping(template.get("template")).get("spec"))
@@ -244,10 +244,6 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> JSON:
         else:
             merged[key] = deepcopy(value)
     return merged
-
-
-_WHOLE: Final = frozenset({"command", "args"})
-"""Lists that make sense only as a whole."""
 
 
 def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) -> list[str]:

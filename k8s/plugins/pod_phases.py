@@ -34,6 +34,21 @@ PRIMARY_CONTAINER: Final = "primary_container_name"
 """The annotation that names the container whose end is the task's."""
 ADJUSTED: Final = "backoff-ctrl.dev/adjusted-resources"
 """The annotation that tells which resources the platform's limits lowered, and why."""
+POD_PENDING_TIMEOUT: Final = "PodPendingTimeout"
+TOO_MANY_REQUESTS: Final = "429 Too Many Requests"
+_IMAGE_PULL: Final = "ImagePullBackOff"
+_STARTING: Final = frozenset({"", "ErrImagePull", "ContainerCreating", "PodInitializing"})
+"""Reasons of containers that are on their way. A pull that failed once is tried again: then it is backing off."""
+UNSTATED: Final = "the pod is pending, and none of its conditions says why yet"
+OOM_KILLED: Final = "OOMKilled"
+INTERRUPTED: Final = "Interrupted"
+UNKNOWN_ERROR: Final = "UnknownError"
+PRIMARY_CONTAINER_NOT_FOUND: Final = "PrimaryContainerNotFound"
+_INTERRUPTING: Final = frozenset({"Shutdown", "Terminated", "NodeShutdown", "NodeAffinity", "NodeLost", "Preempting"})
+"""Reasons of a pod that its node or the scheduler ended, not its own program."""
+_REFUSED: Final = frozenset({"UnexpectedAdmissionError", "TopologyAffinityError", "UnexpectedPredicateFailureType"})
+"""Reasons, beside ``OutOfcpu`` and its like, of a kubelet that refused a pod which the scheduler had given it."""
+_ALL: Final = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 
 
 def demystify_pod_status(pod: Mapping[str, Any], context: PluginContext) -> PhaseInfo:
@@ -141,17 +156,6 @@ def _last_transition(pod: Mapping[str, Any]) -> datetime | None:
     return max((time for time in times if time), default=None)
 
 
-POD_PENDING_TIMEOUT: Final = "PodPendingTimeout"
-TOO_MANY_REQUESTS: Final = "429 Too Many Requests"
-
-_IMAGE_PULL: Final = "ImagePullBackOff"
-_STARTING: Final = frozenset({"", "ErrImagePull", "ContainerCreating", "PodInitializing"})
-"""Reasons of containers that are on their way. A pull that failed once is tried again: then it is backing off."""
-
-
-UNSTATED: Final = "the pod is pending, and none of its conditions says why yet"
-
-
 def demystify_pending(pod: Mapping[str, Any], context: PluginContext) -> PhaseInfo:
     """Say what a pod in the phase Pending is at, and end one that has been pending for longer than is allowed."""
     status = mapping(pod.get("status"))
@@ -225,18 +229,6 @@ def _created(pod: Mapping[str, Any]) -> datetime | None:
 def _age(since: datetime | None, now: datetime) -> timedelta:
     """Return how long ago it was; 0 for an unknown time, and for that of a node whose clock is ahead."""
     return max(now - since, timedelta(0)) if since else timedelta(0)
-
-
-OOM_KILLED: Final = "OOMKilled"
-INTERRUPTED: Final = "Interrupted"
-UNKNOWN_ERROR: Final = "UnknownError"
-PRIMARY_CONTAINER_NOT_FOUND: Final = "PrimaryContainerNotFound"
-
-_INTERRUPTING: Final = frozenset({"Shutdown", "Terminated", "NodeShutdown", "NodeAffinity", "NodeLost", "Preempting"})
-"""Reasons of a pod that its node or the scheduler ended, not its own program."""
-_REFUSED: Final = frozenset({"UnexpectedAdmissionError", "TopologyAffinityError", "UnexpectedPredicateFailureType"})
-"""Reasons, beside ``OutOfcpu`` and its like, of a kubelet that refused a pod which the scheduler had given it."""
-_ALL: Final = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,10 +350,6 @@ def _terminated(name: str, how: Termination) -> str:
     return f"\r\n[{name}] terminated with exit code ({how.exit_code}). Reason [{how.reason}]. Message: \n{how.message}."
 
 
-_TELLING: Final = "OOMKilled"
-"""The code of a pod's failure that says more than the code of what made the pod."""
-
-
 def own_pods(context: PluginContext, labels: Mapping[str, str]) -> list[JSON]:
     """Return the pods that may be the object's: none that carries one of its labels with another value."""
     return [pod for pod in context.pods if _labels(pod).items() <= {**_labels(pod), **labels}.items()]
@@ -410,7 +398,7 @@ def explained(info: PhaseInfo, cause: PhaseInfo | None) -> PhaseInfo:
     if cause.error.kind is ErrorKind.SYSTEM:
         made = failed(cause.error.code, message, kind=ErrorKind.SYSTEM, retryable=True, cleanup=info.cleanup_on_failure)
         return replace(made, custom=info.custom, occurred_at=info.occurred_at, logs=info.logs)
-    code = _TELLING if cause.error.code == _TELLING else error.code
+    code = OOM_KILLED if cause.error.code == OOM_KILLED else error.code  # it says more than what made the pod does
     return replace(info, reason=message, error=replace(error, code=code, message=message))
 
 
