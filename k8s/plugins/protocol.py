@@ -7,18 +7,17 @@ Kubernetes JSON.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
+from backoff_ctrl.k8s.charges.parts import Part
+
+from .phases import PhaseInfo
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from backoff_ctrl.k8s.charges.parts import Part
-
-    from .config import K8sPluginConfig
-    from .phases import PhaseInfo
+    from .config import K8sPluginConfig  # loads pydantic, which who asks for help can spare
 
 JSON: TypeAlias = dict[str, Any]
 
@@ -230,34 +229,27 @@ class PluginEntry:
 
 def object_at(parent: Mapping[str, Any], key: str, path: str) -> JSON:
     """Return an object field; empty if it is missing or null. Raises ``TaskSpecError`` for anything else."""
-    value = parent.get(key)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise TaskSpecError(f"{path}.{key}", f"must be an object, not {type(value).__name__}")
-    return dict(value)
+    return dict(_checked(parent, key, path, Mapping, "an object") or {})
 
 
 def objects_at(parent: Mapping[str, Any], key: str, path: str, each: str = "must be an object") -> list[JSON]:
     """Return a list of objects; empty if it is missing or null. Raises ``TaskSpecError``; ``each`` is what one is."""
-    value = parent.get(key)
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise TaskSpecError(f"{path}.{key}", f"must be a list, not {type(value).__name__}")
-    for index, item in enumerate(value):
+    found = _checked(parent, key, path, list, "a list") or []
+    for index, item in enumerate(found):
         if not isinstance(item, Mapping):
             raise TaskSpecError(f"{path}.{key}[{index}]", each)
-    return [dict(item) for item in value]
+    return [dict(item) for item in found]
 
 
 def text_at(parent: Mapping[str, Any], key: str, path: str) -> str:
     """Return a text; empty if it is missing or null. Raises ``TaskSpecError`` for anything else."""
+    return str(_checked(parent, key, path, str, "a text") or "")
+
+
+def _checked(parent: Mapping[str, Any], key: str, path: str, kind: type, what: str) -> Any:
     value = parent.get(key)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise TaskSpecError(f"{path}.{key}", f"must be a text, not {type(value).__name__}")
+    if value is not None and not isinstance(value, kind):
+        raise TaskSpecError(f"{path}.{key}", f"must be {what}, not {type(value).__name__}")
     return value
 
 
