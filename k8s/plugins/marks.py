@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from .config import K8sPluginConfig
 from .protocol import JSON, NAME_LEAST, PluginProperties, TaskMetadata
+from .statuses import mapping
 
 Key: TypeAlias = tuple[str, int]
 """A task's uid and the number of the attempt: one object each."""
@@ -96,16 +97,15 @@ def with_metadata(
     Labels and annotations are united, later ones win: the platform's defaults, the object's own, the task's; the
     manager's own labels come last, with the names of the task, its project and its domain.
     """
-    own = manifest.get("metadata")
-    own = own if isinstance(own, dict) else {}
+    own = metadata_of(manifest)
     metadata: JSON = {
         **{name: value for name, value in own.items() if name != "generateName"},
         "namespace": task.namespace,
         "name": object_name(task.generated_name, properties.generated_name_max_length),
-        "annotations": {**config.default_annotations, **_mapping(own.get("annotations")), **task.annotations},
+        "annotations": {**config.default_annotations, **mapping(own.get("annotations")), **task.annotations},
         "labels": {
             **config.default_labels,
-            **_mapping(own.get("labels")),
+            **mapping(own.get("labels")),
             **task.labels,
             **_names_of(task),
             **marks_of(key_of_task(task), store),
@@ -124,7 +124,3 @@ def _names_of(task: TaskMetadata) -> dict[str, str]:
     """Return the labels by which people find a task's object; none for what it does not name."""
     names = {TASK_NAME: task.name, PROJECT: task.project, DOMAIN: task.domain}
     return {label: label_value(name) for label, name in names.items() if name}
-
-
-def _mapping(found: object) -> Mapping[str, Any]:
-    return found if isinstance(found, dict) else {}

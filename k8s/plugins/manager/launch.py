@@ -156,7 +156,8 @@ class Launch:
         Not the one that it is just creating: its own answer keeps what is reserved for the pods of that object.
         """
         create = self._current
-        if self.over or (create is not None and (create.state is CreateState.SENDING or _is_stored(create))):
+        stored = create is not None and create.answer is not None and create.answer.ok
+        if self.over or stored or (create is not None and create.state is CreateState.SENDING):
             return
         self.made = resource
         self._stopped = True
@@ -200,7 +201,7 @@ class Launch:
                 await self._find_made()
                 continue
             except WaitedTooLong as error:
-                self.failure = _waited_too_long(error)
+                self.failure = failed(TIMED_OUT, str(error))
             except GangRefused as error:
                 self.failure = _gang_refused(error)
                 self._trouble = "" if self.failure is not None else f"{error}; it is tried again"
@@ -304,14 +305,6 @@ class Launch:
         self._wake()
 
 
-def _is_stored(create: Create) -> bool:
-    return create.answer is not None and create.answer.ok
-
-
-def _waited_too_long(error: WaitedTooLong) -> PhaseInfo:
-    return failed(TIMED_OUT, str(error), kind=ErrorKind.USER)
-
-
 def _gang_refused(error: GangRefused) -> PhaseInfo | None:
     """Return what a refused gang means; None: it is asked for again."""
     if error.reason == "never-fits":
@@ -320,7 +313,7 @@ def _gang_refused(error: GangRefused) -> PhaseInfo | None:
         advice = "allow the manager's account to list and watch resourcequotas, or set gang_blind to one_by_one"
         return failure(Meaning(UNREADABLE, ErrorKind.SYSTEM, True, advice), str(error))
     if error.reason == "waited-too-long":
-        return failed(TIMED_OUT, str(error), kind=ErrorKind.USER)
+        return failed(TIMED_OUT, str(error))
     return None
 
 
