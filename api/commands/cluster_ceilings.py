@@ -10,7 +10,7 @@ from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.paging import PAGE, EndlessListError, Pages, is_list
 from backoff_ctrl.k8s.charges.quotas import UnreadableQuotaError, read_quota
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place
-from backoff_ctrl.k8s.status.shapes.documents import Ceiling
+from backoff_ctrl.k8s.status.shapes import Ceiling
 from backoff_ctrl.k8s.status.sources import shown
 
 from .amounts import quantity_text

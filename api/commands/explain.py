@@ -19,7 +19,7 @@ from .explain_sentences import sentences
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from backoff_ctrl.k8s.status.shapes.explained import Explained
+    from backoff_ctrl.k8s.status.shapes import Explained
 
     Answer = tuple[str, Explained, dict[str, Any]]
     Explain = Callable[[dict[str, Any], str | None], Answer]
@@ -101,7 +101,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
 
 
 def _by_instance(server: str | None, timeout: float, confirm: bool, token_file: str | None) -> Explain:
-    from backoff_ctrl.k8s.status.shapes.explained import Explained  # noqa: PLC0415
+    from backoff_ctrl.k8s.status.shapes import Explained  # noqa: PLC0415
 
     from .instance.client import Instance, find_place  # noqa: PLC0415
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from backoff_ctrl.k8s.status.admission_rules import Item
-    from backoff_ctrl.k8s.status.shapes.explained import Explained
+    from backoff_ctrl.k8s.status.shapes import Explained
 
 
 def by_cluster(

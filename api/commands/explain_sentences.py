@@ -12,8 +12,7 @@ from .amounts import rounded, span
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from backoff_ctrl.k8s.status.shapes.documents import Blocker
-    from backoff_ctrl.k8s.status.shapes.explained import Confirmation, Explained, ExplainedPart
+    from backoff_ctrl.k8s.status.shapes import Blocker, Confirmation, Explained, ExplainedPart
 
 _CREATE: Final = {
     "now": "would be created now",

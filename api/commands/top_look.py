@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.status.shapes.documents import Ceiling, Decision, Gate, Waiting
+from backoff_ctrl.k8s.status.shapes import Ceiling, Decision, Gate, Waiting
 
 from .instance.ceilings import fullest_first
 from .instance.client import FAILURES, FROM_THE_OLDEST, Instance, Listed, Stream, read_time

@@ -19,7 +19,7 @@ from textual.widgets import DataTable, Footer, RichLog, Static
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.creates.wait import reason_words
-from backoff_ctrl.k8s.status.shapes.documents import Ceiling, Decision
+from backoff_ctrl.k8s.status.shapes import Ceiling, Decision
 
 from .amounts import clock, rounded, span
 from .instance.ceilings import fullness, waits_for

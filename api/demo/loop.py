@@ -93,7 +93,7 @@ def _page(url: str, client: Gated) -> Iterator[str]:
     """Serve the live page; yields a sentence that says where it is, or how to get it."""
     with ExitStack() as stack:
         try:
-            from backoff_ctrl.api.status.beside import page_beside  # noqa: PLC0415 - imports FastAPI: 0.6 s
+            from backoff_ctrl.api.status.listening import page_beside  # noqa: PLC0415 - imports FastAPI: 0.6 s
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("backoff_ctrl"):
                 raise

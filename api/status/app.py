@@ -13,20 +13,19 @@ from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from backoff_ctrl.api.status.tasks import TaskEndpoints, add_tasks
 from backoff_ctrl.k8s.runtime.host import RUNTIME
 from backoff_ctrl.k8s.sharing.showing import shown
 from backoff_ctrl.k8s.status.asked import ProblemError
-from backoff_ctrl.k8s.status.documents.pages import Documents
+from backoff_ctrl.k8s.status.documents import Documents
 from backoff_ctrl.k8s.status.endpoints import ENDPOINTS, Endpoint, Nothing, OfHolders
 from backoff_ctrl.k8s.status.metrics import CONTENT_TYPE, exposition
 from backoff_ctrl.k8s.status.serving import SERVICE, own_version, series_max
-from backoff_ctrl.k8s.status.shapes.documents import Acted, Decision, RequestHistory, Waiting
-from backoff_ctrl.k8s.status.shapes.explained import Explained
+from backoff_ctrl.k8s.status.shapes import Acted, Decision, Explained, RequestHistory, Waiting
 
-from . import examples
+from . import shapes as examples
 from .access import Loopback
-from .acting import Acting
-from .endpoints import Endpoints
+from .endpoints import Acting, Endpoints
 from .gates import Gates, OwnGate, Ways
 from .gates_found import Finder
 from .history import History
@@ -35,8 +34,6 @@ from .overview import Overview, SeenNamespace
 from .page import Page, add_page
 from .routing import HEADERS, Caller, add_endpoint, described, handle_problems, problem
 from .shapes import SeenCeiling, SeenGate, SeenOverload, SeenPage, SeenPolicy
-from .tasks.endpoints import TaskEndpoints
-from .tasks.urls import add_tasks
 from .unwatched import Unwatched
 
 if TYPE_CHECKING:
@@ -44,9 +41,10 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from backoff_ctrl.api.status.served_tasks import ServedTasks
+
     from .access import Access
     from .observing import Cluster
-    from .tasks.served import ServedTasks
 
 WORDS: Final = {
     "readyz": {503: "Not ready: a reason in each line."},

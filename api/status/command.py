@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from pathlib import Path
     from socket import socket
 
+    from backoff_ctrl.api.status.served_tasks import ServedTasks
+
     from .access import Access
     from .app import Connecting
     from .observing import Cluster
-    from .tasks.served import ServedTasks
 
 
 @click.command("serve")
@@ -186,12 +187,12 @@ def _tasks(
     from backoff_ctrl.api.commands.tasks.settings import Platform  # noqa: PLC0415
 
     needs_packages()
+    from backoff_ctrl.api.status.served_tasks import ServedTasks  # noqa: PLC0415
     from backoff_ctrl.k8s.acting.token import Token  # noqa: PLC0415
     from backoff_ctrl.k8s.tasks.sqlite.tables import Tables  # noqa: PLC0415
     from backoff_ctrl.k8s.tasks.store import StoreError  # noqa: PLC0415
 
     from .listening import url_of  # noqa: PLC0415
-    from .tasks.served import ServedTasks  # noqa: PLC0415
 
     file, platform = store_file(store, None), Platform(config)
     set_policy(policy, platform.policy())

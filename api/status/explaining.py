@@ -14,7 +14,7 @@ from backoff_ctrl.api.commands.instance.client import read
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.outlook import Outlook
 from backoff_ctrl.k8s.status import explaining
-from backoff_ctrl.k8s.status.shapes.explained import Explained, ExplainedPart
+from backoff_ctrl.k8s.status.shapes import Explained, ExplainedPart
 
 from .gates import Gates
 from .observing import Cluster

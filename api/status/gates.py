@@ -29,10 +29,9 @@ from backoff_ctrl.k8s.acting.token import Token
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.decisions import Ring
-from backoff_ctrl.k8s.status.documents.items import decision
-from backoff_ctrl.k8s.status.documents.pages import Documents
+from backoff_ctrl.k8s.status.documents import Documents, decision
 from backoff_ctrl.k8s.status.gate_endpoints import JSON, GateEndpoints, Sent, as_json
-from backoff_ctrl.k8s.status.shapes.documents import Block, Ceiling, RequestHistory
+from backoff_ctrl.k8s.status.shapes import Block, Ceiling, RequestHistory
 
 from .merged_decisions import Merged
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import errno
 import socket
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Final
 
 import click
 import uvicorn
+from fastapi import FastAPI
 
 from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.k8s.cluster.asking import find_place
+from backoff_ctrl.k8s.status.address import PORT
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-    from types import FrameType
-
-    from fastapi import FastAPI
+from .access import Loopback
+from .app import Connecting, make_app
+from .observing import Cluster
 
 PORT_MAX: Final = 65535
 GOODBYE: Final = 2
@@ -114,3 +118,33 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         click.echo(f"listening on {self._url}")
+
+
+HOST = "127.0.0.1"
+
+
+@contextmanager
+def page_beside(api_server: str, gate: str) -> Iterator[str]:
+    """Serve the page of an API server that needs no credentials and of one gate, to this machine; yields its URL."""
+    cluster = Cluster(find_place(api_server, None, None, None))
+    app = make_app(cluster, Connecting([gate]), Loopback())
+    bound = _bound()
+    config = uvicorn.Config(app, loop="asyncio", log_level="error", access_log=False, timeout_graceful_shutdown=GOODBYE)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="live page", daemon=True)
+    thread.start()
+    try:
+        yield f"http://{HOST}:{bound.getsockname()[1]}"
+    finally:
+        app.state.end_streams()
+        server.should_exit = True
+        thread.join()
+        cluster.close()
+
+
+def _bound() -> socket.socket:
+    """Return a socket at the usual port, or at another one if that is in use."""
+    try:
+        return bind(HOST, PORT)
+    except BadInput:
+        return bind(HOST, 0)

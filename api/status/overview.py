@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from backoff_ctrl.api.commands.amounts import rounded
 from backoff_ctrl.engine.quantities import quantity
-from backoff_ctrl.k8s.status.documents.items import namespace_item
-from backoff_ctrl.k8s.status.shapes.documents import Watch
+from backoff_ctrl.k8s.status.documents import namespace_item
+from backoff_ctrl.k8s.status.shapes import Watch
 from backoff_ctrl.k8s.status.slices import sliced
 
 from .gates import Hold

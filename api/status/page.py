@@ -2,46 +2,39 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import parse_qs
 
+from fastapi import FastAPI, Request
 from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup, escape
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
-from backoff_ctrl.api.commands.amounts import rounded
+from backoff_ctrl.api.commands.amounts import rounded, span
+from backoff_ctrl.api.status.served_tasks import ServedTasks
 from backoff_ctrl.k8s.creates.wait import reason_words
 from backoff_ctrl.k8s.status.asked import ProblemError, parameter
 from backoff_ctrl.k8s.status.bodies import checked_name
 from backoff_ctrl.k8s.status.endpoints import Endpoint, Nothing
 from backoff_ctrl.k8s.status.serving import own_version
-from backoff_ctrl.k8s.status.shapes.documents import Waiting
-from backoff_ctrl.k8s.tasks.documents import item
+from backoff_ctrl.k8s.status.shapes import Waiting
+from backoff_ctrl.k8s.tasks.documents import TaskItem, item
 from backoff_ctrl.k8s.tasks.store import StoreError
 
-from .access import ANYTHING, COOKIE, HOLDERS, TOKEN_MAX
-from .overview import by_namespace
-from .readable import ago, percent, until
-from .reference import add_reference
+from .access import ANYTHING, COOKIE, HOLDERS, TOKEN_MAX, Access
+from .gates import Gates
+from .gates_found import Finder
+from .merged_decisions import Merged
+from .observing import Cluster
+from .overview import Card, Glance, Overview, by_namespace
 from .routing import Caller, Function, add_endpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fastapi import FastAPI
-
-    from backoff_ctrl.k8s.tasks.documents import TaskItem
-
-    from .access import Access
-    from .gates import Gates
-    from .gates_found import Finder
-    from .merged_decisions import Merged
-    from .observing import Cluster
-    from .overview import Card, Glance, Overview
-    from .tasks.served import ServedTasks
 
 FILES: Final = Path(__file__).parent / "files"
 HTML: Final = "text/html; charset=utf-8"
@@ -294,3 +287,63 @@ def add_page(app: FastAPI, page: Page, access: Access) -> None:
     if access.asks_for_token:
         add("/enter", Nothing, page.enter, "POST")
         add("/leave", Nothing, page.leave, "POST")
+
+
+def percent(share: float) -> str:
+    """Write a share of 1."""
+    return f"{share * 100:.0f}%"
+
+
+def ago(text: str | None, now: datetime) -> str:
+    """Return how long ago a time of the API was; a time to come counts from now."""
+    if not text:
+        return ""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return ""
+    return span(abs((now - at).total_seconds()))
+
+
+def until(text: str | None, now: datetime, word: str = "in") -> str:
+    """Return when something is likely, from now on: ``in`` a time, or ``within`` one."""
+    if not text:
+        return ""
+    try:
+        left = (datetime.fromisoformat(text) - now).total_seconds()
+    except ValueError:
+        return ""
+    return "likely any moment" if left < 1 else f"likely {word} {span(left)}"
+
+
+_HTML = "text/html; charset=utf-8"
+
+
+def add_reference(app: FastAPI, templates: Environment) -> None:
+    """Add the page; its text is made once, when somebody first asks for it."""
+    templates.filters |= {"type_of": type_of, "pretty": partial(json.dumps, indent=2, ensure_ascii=False)}
+    made: list[str] = []
+
+    async def reference(request: Request) -> Response:  # noqa: ARG001 - every route takes it
+        if not made:
+            made.append(templates.get_template("api.html").render(api=app.openapi()))
+        return Response(made[0], media_type=_HTML)
+
+    app.add_api_route("/api", reference, include_in_schema=False, response_class=Response)
+
+
+def type_of(schema: Mapping[str, Any]) -> Markup:
+    """Return the type that a JSON schema describes, in words, with links to the objects of the page."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return Markup('<a href="#{0}">{0}</a>').format(name)
+    if "anyOf" in schema:
+        return Markup(" or ").join(map(type_of, schema["anyOf"]))
+    if "enum" in schema:
+        return Markup(" or ").join(Markup("<code>{}</code>").format(each) for each in schema["enum"])
+    if isinstance(schema.get("items"), dict):
+        return Markup("list of {}").format(type_of(schema["items"]))
+    if isinstance(schema.get("additionalProperties"), dict):
+        return Markup("map of {}").format(type_of(schema["additionalProperties"]))
+    kinds = schema.get("type", "any")
+    return escape(" or ".join(kinds) if isinstance(kinds, list) else kinds)

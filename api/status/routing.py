@@ -22,7 +22,7 @@ from backoff_ctrl.k8s.status.asked import LIMIT_MAX, VALUE_MAX, ProblemError, re
 from backoff_ctrl.k8s.status.bodies import BODY_MAX, JSON_TYPES, YAML_TYPES, too_large
 from backoff_ctrl.k8s.status.endpoints import Endpoint
 from backoff_ctrl.k8s.status.gate_endpoints import JSON, as_json, matches
-from backoff_ctrl.k8s.status.shapes.problems import Problem
+from backoff_ctrl.k8s.status.shapes import Problem
 
 from .access import ANYTHING, Access, token_of
 

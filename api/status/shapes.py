@@ -1,11 +1,26 @@
-"""The shapes of what ``serve`` alone answers: pages that say which gates they lack, and what gates say of them."""
+"""The shapes of what ``serve`` alone answers: pages that say which gates they lack; and examples of all answers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from backoff_ctrl.k8s.status.shapes.documents import Ceiling, Gate, Mode, Overload
+from backoff_ctrl.k8s.status.shapes import (
+    Acted,
+    Block,
+    Blocker,
+    Ceiling,
+    Decision,
+    Explained,
+    ExplainedPart,
+    Footprint,
+    Gate,
+    Mode,
+    Overload,
+    Owner,
+    RequestHistory,
+    Waiting,
+)
 
 Item = TypeVar("Item")
 
@@ -60,3 +75,53 @@ class SeenPolicy:
     gate_url: str
     mode: dict[str, Mode]
     policy: dict[str, Any]
+
+
+AT: Final = "2026-01-01T12:00:00.000Z"
+CEILING: Final = Ceiling(
+    "team", "compute", "requests.cpu", "10", "9500m", "0", "0", "500m", "0", kept=False, source="observed",
+    heard_at=AT, block=None, trend="1500m",
+)  # fmt: skip
+LEARNED: Final = Ceiling(
+    "team", "gpus", "requests.nvidia.com/gpu", "4", "4", "0", "0", "0", "0", kept=False, source="learned", heard_at=AT,
+    block=Block("shut", 3, "2026-01-01T12:00:07.000Z"),
+)  # fmt: skip
+BLOCKER: Final = Blocker("compute", "requests.cpu", "2", "500m", "10")
+WAITING: Final = Waiting(
+    "f3b2", "worker-0", "team", "pods", "train-x7k2m", Owner("batch/v1", "Job", "train", "6f1c"), {"app": "train"},
+    None, 0, AT, 1, "quota", [BLOCKER], None, "2026-01-01T12:01:30.000Z",
+)  # fmt: skip
+EXPLAINED: Final = Explained(
+    AT, "wait", [BLOCKER], None, Footprint("Pod", False, {"pods": "1", "requests.cpu": "2"}, [], []),
+    [ExplainedPart("create", "wait", [BLOCKER], None)],
+)  # fmt: skip
+NAMESPACE: Final[dict[str, Any]] = {
+    "namespace": "team", "watch": {"state": "watching quotas", "since": AT, "why": ""}, "quotas": 1, "fullest": 0.95,
+    "waiting": 3, "oldest_since": AT, "in_flight": 1,
+}  # fmt: skip
+MANIFEST: Final[dict[str, Any]] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "train", "namespace": "team"},
+    "spec": {"containers": [{"name": "c", "image": "busybox", "resources": {"requests": {"cpu": "2"}}}]},
+}
+
+
+GATE: Final = SeenGate(
+    "worker-0", "https://10.0.0.1:6443", "0.1.0", AT, 12, 3, 1, 0, 0.002, gate_url="http://127.0.0.1:9096"
+)
+OVERLOAD: Final = SeenOverload("6f1c", "https://10.0.0.1:6443", None, 16.0, 1, None, gate_url=GATE.gate_url)
+POLICY: Final = SeenPolicy(GATE.gate_url, {"*": "enforce"}, {"base": 1.0, "cap": 20.0})
+HISTORY: Final = RequestHistory(
+    AT, "f3b2", "worker-0", "team", "pods", "train-x7k2m", "waiting", WAITING,
+    [Decision(1, AT, "worker-0", "waits", "f3b2", "team", "pods", "train-x7k2m", reason="quota")], complete=True,
+)  # fmt: skip
+
+
+ACTION: Final[dict[str, Any]] = {"namespace": "team", "why": "the node pool is drained"}
+ACTED: Final = Acted(AT, "pause", "namespace team is paused")
+
+
+def page(*items: Any) -> dict[str, Any]:
+    """Return a page of these items."""
+    return {"as_of": AT, "items": list(items), "next": None, "unreachable": [], "note": None}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.k8s.gate.any_gate import AnyGate
 from backoff_ctrl.k8s.status.address import read_address
-from backoff_ctrl.k8s.status.documents.pages import Documents
+from backoff_ctrl.k8s.status.documents import Documents
 from backoff_ctrl.k8s.status.metrics import collector
 from backoff_ctrl.k8s.status.serving import SERVICE
 

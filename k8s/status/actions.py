@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.acting.acts import Acts, NotDoneError, Operator
 from backoff_ctrl.k8s.creates.creation import PRIORITY_MAX
+from backoff_ctrl.k8s.status.shapes import Acted
 
 from .asked import ProblemError
-from .shapes.documents import Acted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

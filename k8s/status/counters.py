@@ -7,29 +7,22 @@ from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from backoff_ctrl.k8s.answers.answer import GateClosed, WaitedTooLong
-from backoff_ctrl.k8s.answers.rejections import Lane
-from backoff_ctrl.k8s.gate.subscribers import Subscriber
+from backoff_ctrl.engine.explaining import Explanation
+from backoff_ctrl.engine.quotas import ObservedQuota
+from backoff_ctrl.engine.requests import Request
+from backoff_ctrl.engine.tickets import Refusal
+from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, WaitedTooLong
+from backoff_ctrl.k8s.answers.rejections import Lane, Rejection
+from backoff_ctrl.k8s.gate.subscribers import Subscriber, Verdict
+from backoff_ctrl.k8s.gate.unfinished import Unfinished
 
 from .catalogue import DECISION_BUCKETS, WAIT_BUCKETS, WAKE_BUCKETS
 from .decisions import Ring
-from .retries import calls_saved
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from backoff_ctrl.engine.explaining import Explanation
-    from backoff_ctrl.engine.quotas import ObservedQuota
-    from backoff_ctrl.engine.requests import Request
-    from backoff_ctrl.engine.tickets import Refusal
-    from backoff_ctrl.k8s.answers.answer import Answer
-    from backoff_ctrl.k8s.answers.rejections import Rejection
-    from backoff_ctrl.k8s.gate.subscribers import Verdict
-    from backoff_ctrl.k8s.gate.unfinished import Unfinished
 
 KINDS_MAX: Final = 64
 """Kinds that are counted apart; those of all others are ``other``: a kind is a label of series."""
@@ -290,3 +283,21 @@ def _has_more_room(now: ObservedQuota, before: ObservedQuota) -> bool:
         limited - now.used.get(name, 0) > before.hard.get(name, limited) - before.used.get(name, 0)
         for name, limited in now.hard.items()
     )
+
+
+_EARLY: Final = (0.0, 1.0, 3.0, 7.0, 15.0, 31.0)
+_EVERY: Final = 20.0
+
+
+def loop_attempts(waited: float) -> int:
+    """Return how many refused attempts the loop would have made in so many seconds; 0 for no wait at all."""
+    if waited <= 0:
+        return 0
+    if waited < _EARLY[-1]:
+        return bisect_right(_EARLY, waited)
+    return len(_EARLY) + int((waited - _EARLY[-1]) // _EVERY)
+
+
+def calls_saved(waited: float, refused: int) -> int:
+    """Return the attempts saved for one create that waited so long, of which the gate had ``refused`` ones."""
+    return max(0, loop_attempts(waited) - refused)

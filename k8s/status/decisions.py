@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .shapes.documents import Event
+    from backoff_ctrl.k8s.status.shapes import Event
 
 KEPT: Final = 4096
 """Decisions kept: about 1 MB."""

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import unquote
 
-from .actions import ACTIONS
-from .asked import LIMIT, ProblemError, parameter
-from .shapes.documents import (
+from backoff_ctrl.k8s.status.shapes import (
     Acted,
     Ceiling,
     Decision,
+    Explained,
     Gate,
     Namespace,
     Overload,
@@ -23,7 +22,9 @@ from .shapes.documents import (
     RequestHistory,
     Waiting,
 )
-from .shapes.explained import Explained
+
+from .actions import ACTIONS
+from .asked import LIMIT, ProblemError, parameter
 
 _AFTER: Final = "The `next` of the page before."
 _LIMIT: Final = "Items on the page: 1 to 1000, by default 100."

@@ -12,11 +12,23 @@ from typing import Any, Final
 
 from backoff_ctrl.k8s.acting.acts import Acts
 from backoff_ctrl.k8s.acting.token import Token
+from backoff_ctrl.k8s.status.documents import Documents
+from backoff_ctrl.k8s.status.shapes import (
+    Acted,
+    Ceiling,
+    Explained,
+    Gate,
+    Namespace,
+    Overload,
+    Page,
+    PolicyDocument,
+    RequestHistory,
+    Waiting,
+)
 
 from .actions import Actions
 from .asked import ProblemError, read_cursor, read_query
 from .bodies import namespace_of, read_manifest
-from .documents.pages import Documents
 from .endpoints import (
     Endpoint,
     Nothing,
@@ -30,8 +42,6 @@ from .endpoints import (
 )
 from .explaining import explained_by
 from .metrics import CONTENT_TYPE, exposition
-from .shapes.documents import Acted, Ceiling, Gate, Namespace, Overload, Page, PolicyDocument, RequestHistory, Waiting
-from .shapes.explained import Explained
 from .slices import sliced
 from .streams import Streams
 

@@ -11,19 +11,19 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from backoff_ctrl.k8s.creates.wait import SAME_KEY
+from backoff_ctrl.k8s.status.documents import flow_name
 
 from .catalogue import METRICS, SERIES_MAX, Metric
 from .counters import Histogram
-from .documents.items import flow_name
 from .slices import sliced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from backoff_ctrl.engine.explaining import CeilingSnapshot, NamespaceSnapshot
+    from backoff_ctrl.k8s.status.documents import Documents
 
     from .counters import NamespaceCounts
-    from .documents.pages import Documents
     from .sources import Source
     from .streams import Streams
 

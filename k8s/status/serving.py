@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.acting.token import Token
 from backoff_ctrl.k8s.runtime.host import LOADING, after_fork
+from backoff_ctrl.k8s.status.documents import Documents, decision
 
 from .address import read_address
 from .catalogue import SERIES_MAX
 from .counters import Counters
 from .decisions import Ring
-from .documents.items import decision
-from .documents.pages import Documents
 from .gate_endpoints import GateEndpoints, as_json
 from .sources import Source, gate_name
 from .streams import Streams

@@ -19,7 +19,7 @@ from backoff_ctrl.api.commands.instance.waiting import cells
 from backoff_ctrl.api.commands.top_look import look
 from backoff_ctrl.api.commands.top_screen import Heard, Lost, Seen, Top, bars, told
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.status.shapes.documents import Block, Ceiling, Decision, Waiting
+from backoff_ctrl.k8s.status.shapes import Block, Ceiling, Decision, Waiting
 from tests import scripted_server as scripts
 
 if TYPE_CHECKING:

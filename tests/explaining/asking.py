@@ -8,7 +8,7 @@ from backoff_ctrl.k8s.status import explaining
 from backoff_ctrl.k8s.status.admission_rules import items_of
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.status.shapes.explained import Explained
+    from backoff_ctrl.k8s.status.shapes import Explained
 
 JSON = dict[str, Any]
 

@@ -19,10 +19,9 @@ from pydantic import TypeAdapter
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from backoff_ctrl.api.status.examples import MANIFEST
+from backoff_ctrl.api.status.shapes import MANIFEST
 from backoff_ctrl.k8s.status.endpoints import URLS
-from backoff_ctrl.k8s.status.shapes.documents import Page, PolicyDocument, RequestHistory
-from backoff_ctrl.k8s.status.shapes.problems import Problem
+from backoff_ctrl.k8s.status.shapes import Page, PolicyDocument, Problem, RequestHistory
 from tests.status.asking import ask
 
 if TYPE_CHECKING:

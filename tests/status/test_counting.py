@@ -13,8 +13,7 @@ from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, WaitedTooLong
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.unfinished import Unfinished
-from backoff_ctrl.k8s.status.counters import Counters
-from backoff_ctrl.k8s.status.retries import calls_saved, loop_attempts
+from backoff_ctrl.k8s.status.counters import Counters, calls_saved, loop_attempts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from backoff_ctrl.engine.gangs import Draw, Grant, Reservation
 from backoff_ctrl.engine.parts import Parts
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.status.catalogue import METRICS
-from backoff_ctrl.k8s.status.documents.pages import Documents
+from backoff_ctrl.k8s.status.documents import Documents
 from backoff_ctrl.k8s.status.metrics import collector, exposition, gather
 from backoff_ctrl.k8s.status.serving import Service
 from backoff_ctrl.k8s.status.sources import Source

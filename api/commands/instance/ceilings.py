@@ -14,7 +14,7 @@ from backoff_ctrl.api.commands.amounts import ago, rounded, span
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.status.shapes.documents import Ceiling
+from backoff_ctrl.k8s.status.shapes import Ceiling
 
 from .client import Instance, Listed, find_place, read_time
 from .options import cluster_instead, document, instance_options, table

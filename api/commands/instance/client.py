@@ -27,7 +27,7 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
 from backoff_ctrl.k8s.status.address import ENVIRONMENT, PORT, is_loopback, read_address
-from backoff_ctrl.k8s.status.shapes.documents import Decision
+from backoff_ctrl.k8s.status.shapes import Decision
 
 T = TypeVar("T")
 EXAMPLE: Final = f"http://127.0.0.1:{PORT}"

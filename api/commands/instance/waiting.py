@@ -12,7 +12,7 @@ from backoff_ctrl.api.commands.amounts import rounded, span
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.creates.wait import reason_words
-from backoff_ctrl.k8s.status.shapes.documents import Waiting
+from backoff_ctrl.k8s.status.shapes import Waiting
 
 from .client import Instance, Listed, find_place, read_time
 from .options import cluster_instead, document, instance_options, table

@@ -30,8 +30,7 @@ from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import PATIENCE
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.status.shapes.documents import Blocker
-    from backoff_ctrl.k8s.status.shapes.explained import Explained, ExplainedPart
+    from backoff_ctrl.k8s.status.shapes import Blocker, Explained, ExplainedPart
     from tests.cluster.talking import Api, Reply
 
 pytestmark = pytest.mark.long

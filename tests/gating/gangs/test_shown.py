@@ -10,7 +10,7 @@ from kubernetes import client
 from backoff_ctrl import Gate, GatedApiClient, create_gang, gang
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.status.counters import Counters
-from backoff_ctrl.k8s.status.documents.pages import Documents
+from backoff_ctrl.k8s.status.documents import Documents
 from backoff_ctrl.k8s.status.sources import Source
 from tests.gated_creates import pod
 

@@ -14,9 +14,8 @@ from kubernetes import client
 from backoff_ctrl.api.commands.tasks.settings import Platform
 from backoff_ctrl.api.status.access import Tokens
 from backoff_ctrl.api.status.routing import handle_problems
-from backoff_ctrl.api.status.tasks.endpoints import TaskEndpoints
-from backoff_ctrl.api.status.tasks.served import ServedTasks
-from backoff_ctrl.api.status.tasks.urls import add_tasks
+from backoff_ctrl.api.status.served_tasks import ServedTasks
+from backoff_ctrl.api.status.tasks import TaskEndpoints, add_tasks
 from backoff_ctrl.k8s.acting.token import Token
 from tests.tasks.tasks_written import NAMESPACE, manifest
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from backoff_ctrl.api.status.tasks.endpoints import FOLLOWED_MAX
+from backoff_ctrl.api.status.tasks import FOLLOWED_MAX
 from backoff_ctrl.k8s.acting.token import read_token
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from tests.serve.serving import serving, until

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from backoff_ctrl.api.commands.tasks.settings import Platform
+from backoff_ctrl.k8s.acting.token import Token
 from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.plugins.protocol import PluginEntry
+from backoff_ctrl.k8s.status.catalogue import STEP_BUCKETS
+from backoff_ctrl.k8s.status.counters import Histogram
+from backoff_ctrl.k8s.status.metrics import Sample
 from backoff_ctrl.k8s.tasks.logs import TaskLog
 from backoff_ctrl.k8s.tasks.managing import Manager
+from backoff_ctrl.k8s.tasks.reconciler import Reconciler
 from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
-from backoff_ctrl.k8s.tasks.store import StoreError
+from backoff_ctrl.k8s.tasks.store import Stored, StoreError, Wish
 from backoff_ctrl.k8s.tasks.through_plugins import check, cluster_of, through_plugins
-
-from .metrics import samples
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
-    from backoff_ctrl.api.commands.tasks.settings import Platform
-    from backoff_ctrl.k8s.acting.token import Token
-    from backoff_ctrl.k8s.plugins.protocol import PluginEntry
-    from backoff_ctrl.k8s.status.metrics import Sample
-    from backoff_ctrl.k8s.tasks.store import Stored, Wish
 
 log = logging.getLogger(__name__)
 
@@ -91,3 +88,21 @@ class ServedTasks:
         except Exception as error:
             self.trouble = f"tasks are no longer run, after an internal error: {error!r}"
             log.exception("tasks are no longer run, after an internal error")
+
+
+def samples(reconciler: Reconciler) -> Iterator[Sample]:
+    """Yield what a reconciler counts. Ask in its event loop."""
+    counts = reconciler.counts
+    for phase, number in reconciler.phases().items():
+        yield Sample("tasks", (phase,), number)
+    for phase, number in list(counts.ended.items()):
+        yield Sample("tasks_ended_total", (phase,), number)
+    for failed, number in list(counts.failures.items()):
+        yield Sample("task_attempts_failed_total", failed, number)
+    for kind, number in list(counts.retries.items()):
+        yield Sample("task_retries_total", (kind,), number)
+    steps = Histogram(STEP_BUCKETS)
+    steps.counts, steps.sum = counts.by_time.copy(), counts.step_seconds
+    yield Sample("task_step_seconds", (), steps)
+    yield Sample("task_step_errors_total", (), counts.errors)
+    yield Sample("task_status_writes_total", (), counts.writes)

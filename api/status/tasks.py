@@ -14,20 +14,21 @@ import asyncio
 import logging
 import re
 import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from backoff_ctrl.api.status.access import HOLDERS, while_permitted
-from backoff_ctrl.api.status.routing import Caller, answered
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError
-from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskSpecError
+from backoff_ctrl.k8s.plugins.protocol import PluginEntry, PluginError, TaskSpecError
 from backoff_ctrl.k8s.status.asked import ProblemError, cursor, parameter, read_cursor
 from backoff_ctrl.k8s.status.bodies import checked_name, read_manifest
-from backoff_ctrl.k8s.status.endpoints import Nothing, OfNamespace
-from backoff_ctrl.k8s.tasks.documents import document, item
+from backoff_ctrl.k8s.status.endpoints import Endpoint, Nothing, OfNamespace
+from backoff_ctrl.k8s.status.shapes import Page
+from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem, TaskObject, TaskWait, document, item
 from backoff_ctrl.k8s.tasks.logs import LogError
 from backoff_ctrl.k8s.tasks.reading import metadata_json, read_task, spec_json
 from backoff_ctrl.k8s.tasks.store import (
@@ -36,19 +37,16 @@ from backoff_ctrl.k8s.tasks.store import (
     ExistsError,
     FullError,
     NeedsError,
+    Stored,
     StoreError,
     Wish,
 )
 from backoff_ctrl.k8s.tasks.times import shown
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-
-    from backoff_ctrl.api.status.access import Access
-    from backoff_ctrl.k8s.plugins.protocol import PluginEntry
-    from backoff_ctrl.k8s.tasks.store import Stored
-
-    from .served import ServedTasks
+from .access import HOLDERS, Access, while_permitted
+from .routing import Caller, Function, add_endpoint, answered
+from .served_tasks import ServedTasks
+from .shapes import AT
 
 audit = logging.getLogger("backoff_ctrl.audit")
 WITHOUT: Final = "this server has no task store: start it with --store FILE (backoff-ctrl serve --store tasks.db)"
@@ -318,3 +316,40 @@ def _pointer(path: str) -> str:
     """Return a JSON Pointer to a field of the body: ``spec.needs[0]`` is ``#/body/spec/needs/0``."""
     steps = re.split(r"[.\[]", path.replace("]", ""))
     return "/".join(["#/body", *(step.replace("~", "~0").replace("/", "~1") for step in steps if step)])
+
+
+TASK: Final[dict[str, Any]] = {
+    "apiVersion": "backoff-ctrl.dev/v1alpha1",
+    "kind": "Task",
+    "metadata": {"name": "train", "namespace": "team"},
+    "spec": {
+        "type": "container",
+        "container": {"image": "busybox", "command": ["true"], "resources": {"requests": {"cpu": "1"}}},
+    },
+}
+_COMMON: Final[dict[str, Any]] = {
+    "namespace": "team", "name": "train", "uid": "9f3b2c52-6f0e-4a44-9f0e-1f2d8c1b7a55", "type": "container",
+    "plugin": "container", "phase": "WaitingForResources", "version": 2, "reason": "quota", "code": None, "kind": None,
+    "attempt": 0, "object": TaskObject("v1", "Pod", "train-9f3b2c52-0", ""),
+    "wait": TaskWait("quota", "compute", "requests.cpu", "1", "500m", "10", 1, None, None), "created_at": AT,
+    "ended_at": None, "since": AT, "next_attempt_at": None, "abort": False, "unfinished": True,
+}  # fmt: skip
+ITEM: Final = TaskItem(**_COMMON)
+DOCUMENT: Final = TaskDocument(**_COMMON, as_of=AT, spec=TASK["spec"])
+
+
+def add_tasks(app: FastAPI, answers: TaskEndpoints, access: Access) -> None:
+    """Add the URLs to an application."""
+
+    def add(path: str, query: type, function: Function, shape: Any, example: Any, **more: Any) -> None:
+        endpoint = Endpoint(path, function.__name__, query, "document", shape, more.pop("method", "GET"))
+        add_endpoint(app, endpoint, function, access, shape=shape, example=example, **more)
+
+    page = {"as_of": AT, "items": [ITEM], "next": None}
+    add("/v1/tasks", OfNamespace, answers.list, Page[TaskItem], page)
+    add("/v1/tasks", Nothing, answers.create, TaskDocument, DOCUMENT, method="POST", codes=(200, 201), body=TASK)
+    one = "/v1/tasks/{namespace}/{name}"
+    add(one, OfTask, answers.show, TaskDocument, DOCUMENT)
+    add(one, OfTask, answers.delete, TaskDocument, DOCUMENT, method="DELETE")
+    add(f"{one}/abort", OfTask, answers.abort, TaskDocument, DOCUMENT, method="POST")
+    add(f"{one}/log", OfLog, answers.log, None, None, words={200: "The log."})
