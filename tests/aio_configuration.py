@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backoff_ctrl.k8s.cluster.settings import credentials
+from backoff_ctrl.k8s.cluster.finding import credentials
 from tests.official import aio, token
 
 _COPIED = (

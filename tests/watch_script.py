@@ -16,14 +16,14 @@ from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.runtime.host import LoopAlarms
+from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import (
     WatchAbsentError,
     WatchBrokenError,
     WatchExpiredError,
     WatchForbiddenError,
 )
-from backoff_ctrl.k8s.watching.source import ClusterSource
-from backoff_ctrl.k8s.watching.watch import QuotaWatch
+from backoff_ctrl.k8s.watching.quotas import QuotaWatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping

@@ -15,8 +15,8 @@ from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 from .cluster_options import check_cluster_options, cluster_options
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.holders.attribution import Report
-    from backoff_ctrl.k8s.holders.reader import HoldingsReader
+    from backoff_ctrl.k8s.charges.attribution import Report
+    from backoff_ctrl.k8s.holders import HoldingsReader
 
 SECOND_LOOK: Final = 1.0
 """Seconds before unexplained charge is read again: creates in flight look the same for a moment."""
@@ -46,7 +46,7 @@ def command(
     list a kind that a quota charges, 2 wrong usage, or the cluster cannot be used.
     """
     from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place  # noqa: PLC0415
-    from backoff_ctrl.k8s.holders.reader import HoldingsReader  # noqa: PLC0415 - imports the client: 0.25 s
+    from backoff_ctrl.k8s.holders import HoldingsReader  # noqa: PLC0415 - imports the client: 0.25 s
 
     from .holders_page import document, page  # noqa: PLC0415
 
@@ -66,7 +66,7 @@ def command(
 
 def _report(reader: HoldingsReader, quota: str | None) -> Report:
     """Read the holders. If some charge is unexplained, read again and keep only what is confirmed."""
-    from backoff_ctrl.k8s.holders.attribution import attribute, confirmed  # noqa: PLC0415
+    from backoff_ctrl.k8s.charges.attribution import attribute, confirmed  # noqa: PLC0415
 
     report = attribute(reader.read(quota), datetime.now(UTC))
     if not report.excess:

@@ -11,9 +11,9 @@ from textwrap import wrap
 from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.charges.attribution import RESYNC, Holder, Holding, QuotaHolders, Report
 from backoff_ctrl.k8s.charges.live import By, Live, Termination
 from backoff_ctrl.k8s.charges.resources import PODS
-from backoff_ctrl.k8s.holders.attribution import RESYNC, Holder, Holding, QuotaHolders, Report
 
 from .amounts import ago, quantity_text, quantity_texts, span
 

@@ -165,8 +165,8 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
     """
     try:
         from backoff_ctrl.k8s.proxy.binding import BindError, check_reach, read_address  # noqa: PLC0415
+        from backoff_ctrl.k8s.proxy.place import PlaceError, find_place  # noqa: PLC0415
         from backoff_ctrl.k8s.proxy.serving import Settings, run  # noqa: PLC0415 - loads the parser and the loop
-        from backoff_ctrl.k8s.proxy.upstream.place import PlaceError, find_place  # noqa: PLC0415
         from backoff_ctrl.k8s.proxy.wiring import Wiring  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("backoff_ctrl"):

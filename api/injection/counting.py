@@ -12,7 +12,7 @@ from .sidecar import sidecar_in
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from backoff_ctrl.k8s.watching.source import ClusterSource
+    from backoff_ctrl.k8s.watching.informer import ClusterSource
 
     from .sidecar import JSON
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from backoff_ctrl.k8s.cluster.bounded import beginning
+from backoff_ctrl.k8s.cluster.session import beginning
 
 from .certificates import Kept, kept_in, renewed
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 from aiohttp import web
 
-from backoff_ctrl.k8s.cluster.bounded import beginning
 from backoff_ctrl.k8s.cluster.rights import REVIEW, denied, injection
+from backoff_ctrl.k8s.cluster.session import beginning
 from backoff_ctrl.k8s.proxy.certificates.files import CertificatesError
 from backoff_ctrl.k8s.proxy.certificates.given import GivenCertificate
+from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
-from backoff_ctrl.k8s.watching.source import ClusterSource
 
 from .bodies import BODY_MAX, Bodies
 from .counting import Counts, pods_without_sidecar

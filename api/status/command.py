@@ -188,7 +188,7 @@ def _tasks(
 
     needs_packages()
     from backoff_ctrl.api.status.served_tasks import ServedTasks  # noqa: PLC0415
-    from backoff_ctrl.k8s.acting.token import Token  # noqa: PLC0415
+    from backoff_ctrl.k8s.status.token import Token  # noqa: PLC0415
     from backoff_ctrl.k8s.tasks.sqlite.tables import Tables  # noqa: PLC0415
     from backoff_ctrl.k8s.tasks.store import StoreError  # noqa: PLC0415
 

@@ -13,7 +13,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from backoff_ctrl.api.commands.instance.client import read
-from backoff_ctrl.k8s.acting.token import read_token
 from backoff_ctrl.k8s.status.actions import ACTIONS, read_action
 from backoff_ctrl.k8s.status.address import is_loopback
 from backoff_ctrl.k8s.status.asked import ProblemError, cursor, read_cursor
@@ -31,6 +30,7 @@ from backoff_ctrl.k8s.status.endpoints import (
 )
 from backoff_ctrl.k8s.status.shapes import Acted, Explained, Gate, Overload, PolicyDocument, Waiting
 from backoff_ctrl.k8s.status.sources import shown
+from backoff_ctrl.k8s.status.token import read_token
 
 from .access import EDITING, HOLDERS, Access, while_permitted
 from .explaining import Explaining

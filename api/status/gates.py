@@ -25,13 +25,13 @@ from yarl import URL
 
 from backoff_ctrl.api.commands.instance.client import LINE_MAX, Events, detail_of, read
 from backoff_ctrl.engine.quantities import parse_quantity
-from backoff_ctrl.k8s.acting.token import Token
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.decisions import Ring
 from backoff_ctrl.k8s.status.documents import Documents, decision
 from backoff_ctrl.k8s.status.gate_endpoints import JSON, GateEndpoints, Sent, as_json
 from backoff_ctrl.k8s.status.shapes import Block, Ceiling, RequestHistory
+from backoff_ctrl.k8s.status.token import Token
 
 from .merged_decisions import Merged
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.api.commands.holders_page import document
 from backoff_ctrl.k8s.answers.paging import is_list
+from backoff_ctrl.k8s.charges.attribution import attribute
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError
 from backoff_ctrl.k8s.cluster.rights import page
 from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.holders.attribution import attribute
-from backoff_ctrl.k8s.holders.reader import AbsentError, HoldingsReader
+from backoff_ctrl.k8s.holders import AbsentError, HoldingsReader
 from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
 from backoff_ctrl.k8s.status.admission_rules import items_of
 from backoff_ctrl.k8s.status.asked import ProblemError

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from backoff_ctrl.api.commands.tasks.settings import Platform
-from backoff_ctrl.k8s.acting.token import Token
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.protocol import PluginEntry
 from backoff_ctrl.k8s.status.catalogue import STEP_BUCKETS
 from backoff_ctrl.k8s.status.counters import Histogram
 from backoff_ctrl.k8s.status.metrics import Sample
+from backoff_ctrl.k8s.status.token import Token
 from backoff_ctrl.k8s.tasks.logs import TaskLog
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.reconciler import Reconciler

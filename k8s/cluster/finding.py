@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import logging
 import re
+import ssl
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-import yaml
-from kubernetes.client import Configuration
-from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
-from kubernetes.config.kube_config import list_kube_config_contexts
-
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
 
-from .settings import credentials, detour_of, tls_of
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Iterator
+if TYPE_CHECKING:  # 0.25 s, 50 MB: a sidecar reads no kubeconfig with it
+    from kubernetes.client import Configuration
 
 OTHER: Final = "choose another file with --kubeconfig"
 _REACHING: Final = (
@@ -62,7 +56,7 @@ class ClusterAccess:
         Only how to reach the server is taken over, field by field: no credential of ours, known today or added to the
         client later, goes along. A client certificate would even count for more than the token.
         """
-        bearer = Configuration()
+        bearer = type(self.configuration)()
         for name in _REACHING:
             if hasattr(self.configuration, name):
                 setattr(bearer, name, getattr(self.configuration, name))
@@ -80,29 +74,40 @@ def find_place(server: str | None, kubeconfig: str | None, context: str | None, 
 
     Raises ``ReachError`` if none of them gives a usable cluster.
     """
+    # 0.45 s: a sidecar's session has its settings from elsewhere, and needs neither
+    import yaml  # noqa: PLC0415
+    from kubernetes import config  # noqa: PLC0415
+    from kubernetes.client import Configuration  # noqa: PLC0415
+    from kubernetes.config.kube_config import list_kube_config_contexts  # noqa: PLC0415
+
     configuration = Configuration()
     if server is not None:
         configuration.host = _address(server)
         return ClusterAccess(configuration, namespace or "default", "--server")
     try:
         with _complaints() as complaints:
-            load_kube_config(kubeconfig, context, configuration)
+            config.load_kube_config(kubeconfig, context, configuration)
         if complaints and not configuration.api_key and not configuration.cert_file:
             raise ReachError(f"the kubeconfig gives no credentials: {complaints[0]}; install or fix that login program")
-        _, active = list_kube_config_contexts(kubeconfig)
+        contexts, active = list_kube_config_contexts(kubeconfig)
         chosen = context or active["name"]
         _usable(configuration, chosen)
-        return ClusterAccess(
-            configuration, namespace or _namespace(kubeconfig, chosen), f"context {chosen} of the kubeconfig"
-        )
+        settings = next(each["context"] for each in contexts if each["name"] == chosen)
+        namespace = namespace or str(settings.get("namespace") or "default")
+        return ClusterAccess(configuration, namespace, f"context {chosen} of the kubeconfig")
     except (yaml.YAMLError, UnicodeDecodeError) as error:  # also if the default file is malformed: it exists
         raise ReachError(f"{_named(kubeconfig)} is not valid YAML: {one_line(error)}; {OTHER}") from error
-    except (ConfigException, OSError, TypeError, KeyError, ValueError, AttributeError) as error:
-        if kubeconfig is not None or context is not None or not isinstance(error, ConfigException):
-            raise ReachError(f"{_named(kubeconfig)} cannot be used: {_problem(error)}; {OTHER}") from error
+    except (config.ConfigException, OSError) as error:
+        if kubeconfig is not None or context is not None or isinstance(error, OSError):
+            # the client's message may quote the part of the file that it is about, secrets included
+            said = _CONTENTS.sub("...", one_line(error)).rstrip(".")
+            raise ReachError(f"{_named(kubeconfig)} cannot be used: {said}; {OTHER}") from error
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        said = f"it does not have the structure of a kubeconfig ({type(error).__name__}: {one_line(error)})"
+        raise ReachError(f"{_named(kubeconfig)} cannot be used: {said}; {OTHER}") from error
     try:
-        load_incluster_config(configuration)
-    except ConfigException as error:
+        config.load_incluster_config(configuration)
+    except config.ConfigException as error:
         raise ReachError(
             "found neither a kubeconfig nor a pod's service account: give a cluster with --kubeconfig or --server"
         ) from error
@@ -169,17 +174,55 @@ def _named(kubeconfig: str | None) -> str:
     return f"the kubeconfig {printable(kubeconfig)}" if kubeconfig else "the kubeconfig"
 
 
-def _problem(error: Exception) -> str:
-    """Return what is wrong with a kubeconfig: the client's own message, or that the file has the wrong structure.
+def credentials(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return a configuration's ``auth_settings()`` as headers; empty if only a certificate or nothing is configured."""
+    token = settings.get("BearerToken")
+    return {} if token is None or token["value"] is None else {str(token["key"]): str(token["value"])}
 
-    The client's message may quote the part of the file that it is about, secrets included: that part is cut out.
+
+def tls_of(configuration: Any) -> ssl.SSLContext:
+    """Return the TLS settings that the official client would use: trusted authorities, client certificate.
+
+    A configuration that makes them itself has ``made_tls``. Raises ``OSError`` or ``ValueError`` if its files cannot
+    be used.
     """
-    if isinstance(error, ConfigException | OSError):
-        return _CONTENTS.sub("...", one_line(error)).rstrip(".")
-    return f"it does not have the structure of a kubeconfig ({type(error).__name__}: {one_line(error)})"
+    made = getattr(configuration, "made_tls", None)
+    if callable(made):
+        context: ssl.SSLContext = made()
+        return context
+    context = ssl.create_default_context(
+        cafile=configuration.ssl_ca_cert, cadata=getattr(configuration, "ca_cert_data", None)
+    )
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+    if configuration.assert_hostname is False:
+        context.check_hostname = False
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if getattr(configuration, "disable_strict_ssl_verification", False):
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
 
 
-def _namespace(kubeconfig: str | None, context: str) -> str:
-    contexts, _ = list_kube_config_contexts(kubeconfig)
-    chosen = next(each for each in contexts if each["name"] == context)
-    return str(chosen["context"].get("namespace") or "default")
+def detour_of(configuration: Any) -> dict[str, Any]:
+    """Return keyword arguments of each aiohttp request: the proxy, and the server name in the certificate."""
+    options: dict[str, Any] = {}
+    if configuration.proxy and not _bypassed(configuration):
+        options["proxy"] = configuration.proxy
+        if configuration.proxy_headers:
+            options["proxy_headers"] = configuration.proxy_headers
+    name = configuration.tls_server_name or configuration.assert_hostname
+    if name:
+        options["server_hostname"] = name
+    return options
+
+
+def _bypassed(configuration: Any) -> bool:
+    """Say whether the configuration excepts its host from its proxy, as only the client for threads can."""
+    excepted = getattr(configuration, "no_proxy", None)
+    if not excepted:
+        return False
+    from kubernetes.client.rest import should_bypass_proxies  # noqa: PLC0415 - its own configuration: it is loaded
+
+    return bool(should_bypass_proxies(configuration.host, no_proxy=excepted))

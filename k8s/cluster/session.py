@@ -15,14 +15,14 @@ from typing import Any, Final, Self, TypeVar
 
 import aiohttp
 
-from .settings import credentials, detour_of, tls_of
+from .finding import credentials, detour_of, tls_of
 
 T = TypeVar("T")
 
 LINE_BUFFER: Final = 2**21
 """Bytes read ahead. Watch events may be longer than aiohttp's default buffer."""
-
-
+BYTES_MAX: Final = 64 << 10
+"""Bytes of an answer that are read for an error message."""
 LARGE: Final = 2**20
 """Bytes from which on a body is sent piece by piece: at once it would hold up everything else on the event loop."""
 
@@ -101,3 +101,17 @@ class ClusterSession:
 def _as_json(body: object) -> bytes | io.BytesIO:
     text = json.dumps(body).encode()
     return text if len(text) < LARGE else io.BytesIO(text)
+
+
+async def beginning(response: aiohttp.ClientResponse, limit: int = BYTES_MAX) -> bytes:
+    """Return at most the first ``limit`` bytes of an answer. If it is longer, close its connection."""
+    read = bytearray()
+    try:
+        async for chunk in response.content.iter_any():
+            read += chunk
+            if len(read) > limit:
+                break
+    finally:
+        if not response.content.at_eof():
+            response.close()
+    return bytes(read[:limit])

@@ -22,8 +22,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, Literal
 
-from backoff_ctrl.engine.backoff import probe_delay
-from backoff_ctrl.k8s.cluster.token_bucket import Bucket
+from backoff_ctrl.engine.backoff import Bucket, probe_delay
 from backoff_ctrl.k8s.creates.creation import Owner
 
 Verb = Literal["create", "patch"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.k8s.cluster.rights import Right
 
-    from .upstream.asking import ApiServer
+    from .upstream import ApiServer
 
 EVERY: Final = 60.0
 """Seconds between two rounds of questions: roles change while a proxy runs."""

@@ -20,10 +20,9 @@ from .binding import BindError, bind, check_given, handed_over, leave_path, url_
 from .listener import Listener, descriptors_for
 from .own_rights import OwnRights
 from .passing.shared import Limits, Shared
+from .place import PlaceError
 from .probes import ProbeConnection, Probes
-from .upstream.asking import ApiServer
-from .upstream.place import PlaceError
-from .upstream.pool import IDLE_CONNECTIONS_MAX
+from .upstream import IDLE_CONNECTIONS_MAX, ApiServer
 
 if TYPE_CHECKING:
     import ssl
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .binding import Address
-    from .upstream.place import Place
+    from .place import Place
     from .wiring import Wiring
 
 PATIENCE: Final = 5.0

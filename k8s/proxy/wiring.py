@@ -12,7 +12,7 @@ from .holding.opening import open_holding
 if TYPE_CHECKING:
     from .holding.settings import HoldSettings
     from .messages import Creates
-    from .upstream.asking import ApiServer
+    from .upstream import ApiServer
 
 
 class Wiring:

@@ -26,9 +26,9 @@ from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.sandbox import Sandbox
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet, Server
-from backoff_ctrl.k8s.watching.source import ClusterSource
+from backoff_ctrl.k8s.watching.informer import ClusterSource
+from backoff_ctrl.k8s.watching.quotas import QuotaWatch
 from backoff_ctrl.k8s.watching.status import WatchState
-from backoff_ctrl.k8s.watching.watch import QuotaWatch
 
 from .clients import Client, Gated, Run, counted, make_client, replay
 from .rooms import set_apart

@@ -197,7 +197,7 @@ def trace(ledger: Ledger, settings: Environment) -> None:
         return
     try:
         with LOADING:
-            from backoff_ctrl.k8s.tracing.spans import Spans  # noqa: PLC0415
+            from backoff_ctrl.k8s.tracing import Spans  # noqa: PLC0415
 
         ledger.subscribe(Spans())
     except ImportError:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.k8s.acting.acts import Acts, NotDoneError, Operator
 from backoff_ctrl.k8s.creates.creation import PRIORITY_MAX
-from backoff_ctrl.k8s.status.shapes import Acted
 
+from .acts import Acts, NotDoneError, Operator
 from .asked import ProblemError
+from .shapes import Acted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from backoff_ctrl.k8s.acting.token import Token
+    from backoff_ctrl.k8s.status.token import Token
 
 ACTIONS: Final[dict[str, dict[str, type]]] = {
     "forget": {"namespace": str, "quota": str},

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, Final, TypeVar, get_type_hints
 from urllib.parse import parse_qsl
 
-from backoff_ctrl.k8s.status.shapes import Pointed, Problem
+from .shapes import Pointed, Problem
 
 Query = TypeVar("Query")
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import unquote
 
-from backoff_ctrl.k8s.status.shapes import (
+from .actions import ACTIONS
+from .asked import LIMIT, ProblemError, parameter
+from .shapes import (
     Acted,
     Ceiling,
     Decision,
@@ -22,9 +24,6 @@ from backoff_ctrl.k8s.status.shapes import (
     RequestHistory,
     Waiting,
 )
-
-from .actions import ACTIONS
-from .asked import LIMIT, ProblemError, parameter
 
 _AFTER: Final = "The `next` of the page before."
 _LIMIT: Final = "Items on the page: 1 to 1000, by default 100."

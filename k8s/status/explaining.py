@@ -29,12 +29,12 @@ from backoff_ctrl.k8s.charges.parts import Part as Made
 from backoff_ctrl.k8s.charges.parts import footprint_of
 from backoff_ctrl.k8s.charges.quotas import UnreadableQuotaError, read_quota
 from backoff_ctrl.k8s.charges.resources import resource_of
-from backoff_ctrl.k8s.status.documents import blocker_item
-from backoff_ctrl.k8s.status.shapes import Confirmation, Explained, ExplainedPart, Footprint, Part, Verdict
 
 from .admission_rules import Item, claim_refusals, fill_in, pod_refusals
 from .asked import ProblemError
 from .bodies import found_at, malformed
+from .documents import blocker_item
+from .shapes import Confirmation, Explained, ExplainedPart, Footprint, Part, Verdict
 from .sources import Source, shown
 
 Ask: TypeAlias = Callable[[Sequence[tuple[Demand, int]]], Outlook]

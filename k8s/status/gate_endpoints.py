@@ -10,25 +10,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
-from backoff_ctrl.k8s.acting.acts import Acts
-from backoff_ctrl.k8s.acting.token import Token
-from backoff_ctrl.k8s.status.documents import Documents
-from backoff_ctrl.k8s.status.shapes import (
-    Acted,
-    Ceiling,
-    Explained,
-    Gate,
-    Namespace,
-    Overload,
-    Page,
-    PolicyDocument,
-    RequestHistory,
-    Waiting,
-)
-
 from .actions import Actions
+from .acts import Acts
 from .asked import ProblemError, read_cursor, read_query
 from .bodies import namespace_of, read_manifest
+from .documents import Documents
 from .endpoints import (
     Endpoint,
     Nothing,
@@ -42,8 +28,21 @@ from .endpoints import (
 )
 from .explaining import explained_by
 from .metrics import CONTENT_TYPE, exposition
+from .shapes import (
+    Acted,
+    Ceiling,
+    Explained,
+    Gate,
+    Namespace,
+    Overload,
+    Page,
+    PolicyDocument,
+    RequestHistory,
+    Waiting,
+)
 from .slices import sliced
 from .streams import Streams
+from .token import Token
 
 log = logging.getLogger(__name__)
 

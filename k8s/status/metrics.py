@@ -11,10 +11,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from backoff_ctrl.k8s.creates.wait import SAME_KEY
-from backoff_ctrl.k8s.status.documents import flow_name
 
 from .catalogue import METRICS, SERIES_MAX, Metric
 from .counters import Histogram
+from .documents import flow_name
 from .slices import sliced
 
 if TYPE_CHECKING:

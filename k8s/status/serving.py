@@ -14,17 +14,17 @@ import threading
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
 
-from backoff_ctrl.k8s.acting.token import Token
 from backoff_ctrl.k8s.runtime.host import LOADING, after_fork
-from backoff_ctrl.k8s.status.documents import Documents, decision
 
 from .address import read_address
 from .catalogue import SERIES_MAX
 from .counters import Counters
 from .decisions import Ring
+from .documents import Documents, decision
 from .gate_endpoints import GateEndpoints, as_json
 from .sources import Source, gate_name
 from .streams import Streams
+from .token import Token
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,16 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from backoff_ctrl.engine.backoff import delay
+from backoff_ctrl.engine.backoff import Bucket, delay
 from backoff_ctrl.k8s.charges.resources import plural_of
-from backoff_ctrl.k8s.cluster.token_bucket import Bucket
 from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.gate.ledger import Ledger
 
-from .informer import Observer, Refusal
+from .informer import ClusterSource, Observer, Refusal
 from .objects import GANG_PODS, OWNED_PODS, Kind, Object, WatchAbsentError, WatchBrokenError, WatchForbiddenError
-from .source import ClusterSource
 from .status import WatchRecord
 
 log = logging.getLogger(__name__)

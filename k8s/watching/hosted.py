@@ -73,13 +73,13 @@ class HostedWatch(Subscriber):
     def _post(self, call: Callable[..., object], *given: Any) -> None:
         if not self._stopped:
             with LOADING:
-                from . import watch  # noqa: F401, PLC0415 - not in the runtime's own thread
+                from . import quotas  # noqa: F401, PLC0415 - not in the runtime's own thread
             RUNTIME.post(call, *given)
 
     # -- on the runtime ---------
 
     def _begin(self) -> None:
-        from .watch import QuotaWatch  # noqa: PLC0415 - see ``_post``
+        from .quotas import QuotaWatch  # noqa: PLC0415 - see ``_post``
 
         if self._task is None and not self._stopped:
             watch = QuotaWatch(self._ledger, None if self._everywhere else (), record=self.record)

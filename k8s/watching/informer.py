@@ -1,22 +1,29 @@
 """Keeps one observer up to date: lists, watches, resumes, and starts again after any failure.
 
 A stream that the server ends normally is resumed from its last event or bookmark. After anything else the objects are
-listed again, after a jittered pause: only a complete list proves that no change was missed.
+listed again, after a jittered pause: only a complete list proves that no change was missed. ``ClusterSource`` lists and
+watches over HTTP, and yields decoded JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import random
-from collections.abc import Callable
-from typing import Final, NoReturn
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, Final, NoReturn
+
+import aiohttp
 
 from backoff_ctrl.engine.backoff import after, delay, full_jitter
-from backoff_ctrl.k8s.answers.paging import is_list
+from backoff_ctrl.k8s.answers.paging import PAGE, EndlessListError, Pages, is_list
+from backoff_ctrl.k8s.answers.rejections import read_rejection
+from backoff_ctrl.k8s.cluster.session import ClusterSession, beginning
 
 from .objects import (
     Event,
+    Ignored,
     IgnoredError,
     Kind,
     Object,
@@ -28,8 +35,207 @@ from .objects import (
     read_event,
     read_object,
 )
-from .source import ClusterSource
 from .status import WatchRecord
+
+WATCH_SECONDS: Final = 290  # the server ends a watch after 5 to 10 minutes; ours asks for an end before that
+JSON: Final = "application/json"
+READ_SECONDS: Final = 60
+CONNECT_SECONDS: Final = 10
+SILENT_SECONDS: Final = 150
+"""A stream that is silent for this long is taken for a dead connection; bookmarks come every minute."""
+LINGER: Final = 0.02
+"""Seconds between two reads of the stream while no request is waiting. Less than an answered hold lasts (50 ms)."""
+PAGE_BYTES_MAX: Final = 256 << 20
+RETRY_MAX: Final = 60.0
+LINE_MAX: Final = 8 << 20  # the longest event in bytes; etcd stores no object larger than 1.5 MiB
+# RuntimeError: aiohttp connects with executor threads, and Python starts none after the main thread has returned.
+_BROKEN = (aiohttp.ClientError, TimeoutError, OSError, ValueError, RuntimeError)
+
+
+class ClusterSource:
+    """Lists and watches with the credentials and connections of a session. All methods raise the errors of ``objects``.
+
+    ``calm`` returns True while no request is waiting. Then events are read in batches (``LINGER``), and of consecutive
+    events about one quota only the last is used. Every create changes a quota: handling each change separately costs a
+    busy client a tenth of its throughput.
+    """
+
+    def __init__(
+        self, session: ClusterSession, *, watch_seconds: float = WATCH_SECONDS, calm: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._session = session
+        self._watch_seconds = watch_seconds
+        self._calm = calm
+
+    async def is_served(self, group: str) -> bool:
+        """Say whether the server has the API group at ``group``; every account may ask (role ``system:discovery``)."""
+        try:
+            async with await self._get(group, [], aiohttp.ClientTimeout(total=READ_SECONDS)):
+                return True
+        except WatchAbsentError:
+            return False
+        except _BROKEN as error:
+            raise _broken(error) from error
+
+    async def pages(self, kind: Kind, namespace: str | None) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Yield the pages of the list, read from etcd: the API server's cache may be outdated.
+
+        All pages have the same resourceVersion. For a ``metadata_only`` kind there is one page, with one item at most,
+        unless it asks for the ``whole_list``.
+        """
+        version_only = kind.metadata_only and not kind.whole_list
+        query: list[tuple[str, Any]] = [*_selectors(kind), ("limit", 1 if version_only else PAGE)]
+        accept = _form("PartialObjectMetadataList") if kind.metadata_only else JSON
+        pages = Pages()
+        while True:
+            token = [("continue", pages.token)] if pages.token else []
+            page = await self._read(_path(kind, namespace), [*query, *token], accept)
+            if not isinstance(page.get("metadata"), dict):
+                raise WatchBrokenError("the answer is not a list")
+            yield page
+            try:
+                if version_only or not pages.go_on(page["metadata"]):
+                    return
+            except EndlessListError as error:
+                raise WatchBrokenError("the list repeats a page, or has too many pages") from error
+
+    async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncGenerator[object, None]:
+        """Yield events, or ``Ignored`` for an unusable line, until the server ends the stream or is silent too long."""
+        seconds = max(1, int(self._watch_seconds * random.uniform(0.8, 1.0)))
+        query: list[tuple[str, Any]] = [
+            *_selectors(kind),
+            ("watch", "true"),
+            ("resourceVersion", version),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", seconds),
+        ]
+        silence = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_SECONDS, sock_read=min(seconds + READ_SECONDS, SILENT_SECONDS)
+        )
+        accept = _form("PartialObjectMetadata") if kind.metadata_only else JSON
+        try:
+            async with await self._get(_path(kind, namespace), query, silence, accept) as response:
+                try:
+                    async for lines in _lines(response.content):
+                        events = [_decoded(line) for line in lines]
+                        for event in _latest(events) if self._calm() else events:
+                            yield event
+                        if self._calm():
+                            await asyncio.sleep(LINGER)
+                except aiohttp.SocketTimeoutError:
+                    return
+        except _BROKEN as error:
+            raise _broken(error) from error
+
+    async def metadata(self, path: str) -> Mapping[str, Any]:
+        metadata = (await self._read(path, [], _form("PartialObjectMetadata"))).get("metadata")
+        return metadata if isinstance(metadata, dict) else {}
+
+    async def named(self, path: str, name: str) -> Mapping[str, Any]:
+        """Return the object of this name from the list at ``path``: whoever may list may read it so.
+
+        Raises ``WatchAbsentError`` if there is none.
+        """
+        items = (await self._read(path, [("fieldSelector", f"metadata.name={name}")], JSON)).get("items")
+        if not isinstance(items, list) or len(items) != 1 or not isinstance(items[0], dict):
+            raise WatchAbsentError(f"{path} has no {name}")
+        return {"apiVersion": "v1", "kind": "Pod", **items[0]}
+
+    async def _read(self, path: str, query: list[tuple[str, Any]], accept: str) -> Mapping[str, Any]:
+        try:
+            async with await self._get(path, query, aiohttp.ClientTimeout(total=READ_SECONDS), accept) as response:
+                text = await beginning(response, PAGE_BYTES_MAX + 1)
+            if len(text) > PAGE_BYTES_MAX:
+                raise WatchBrokenError(f"a page of {PAGE} objects has more than {PAGE_BYTES_MAX} bytes")
+            found = json.loads(text)
+        except _BROKEN as error:
+            raise _broken(error) from error
+        if not isinstance(found, dict):
+            raise WatchBrokenError("the answer is not an object")
+        return found
+
+    async def _get(
+        self, path: str, query: list[tuple[str, Any]], patience: aiohttp.ClientTimeout, accept: str = JSON
+    ) -> aiohttp.ClientResponse:
+        response = await self._session.request("GET", path, query=query, headers={"Accept": accept}, timeout=patience)
+        if response.status == 200:
+            return response
+        async with asyncio.timeout(READ_SECONDS):
+            refusal = read_rejection(response.status, response.headers, await beginning(response))
+        said = f"{response.status}: {' '.join(refusal.message.split())[:300]}"
+        match response.status:
+            case 403:
+                raise WatchForbiddenError(said)
+            case 404:
+                raise WatchAbsentError(said)
+            case 410:
+                raise WatchExpiredError(said)
+        raise WatchBrokenError(said, min(RETRY_MAX, refusal.retry_after or 0.0))
+
+
+def _path(kind: Kind, namespace: str | None) -> str:
+    place = f"/namespaces/{namespace}" if kind.namespaced and namespace is not None else ""
+    return f"{kind.path}{place}/{kind.plural}"
+
+
+def _selectors(kind: Kind) -> list[tuple[str, Any]]:
+    return [each for each in (("fieldSelector", kind.fields), ("labelSelector", kind.labels)) if each[1]]
+
+
+def _form(form: str) -> str:
+    return f"{JSON};as={form};g=meta.k8s.io;v=v1,{JSON}"
+
+
+def _broken(error: Exception) -> WatchBrokenError:
+    return WatchBrokenError(f"{type(error).__name__}: {error}"[:300])
+
+
+def _decoded(line: bytes | Ignored) -> object:
+    if isinstance(line, Ignored):
+        return line
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return Ignored.NO_JSON
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[list[bytes | Ignored], None]:
+    """Split the stream into lines, one event each, and yield together those that arrive together.
+
+    The rest of a line that is too long is read and dropped.
+    """
+    rest, dropping = b"", False
+    async for chunk in content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        found: list[bytes | Ignored] = [line for line in lines if line.strip()]
+        if dropping and lines:  # the long line ends here
+            found = [line for line in lines[1:] if line.strip()]
+            dropping = False
+        if dropping or len(rest) > LINE_MAX:
+            if not dropping:
+                found.append(Ignored.TOO_LONG)
+            rest, dropping = b"", True
+        yield found
+
+
+def _latest(events: list[object]) -> list[object]:
+    """Leave out each event that the next one replaces: a newer state of the same object."""
+    return [
+        event
+        for event, following in zip(events, [*events[1:], None], strict=True)
+        if following is None or not _replaces(following, event)
+    ]
+
+
+def _replaces(event: object, before: object) -> bool:
+    match before, event:
+        case (
+            {"type": "ADDED" | "MODIFIED", "object": {"metadata": {"uid": str(known)}}},
+            {"type": "MODIFIED", "object": {"metadata": {"uid": str(uid)}}},
+        ):
+            return uid == known
+    return False
+
 
 FIRST_PAUSE: Final = 0.1
 """Seconds: upper bound of the first random pause after a failure; each consecutive one doubles it."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from backoff_ctrl.k8s.cluster.token_bucket import Bucket
+from backoff_ctrl.engine.backoff import Bucket
 
 from .objects import CLUSTER_QUOTAS, IgnoredError
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.k8s.acting.token import Token, read_token, token_file
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.status.actions import ACTIONS
 from backoff_ctrl.k8s.status.serving import Service
+from backoff_ctrl.k8s.status.token import Token, read_token, token_file
 from tests.status.asking import Answer, ask
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.quantities import NANO
+from backoff_ctrl.k8s.charges.attribution import Holding, Report, Snapshot, attribute, charged_kinds, confirmed
 from backoff_ctrl.k8s.charges.live import By, Ending, Live, Termination
-from backoff_ctrl.k8s.holders.attribution import Holding, Report, Snapshot, attribute, charged_kinds, confirmed
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 11, 21, 14, 0, 0, tzinfo=UTC)

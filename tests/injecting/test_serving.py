@@ -18,8 +18,8 @@ from backoff_ctrl.k8s.proxy.certificates.files import CertificatesError
 from backoff_ctrl.k8s.proxy.certificates.given import GivenCertificate
 from backoff_ctrl.k8s.proxy.certificates.issuing import new_authority
 from backoff_ctrl.k8s.proxy.own_rights import OwnRights
-from backoff_ctrl.k8s.proxy.upstream.asking import ApiServer
-from backoff_ctrl.k8s.proxy.upstream.place import find_place as read_place
+from backoff_ctrl.k8s.proxy.place import find_place as read_place
+from backoff_ctrl.k8s.proxy.upstream import ApiServer
 from tests.scripted_server import scripted_server
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from opentelemetry.trace import StatusCode
 from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.tracing.spans import Spans
+from backoff_ctrl.k8s.tracing import Spans
 from tests.gated_creates import pod
 
 if TYPE_CHECKING:

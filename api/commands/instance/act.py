@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import click
 
 from backoff_ctrl.api.exits import DONE, BadInput, Failed
-from backoff_ctrl.k8s.acting.token import TOKEN, read_token
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.status.shapes import Acted
+from backoff_ctrl.k8s.status.token import TOKEN, read_token
 
 from .client import Instance, RefusedError, find_place
 from .options import AS_JSON, SERVER, TIMEOUT

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from backoff_ctrl.api.commands.instance.client import Instance, RefusedError, read_url
 from backoff_ctrl.api.exits import BadInput, Failed
-from backoff_ctrl.k8s.acting.token import read_token
+from backoff_ctrl.k8s.status.token import read_token
 from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem
 
 from .reading import manifests_in

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from backoff_ctrl.k8s.plugins.following.watches import Watches
+from backoff_ctrl.k8s.plugins.following import Watches
 from backoff_ctrl.k8s.plugins.marks import Key, is_going, key_of_task, metadata_of
 from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo
 from backoff_ctrl.k8s.plugins.protocol import JSON, PODS, PluginContext, TaskContext

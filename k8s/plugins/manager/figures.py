@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sized
 from dataclasses import dataclass, field
 
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
-from backoff_ctrl.k8s.plugins.following.monitor import Monitor
-from backoff_ctrl.k8s.plugins.following.watches import Watches
+from backoff_ctrl.k8s.plugins.following import Monitor, Watches
 
 
 @dataclass

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.k8s.proxy.upstream.trust import Account, Trust
+from backoff_ctrl.k8s.proxy.place import Account, Trust
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.proxy.upstream.place import Place
+    from backoff_ctrl.k8s.proxy.place import Place
 
 
 class OwnAccount:

@@ -13,7 +13,7 @@ from .holding import Holding
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.proxy.messages import Request, Response
-    from backoff_ctrl.k8s.proxy.upstream.asking import ApiServer
+    from backoff_ctrl.k8s.proxy.upstream import ApiServer
 
     from .settings import HoldSettings
 

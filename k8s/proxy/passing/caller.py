@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from backoff_ctrl.k8s.proxy.gathering import Gathering
 from backoff_ctrl.k8s.proxy.http.refusals import RefusedError, refusal
 from backoff_ctrl.k8s.proxy.http.requests import Asked, Part, RequestReader
-from backoff_ctrl.k8s.proxy.upstream.connection import BUFFER
+from backoff_ctrl.k8s.proxy.upstream import BUFFER
 from backoff_ctrl.k8s.status.address import is_loopback
 
 from .held import Held

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Final
 from backoff_ctrl.k8s.proxy.http.answers import Framing, WholeBody
 from backoff_ctrl.k8s.proxy.http.heads import answer_head, note_for, request_head
 from backoff_ctrl.k8s.proxy.http.refusals import refusal
-from backoff_ctrl.k8s.proxy.upstream.asking import REPEATABLE
-from backoff_ctrl.k8s.proxy.upstream.pool import Unreachable
+from backoff_ctrl.k8s.proxy.upstream import REPEATABLE, Unreachable
 
 if TYPE_CHECKING:
     import asyncio
 
     from backoff_ctrl.k8s.proxy.http.answers import AnswerHead
     from backoff_ctrl.k8s.proxy.http.requests import Asked
-    from backoff_ctrl.k8s.proxy.upstream.connection import UpstreamConnection
-    from backoff_ctrl.k8s.proxy.upstream.pool import Pool
+    from backoff_ctrl.k8s.proxy.upstream import Pool, UpstreamConnection
 
     from .sides import Waiting
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.proxy.gathering import Gathering
     from backoff_ctrl.k8s.proxy.messages import Creates
-    from backoff_ctrl.k8s.proxy.upstream.asking import ApiServer
+    from backoff_ctrl.k8s.proxy.upstream import ApiServer
 
 
 @dataclass(frozen=True, slots=True)

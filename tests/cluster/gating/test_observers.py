@@ -14,10 +14,10 @@ from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
+from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import CLUSTER_QUOTAS, QUOTAS
-from backoff_ctrl.k8s.watching.source import ClusterSource
+from backoff_ctrl.k8s.watching.quotas import QuotaWatch
 from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchState
-from backoff_ctrl.k8s.watching.watch import QuotaWatch
 from tests.aio_configuration import aio_configuration
 from tests.cluster.control_plane.bed import API, Bed
 from tests.cluster.custom_kinds import DEFINITIONS, establish

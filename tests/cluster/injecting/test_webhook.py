@@ -20,7 +20,7 @@ from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.watching.source import ClusterSource
+from backoff_ctrl.k8s.watching.informer import ClusterSource
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.injecting import webhook as hook
 from tests.cluster.talking import Api

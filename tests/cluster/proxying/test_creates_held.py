@@ -14,8 +14,8 @@ from backoff_ctrl.k8s.proxy.holding.opening import open_holding
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.proxy.listener import Listener
 from backoff_ctrl.k8s.proxy.passing.shared import Shared
-from backoff_ctrl.k8s.proxy.upstream.asking import ApiServer
-from backoff_ctrl.k8s.proxy.upstream.place import place_of_kubeconfig
+from backoff_ctrl.k8s.proxy.place import place_of_kubeconfig
+from backoff_ctrl.k8s.proxy.upstream import ApiServer
 from tests.cluster.quotas.quota_room import Room
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from backoff_ctrl.k8s.gate.gangs import gang_of
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.watching.gangs import BURST, CHECK, RATE
-from backoff_ctrl.k8s.watching.watch import QuotaWatch
+from backoff_ctrl.k8s.watching.quotas import QuotaWatch
 from tests.watch_script import Observed, ScriptedServer, elapse, observed
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from backoff_ctrl.k8s.charges.quotas import UnknownScopeError, read_quota
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
-from backoff_ctrl.k8s.watching.source import ClusterSource
-from backoff_ctrl.k8s.watching.watch import QuotaWatch
+from backoff_ctrl.k8s.watching.informer import ClusterSource
+from backoff_ctrl.k8s.watching.quotas import QuotaWatch
 from tests.official import aio as client
 from tests.scripted_server import Seen, failure, scripted_server
 

@@ -13,7 +13,8 @@ from aiohttp import web
 
 from backoff_ctrl.k8s.answers import paging
 from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.watching import source as quota_source
+from backoff_ctrl.k8s.watching import informer as quota_source
+from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import (
     CLUSTER_QUOTAS,
     LIVE_PODS,
@@ -24,9 +25,8 @@ from backoff_ctrl.k8s.watching.objects import (
     WatchExpiredError,
     WatchForbiddenError,
 )
-from backoff_ctrl.k8s.watching.source import ClusterSource
+from backoff_ctrl.k8s.watching.quotas import QuotaWatch
 from backoff_ctrl.k8s.watching.status import WatchState
-from backoff_ctrl.k8s.watching.watch import QuotaWatch
 from tests.official import aio as client
 from tests.watch_script import RecordingLedger, until
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 pytest.importorskip("httptools", reason="the sidecar needs its extra")
 from backoff_ctrl.k8s.proxy.listener import Listener
 from backoff_ctrl.k8s.proxy.passing.shared import Shared
-from backoff_ctrl.k8s.proxy.upstream.asking import ApiServer
-from backoff_ctrl.k8s.proxy.upstream.place import place_at
+from backoff_ctrl.k8s.proxy.place import place_at
+from backoff_ctrl.k8s.proxy.upstream import ApiServer
 
 PODS = "/api/v1/namespaces/team/pods"
 

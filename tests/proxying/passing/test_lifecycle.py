@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.acting.token import read_token
+from backoff_ctrl.k8s.status.token import read_token
 from tests.kubeconfigs import write_kubeconfig
 from tests.proxying.passing.wire import GET, OK, Side, Upstream
 from tests.scripted_server import scripted_server

@@ -13,7 +13,7 @@ import pytest
 
 from backoff_ctrl.k8s.proxy import tls as layer
 from backoff_ctrl.k8s.proxy.passing.shared import Limits
-from backoff_ctrl.k8s.proxy.upstream.place import Material, Place
+from backoff_ctrl.k8s.proxy.place import Material, Place
 from tests.proxying.passing.certificates import make_pair
 from tests.proxying.passing.wire import GET, OK, PATIENCE, Chosen, Side, proxied, until
 

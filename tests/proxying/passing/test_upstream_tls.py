@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.k8s.proxy.upstream import pool
-from backoff_ctrl.k8s.proxy.upstream.place import Material, Place, place_at
+from backoff_ctrl.k8s.proxy import upstream as pool
+from backoff_ctrl.k8s.proxy.place import Material, Place, place_at
 from tests.proxying.passing.certificates import Pair, make_pair
 from tests.proxying.passing.wire import GET, OK, Proxied, proxied, until
 

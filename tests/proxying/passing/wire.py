@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.proxy.listener import Listener
 from backoff_ctrl.k8s.proxy.passing.shared import Limits, Shared
-from backoff_ctrl.k8s.proxy.upstream.asking import ApiServer
-from backoff_ctrl.k8s.proxy.upstream.place import Place, place_at
+from backoff_ctrl.k8s.proxy.place import Place, place_at
+from backoff_ctrl.k8s.proxy.upstream import ApiServer
 
 if TYPE_CHECKING:
     import ssl

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.following.events import EventBook
-from backoff_ctrl.k8s.plugins.following.monitor import ZERO_FOR, Monitor
+from backoff_ctrl.k8s.plugins.events import EventBook
+from backoff_ctrl.k8s.plugins.following import ZERO_FOR, Monitor
 from backoff_ctrl.k8s.plugins.phases import Phase
 from tests.tasks.small_plugins import JOB, POD, task
 

@@ -6,9 +6,9 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.k8s.plugins.following.kind_watch import KindWatch
+from backoff_ctrl.k8s.plugins.following import KindWatch
+from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import Kind, WatchBrokenError, WatchForbiddenError
-from backoff_ctrl.k8s.watching.source import ClusterSource
 from backoff_ctrl.k8s.watching.status import WatchRecord
 
 if TYPE_CHECKING:

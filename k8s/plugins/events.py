@@ -7,21 +7,13 @@ of events are whole seconds.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from backoff_ctrl.k8s.plugins.marks import metadata_of
-from backoff_ctrl.k8s.plugins.phases import Reason
-from backoff_ctrl.k8s.watching.objects import Object
-
-from .cache import Cache
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from backoff_ctrl.k8s.plugins.marks import Key
-    from backoff_ctrl.k8s.plugins.protocol import JSON
+from .marks import Key, metadata_of
+from .phases import Reason
+from .protocol import JSON
 
 UNCLAIMED_MAX: Final = 1024
 """Objects whose events are kept although nobody has claimed them: an event may come before its object."""
@@ -38,17 +30,6 @@ class Occurrence(NamedTuple):
     uid: str
     times: int
     text: str
-
-
-class EventStream(Cache):
-    """An observer that passes events on and keeps none: there are many, and few are ours."""
-
-    def put(self, found: Object) -> None:
-        """Pass on what is new or has occurred again."""
-        self._changed(dict(found.body), False)
-
-    def remove(self, gone: Object) -> None:
-        """That an event expires is no news."""
 
 
 class EventBook:

@@ -6,12 +6,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.answers.paging import PAGE, EndlessListError, Pages, is_list
+from backoff_ctrl.k8s.charges.attribution import Snapshot, charged_kinds, quota_name
 from backoff_ctrl.k8s.charges.fields import FootprintError
 from backoff_ctrl.k8s.charges.live import live
 from backoff_ctrl.k8s.charges.resources import WHOLE
 from backoff_ctrl.k8s.cluster.finding import ReachError
-
-from .attribution import Snapshot, charged_kinds, quota_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

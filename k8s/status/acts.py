@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from backoff_ctrl.k8s.answers.answer import GateClosed
 from backoff_ctrl.k8s.answers.printing import printable
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.gate.unfinished import Unfinished
 
 audit = logging.getLogger("backoff_ctrl.audit")
-
-QUOTA_LIST: Final = 20
-"""Quotas named in an error."""
 
 
 class NotDoneError(Exception):

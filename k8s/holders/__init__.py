@@ -1,4 +1,0 @@
-"""Find out who holds a quota, and what would free it."""
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

@@ -1,0 +1,469 @@
+"""Following the objects of tasks: what watches tell is kept, so that a task's step asks the API server nothing.
+
+One informer per kind of object in all namespaces; where that is forbidden, one in each namespace that is asked for. One
+more for each label that pods of custom resources carry, and for the Kubernetes events about each kind. ``Monitor``
+counts the objects as they change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.watching.informer import ClusterSource, Informer, Observer, Refusal
+from backoff_ctrl.k8s.watching.objects import Kind as WatchedKind
+from backoff_ctrl.k8s.watching.objects import Object, WatchForbiddenError, is_older, read_object
+from backoff_ctrl.k8s.watching.status import WatchRecord
+
+from .events import EventBook
+from .marks import STORE, Key, is_going, metadata_of
+from .protocol import JSON, Kind
+
+log = logging.getLogger(__name__)
+
+LONGEST_PAUSE: Final = 30.0
+"""Seconds between two attempts after failures."""
+ASK_AGAIN: Final = 60.0
+"""The most seconds between two attempts after a 403 or a 404: a kind may be installed meanwhile."""
+ZERO_FOR: Final = 300.0
+"""Seconds for which a number that has fallen to 0 is shown as 0, before it is left out: dashboards must see it fall."""
+GOING: Final = "deleting"
+ENDED: Final = "ended"
+LIVING: Final = "living"
+PODS: Final = ("v1", "Pod")
+EVENTS: Final = "/apis/events.k8s.io/v1"
+EVENT: Final = ("events.k8s.io/v1", "Event")
+
+Place = tuple[str, str, str]
+"""Kind (``jobs.batch``), namespace and name; of a number, its state instead of the name."""
+Changed = Callable[[JSON, bool], object]
+"""Called with an object that is new, has changed or is gone; the second says whether it is gone."""
+
+MADE_OFTEN: Final = "managedFields"
+"""A field of metadata that nobody reads here, and that is a third of an object."""
+
+
+class Cache(Observer):
+    """An observer that keeps what it sees. ``fed``: it has listed everything, and changes are reported.
+
+    ``made`` is the API version and the kind of the objects: lists return them without.
+    """
+
+    def __init__(
+        self,
+        kind: WatchedKind,
+        namespace: str | None,
+        made: tuple[str, str],
+        changed: Changed,
+        on_fed: Callable[[], object],
+        on_refused: Callable[[str | None, Refusal, int], object],
+    ) -> None:
+        super().__init__(kind, namespace)
+        self.fed = False
+        self.why = "not listed yet"
+        self._made = made
+        self._changed = changed
+        self._on_fed = on_fed
+        self._on_refused = on_refused
+        self._objects: dict[tuple[str, str], JSON] = {}
+        self._listed: set[tuple[str, str]] | None = None
+
+    def find(self, key: tuple[str, str]) -> JSON | None:
+        """Return the object of this namespace and name."""
+        return self._objects.get(key)
+
+    def everything(self) -> Iterable[JSON]:
+        """Return all objects."""
+        return list(self._objects.values())
+
+    def note(self, resource: Mapping[str, Any]) -> None:
+        """Take in an object that an answer showed, which the watch may tell later."""
+        metadata = metadata_of(resource)
+        key = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+        if self._listed is not None:
+            self._listed.add(key)  # a list that is under way may be older
+        self._keep(key, resource)
+
+    # -- called by the informer ---------
+
+    def begin(self) -> None:
+        self._listed = set()
+
+    def item(self, body: object) -> None:
+        found = read_object(body, self.kind, self.namespace)
+        if self._listed is not None:
+            self._listed.add(found.key)
+        self.put(found)
+
+    def listed(self, version: str) -> None:
+        """Drop what the list does not have, unless it is newer than the list."""
+        listed, self._listed = self._listed or set(), None
+        for key in [each for each in self._objects if each not in listed]:
+            if not is_older(version, _version(self._objects[key])):
+                self._drop(key)
+        self.fed, self.why = True, ""
+        self._on_fed()
+
+    def put(self, found: Object) -> None:
+        self._keep(found.key, found.body)
+
+    def remove(self, gone: Object) -> None:
+        known = self._objects.get(gone.key)
+        if known is not None and metadata_of(known).get("uid") == gone.uid:
+            self._drop(gone.key, gone.body)
+
+    def lost(self, error: BaseException) -> None:
+        """Changes may be missed from now on: who asks for an object has to read it."""
+        self.fed, self.why, self._listed = False, str(error), None
+
+    def refused(self, error: Refusal, times: int) -> bool:
+        self._on_refused(self.namespace, error, times)
+        return True
+
+    # -- its own ---------
+
+    def _keep(self, key: tuple[str, str], body: Mapping[str, Any]) -> None:
+        known = self._objects.get(key)
+        same = known is not None and metadata_of(known).get("uid") == metadata_of(body).get("uid")
+        versions = _version(body), "" if known is None else _version(known)
+        if same and (versions[0] == versions[1] or is_older(*versions)):
+            return
+        resource = self._shaped(body)
+        self._objects[key] = resource
+        self._changed(resource, False)
+
+    def _drop(self, key: tuple[str, str], last: Mapping[str, Any] | None = None) -> None:
+        known = self._objects.pop(key)
+        self._changed(known if last is None else self._shaped(last), True)
+
+    def _shaped(self, body: Mapping[str, Any]) -> JSON:
+        metadata = {name: value for name, value in metadata_of(body).items() if name != MADE_OFTEN}
+        return {"apiVersion": self._made[0], "kind": self._made[1], **body, "metadata": metadata}
+
+
+class EventStream(Cache):
+    """An observer that passes events on and keeps none: there are many, and few are ours."""
+
+    def put(self, found: Object) -> None:
+        self._changed(dict(found.body), False)
+
+    def remove(self, gone: Object) -> None:
+        """That an event expires is no news."""
+
+
+def _version(body: Mapping[str, Any]) -> str:
+    version = metadata_of(body).get("resourceVersion")
+    return version if isinstance(version, str) else ""
+
+
+class KindWatch:
+    """Keeps the objects of one kind. ``need`` begins; everything runs in the event loop that called it."""
+
+    def __init__(
+        self,
+        source: ClusterSource,
+        kind: WatchedKind,
+        made: tuple[str, str],
+        changed: Changed,
+        record: WatchRecord,
+        rng: random.Random,
+        keeper: type[Cache] = Cache,
+    ) -> None:
+        """``made`` is the API version and the kind of the objects; ``changed`` is told of each change.
+
+        ``keeper`` observes one place.
+        """
+        self._keeper = keeper
+        self._source = source
+        self._kind = kind
+        self._made = made
+        self._changed = changed
+        self._record = record
+        self._rng = rng
+        self._caches: dict[str | None, tuple[Cache, asyncio.Task[None]]] = {}
+        self._needed: set[str] = set()
+        self._apart = False  # all namespaces together are forbidden
+
+    def need(self, namespace: str) -> None:
+        """Watch this namespace too."""
+        self._needed.add(namespace)
+        self._start(None)
+        if self._apart:
+            self._start(namespace)
+
+    def fed(self, namespace: str) -> bool:
+        """Say whether all objects of this namespace are known, and changes reported."""
+        return any(cache.fed for cache in self._of(namespace))
+
+    def is_fed(self) -> bool:
+        """Say whether that holds for every namespace that was asked for."""
+        return all(self.fed(namespace) for namespace in list(self._needed))
+
+    def why(self, namespace: str) -> str:
+        """Say why not all objects of this namespace are known; empty: they are."""
+        return "; ".join(dict.fromkeys(cache.why for cache in self._of(namespace) if cache.why))
+
+    def find(self, namespace: str, name: str) -> JSON | None:
+        """Return the object of this name, as it was seen last."""
+        for cache in self._of(namespace):
+            if cache.fed and (found := cache.find((namespace, name))) is not None:
+                return found
+        return None
+
+    def everything(self) -> Iterable[JSON]:
+        """Return all objects that are known."""
+        for cache, _ in list(self._caches.values()):
+            if cache.fed:
+                yield from cache.everything()
+
+    def note(self, namespace: str, resource: JSON) -> None:
+        """Take in an object that an answer showed."""
+        for cache in self._of(namespace):
+            cache.note(resource)
+
+    async def aclose(self) -> None:
+        """End the watch, and wait until it has ended."""
+        tasks = [task for _, task in self._caches.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _of(self, namespace: str) -> list[Cache]:
+        return [self._caches[place][0] for place in (None, namespace) if place in self._caches]
+
+    def _start(self, namespace: str | None) -> None:
+        if namespace not in self._caches:
+            fed = self._together if namespace is None else (lambda: None)
+            cache = self._keeper(self._kind, namespace, self._made, self._changed, fed, self._refused)
+            informer = Informer(
+                self._source, cache, self._record, self._rng, longest_pause=LONGEST_PAUSE, ask_again=ASK_AGAIN
+            )
+            self._caches[namespace] = cache, asyncio.create_task(informer.run())
+
+    def _together(self) -> None:
+        """All namespaces are watched together: those that were watched apart need it no longer."""
+        self._apart = False
+        for namespace in [each for each in self._caches if each is not None]:
+            self._caches.pop(namespace)[1].cancel()
+
+    def _refused(self, namespace: str | None, error: Refusal, times: int) -> None:
+        if times == 2:  # not after the first one: a server that has just started refuses everything
+            where = namespace or "all namespaces"
+            log.warning("%s in %s can't be watched, each step reads its object: %s", self._kind.plural, where, error)
+        if namespace is None and isinstance(error, WatchForbiddenError):
+            self._apart = True
+            for each in sorted(self._needed):
+                self._start(each)
+
+
+class Watches:
+    """What is known of the objects of one store. Each watch begins when it is first asked for."""
+
+    def __init__(
+        self,
+        session: ClusterSession,
+        store: str,
+        on_object: Callable[[Kind, JSON, bool], object],
+        on_pod: Callable[[Key], object],
+        events: EventBook,
+    ) -> None:
+        """``on_object`` is told of each object that changed, and whether it is gone; ``on_pod`` of the keys whose
+        pods changed.
+
+        ``events`` takes the Kubernetes events about them, where those are asked for.
+        """
+        self.events = events
+        self.record = WatchRecord()
+        self._source = ClusterSource(session)
+        self._store = store
+        self._on_object = on_object
+        self._on_pod = on_pod
+        self._rng = random.Random()
+        self._kinds: dict[Kind, KindWatch] = {}
+        self._pods: dict[str, tuple[KindWatch, PodIndex]] = {}
+        self._about: dict[str, KindWatch] = {}
+
+    def need(self, kind: Kind, namespace: str) -> None:
+        """Watch our objects of this kind in this namespace."""
+        watch = self._kinds.get(kind)
+        if watch is None:
+            watched = WatchedKind(kind.path, kind.plural, frozenset({kind.kind}), labels=f"{STORE}={self._store}")
+            watch = self._kinds[kind] = self._watch(
+                watched, (kind.api_version, kind.kind), lambda body, gone: self._on_object(kind, body, gone)
+            )
+        watch.need(namespace)
+
+    def need_events(self, kind: Kind, namespace: str) -> None:
+        """Follow the Kubernetes events about objects of this kind in this namespace."""
+        watch = self._about.get(kind.kind)
+        if watch is None:
+            events = WatchedKind(EVENTS, "events", frozenset({"Event"}), fields=f"regarding.kind={kind.kind}")
+            watch = self._about[kind.kind] = self._watch(events, EVENT, self.events.changed, EventStream)
+        watch.need(namespace)
+
+    def fed(self, kind: Kind, namespace: str) -> bool:
+        """Say whether every object of ours of this kind and namespace is known."""
+        watch = self._kinds.get(kind)
+        return watch is not None and watch.fed(namespace)
+
+    def find(self, kind: Kind, namespace: str, name: str) -> JSON | None:
+        """Return an object of ours as it was seen last; None: it is not known."""
+        watch = self._kinds.get(kind)
+        return None if watch is None else watch.find(namespace, name)
+
+    def note(self, kind: Kind, resource: JSON) -> None:
+        """Take in an object that an answer showed."""
+        watch = self._kinds.get(kind)
+        if watch is not None:
+            watch.note(str(metadata_of(resource).get("namespace") or ""), resource)
+
+    def everything(self) -> Iterator[tuple[Kind, JSON]]:
+        """Return all objects of ours that are known, with their kinds."""
+        for kind, watch in list(self._kinds.items()):
+            for resource in watch.everything():
+                yield kind, resource
+
+    def pods(self, namespace: str, labels: Mapping[str, str], key: Key) -> tuple[JSON, ...] | None:
+        """Return the pods with these labels; None: they are not known yet, who needs them has to read them.
+
+        ``key`` asks, and is told of changes from now on.
+
+        They are watched by one label, whatever its value: so one watch serves all objects of an operator.
+        """
+        name = min(labels)
+        if name not in self._pods:
+            index = PodIndex(name, self._on_pod)
+            watched = WatchedKind("/api/v1", "pods", frozenset({"Pod"}), labels=name)
+            self._pods[name] = self._watch(watched, PODS, index.changed), index
+        watch, index = self._pods[name]
+        watch.need(namespace)
+        index.tell(namespace, labels[name], key)
+        if not watch.fed(namespace):
+            return None
+        return tuple(pod for pod in index.find(namespace, labels[name]) if _carries(pod, labels))
+
+    def forget(self, key: Key) -> None:
+        """Tell this key nothing any more of pods."""
+        for _, index in self._pods.values():
+            index.forget(key)
+
+    async def aclose(self) -> None:
+        """End all watches."""
+        for watch in [*self._kinds.values(), *self._about.values(), *(watch for watch, _ in self._pods.values())]:
+            await watch.aclose()
+
+    def _watch(
+        self,
+        kind: WatchedKind,
+        made: tuple[str, str],
+        changed: Callable[[dict[str, Any], bool], object],
+        keeper: type[Cache] = Cache,
+    ) -> KindWatch:
+        return KindWatch(self._source, kind, made, changed, self.record, self._rng, keeper)
+
+    def states(self) -> Iterator[tuple[str, bool]]:
+        """Say of each kind whether it is watched in all namespaces that were asked for."""
+        for kind, watch in list(self._kinds.items()):
+            yield kind.resource, watch.is_fed()
+
+
+class PodIndex:
+    """Pods by namespace and the value of one label."""
+
+    def __init__(self, label: str, on_pod: Callable[[Key], object]) -> None:
+        """Start empty. ``on_pod`` is told of each change that somebody asked for."""
+        self._label = label
+        self._on_pod = on_pod
+        self._askers: dict[tuple[str, str], Key] = {}
+        self._asked: dict[Key, tuple[str, str]] = {}
+        self._found: dict[tuple[str, str], dict[str, JSON]] = {}
+
+    def changed(self, pod: JSON, gone: bool) -> None:
+        """Take in a change."""
+        metadata = metadata_of(pod)
+        value = str((metadata.get("labels") or {}).get(self._label) or "")
+        place = str(metadata.get("namespace") or ""), value
+        pods = self._found.setdefault(place, {})
+        if gone:
+            pods.pop(str(metadata.get("name")), None)
+        else:
+            pods[str(metadata.get("name"))] = pod
+        if not pods:
+            del self._found[place]
+        asker = self._askers.get(place)
+        if asker is not None:
+            self._on_pod(asker)
+
+    def tell(self, namespace: str, value: str, key: Key) -> None:
+        """Tell this key of changes of the pods with this value."""
+        self._askers[namespace, value] = key
+        self._asked[key] = namespace, value
+
+    def forget(self, key: Key) -> None:
+        """Tell it nothing any more."""
+        place = self._asked.pop(key, None)
+        if place is not None and self._askers.get(place) == key:
+            del self._askers[place]
+
+    def find(self, namespace: str, value: str) -> list[JSON]:
+        """Return the pods with this value of the label, by name."""
+        return [pod for _, pod in sorted(self._found.get((namespace, value), {}).items())]
+
+
+def _carries(pod: JSON, labels: Mapping[str, str]) -> bool:
+    found = metadata_of(pod).get("labels") or {}
+    return all(found.get(name) == value for name, value in labels.items())
+
+
+class Monitor:
+    """Written by one event loop, read from any thread: each step is one of a dict."""
+
+    def __init__(self, is_terminal: Callable[[Kind, JSON], bool], clock: Callable[[], float] = time.monotonic) -> None:
+        """``is_terminal`` asks a kind's plugin whether an object has ended."""
+        self._is_terminal = is_terminal
+        self._clock = clock
+        self._states: dict[Place, str] = {}
+        self._numbers: Counter[Place] = Counter()
+        self._zero_since: dict[Place, float] = {}
+
+    def changed(self, kind: Kind, resource: JSON, gone: bool) -> None:
+        """Take in a change."""
+        metadata = metadata_of(resource)
+        namespace = str(metadata.get("namespace") or "")
+        place = kind.resource, namespace, str(metadata.get("name"))
+        before = self._states.pop(place, None)
+        after = None if gone else self._state(kind, resource)
+        if after is not None:
+            self._states[place] = after
+        if before == after:
+            return
+        if before is not None:
+            self._count((kind.resource, namespace, before), -1)
+        if after is not None:
+            self._count((kind.resource, namespace, after), 1)
+
+    def numbers(self) -> Iterator[tuple[Place, int]]:
+        """Return how many objects there are by kind, namespace and state; what fell to 0 as 0, for a while."""
+        now = self._clock()
+        for place, number in list(self._numbers.items()):
+            if number or now - self._zero_since.get(place, now) < ZERO_FOR:
+                yield place, number
+            elif self._numbers.get(place) == 0:
+                self._zero_since.pop(place, None)
+                del self._numbers[place]
+
+    def _state(self, kind: Kind, resource: JSON) -> str:
+        if is_going(resource):
+            return GOING
+        return ENDED if self._is_terminal(kind, resource) else LIVING
+
+    def _count(self, place: Place, more: int) -> None:
+        self._numbers[place] += more
+        if self._numbers[place] == 0:
+            self._zero_since[place] = self._clock()
