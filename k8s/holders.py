@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.paging import PAGE, EndlessListError, Pages, is_list
 from backoff_ctrl.k8s.charges.attribution import Snapshot, charged_kinds, quota_name
 from backoff_ctrl.k8s.charges.fields import FootprintError
-from backoff_ctrl.k8s.charges.live import live
+from backoff_ctrl.k8s.charges.live import Live, live
 from backoff_ctrl.k8s.charges.resources import WHOLE
+from backoff_ctrl.k8s.cluster.asking import Reach
 from backoff_ctrl.k8s.cluster.finding import ReachError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from backoff_ctrl.k8s.charges.live import Live
-    from backoff_ctrl.k8s.cluster.asking import Reach
-
-    JSON = dict[str, Any]
-    Progress = Callable[[str, int, int], None]
+JSON = dict[str, Any]
+Progress = Callable[[str, int, int], None]
 
 _QUOTAS: Final = "resourcequotas"
 _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
@@ -35,21 +31,16 @@ class AbsentError(ReachError):
     """The namespace or the quota that was asked for does not exist; ``what`` says which."""
 
     def __init__(self, what: str, message: str) -> None:
-        """``what`` is ``namespace`` or ``quota``."""
         super().__init__(message)
         self.what = what
 
 
-class _ExpiredError(Exception):
-    """The ``continue`` token expired: the list took longer than the server remembers."""
+class _RefusedError(Exception):
+    """A list was answered 403 (this account may not), 404 (not served in this version) or 410 (the list expired)."""
 
-
-class _NotServedError(Exception):
-    """The server does not serve this kind in this version."""
-
-
-class _ForbiddenError(Exception):
-    """This account may not list this kind."""
+    def __init__(self, status: int) -> None:
+        super().__init__(str(status))
+        self.status = status
 
 
 class HoldingsReader:
@@ -117,12 +108,11 @@ class HoldingsReader:
                         for page in self._pages(f"{version}/namespaces/{self._namespace}", plural, kind)
                         for item in page
                     ]
-                except _ExpiredError:
-                    continue
-                except _NotServedError:
-                    break
-                except _ForbiddenError:
-                    return f"this account may not list {kind}: ask for a role that allows list on {kind}"
+                except _RefusedError as refused:
+                    if refused.status == 403:
+                        return f"this account may not list {kind}: ask for a role that allows list on {kind}"
+                    if refused.status == 404:
+                        break
             else:
                 raise ReachError(
                     f"the list of {kind} expired {_FRESH_STARTS} times before it was read completely: try again"
@@ -147,19 +137,15 @@ class HoldingsReader:
         return self._versions[group]
 
     def _pages(self, place: str, plural: str, kind: str) -> Iterator[list[Any]]:
-        """Yield the pages of a list. Raises ``_NotServedError``, ``_ForbiddenError``, ``_ExpiredError``."""
+        """Yield the pages of a list. Raises ``_RefusedError``."""
         accept = "application/json" if kind in WHOLE or kind == _QUOTAS else _METADATA
         pages, seen = Pages(), 0
         while True:
             query = [("limit", str(PAGE)), *([("continue", pages.token)] if pages.token else [])]
             status, page = self._reach.ask("GET", f"{place}/{plural}", query=query, accept=accept)
             self._reach.insist_on_credentials(status, page)
-            if status == 404:
-                raise _NotServedError
-            if status == 403:
-                raise _ForbiddenError
-            if status == 410:
-                raise _ExpiredError
+            if status in (403, 404, 410):
+                raise _RefusedError(status)
             if status != 200:
                 said = f" ({page['message']})" if page.get("message") else ""
                 raise ReachError(f"{self._reach.place.url} answered {status} to the list of {kind}{said}: try again")

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from opentelemetry import trace
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import Span, SpanKind, StatusCode, TracerProvider
 
-from backoff_ctrl.k8s.answers.rejections import Lane
+from backoff_ctrl.engine.tickets import Refusal
+from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.k8s.answers.rejections import Lane, Rejection
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Span, TracerProvider
-
-    from backoff_ctrl.engine.tickets import Refusal
-    from backoff_ctrl.k8s.answers.answer import Answer
-    from backoff_ctrl.k8s.answers.rejections import Rejection
-    from backoff_ctrl.k8s.gate.unfinished import Unfinished
+from backoff_ctrl.k8s.gate.unfinished import Unfinished
 
 OURS: Final = "backoff_ctrl."
 """Begins the names of our own attributes."""
@@ -31,7 +26,6 @@ class Spans(Subscriber):
         self._spans: dict[Unfinished, Span] = {}  # each method takes single steps of the dict
 
     def begun(self, create: Unfinished) -> None:
-        """Begin a span, below the one that is current where the create is asked for."""
         creation = create.creation
         self._spans[create] = self._tracer.start_span(
             f"create {creation.resource}",
@@ -45,29 +39,24 @@ class Spans(Subscriber):
         )
 
     def waits(self, create: Unfinished) -> None:
-        """Note that it joined the line, and why."""
         if (span := self._spans.get(create)) is not None and span.is_recording():
             wait = create.wait()
             span.add_event("waits", {"reason": wait.reason, "quota": wait.quota, "resource": wait.resource})
 
     def admitted(self, create: Unfinished) -> None:
-        """Note that it is sent now."""
         if (span := self._spans.get(create)) is not None:
             span.add_event("admitted")
 
     def answered(self, create: Unfinished, answer: Answer, rejection: Rejection | None, *, probe: bool) -> None:
-        """Note what the server said."""
         if (span := self._spans.get(create)) is not None:
             lane = "created" if answer.ok else str(Lane.OTHER if rejection is None else rejection.lane)
             span.add_event("answered", {"lane": lane, "http.response.status_code": answer.status, "probe": probe})
 
     def declined(self, create: Unfinished, refusal: Refusal) -> None:
-        """Note why the gate itself refuses it."""
         if (span := self._spans.get(create)) is not None:
             span.add_event("declined", {"reason": refusal.reason})
 
     def ended(self, create: Unfinished) -> None:
-        """End the span."""
         span = self._spans.pop(create, None)
         if span is None:
             return

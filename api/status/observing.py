@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backoff_ctrl.api.commands.holders_page import document
 from backoff_ctrl.k8s.answers.paging import is_list
 from backoff_ctrl.k8s.charges.attribution import attribute
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError
+from backoff_ctrl.k8s.cluster.finding import ClusterAccess
 from backoff_ctrl.k8s.cluster.rights import page
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.holders import AbsentError, HoldingsReader
 from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
-from backoff_ctrl.k8s.status.admission_rules import items_of
+from backoff_ctrl.k8s.status.admission_rules import Item, items_of
 from backoff_ctrl.k8s.status.asked import ProblemError
+from backoff_ctrl.k8s.status.explaining import AskServer
 from backoff_ctrl.k8s.status.serving import Service
 from backoff_ctrl.k8s.watching.hosted import HostedWatch
 from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
-    from backoff_ctrl.k8s.status.admission_rules import Item
-    from backoff_ctrl.k8s.status.explaining import AskServer
 
 KEPT: Final = 5.0
 """Seconds that an answer of the API server about LimitRanges or holders is used again."""
@@ -60,13 +56,11 @@ class Cluster:
         self._reading = threading.BoundedSemaphore(HOLDERS_AT_ONCE)
 
     def start(self) -> None:
-        """Begin to watch."""
         self._watch.start()
         for namespace in self._namespaces:
             self._watch.follow(namespace)
 
     def close(self) -> None:
-        """End the watch and all connections."""
         self._watch.stop()
         self._ledger.close()
         self.reach.close()
@@ -95,7 +89,6 @@ class Cluster:
         return found
 
     def watches(self, namespace: str) -> bool:
-        """Say whether the quotas of a namespace are watched now."""
         status = self._watch.record.of(namespace)
         return status is not None and status.state is WatchState.QUOTAS
 
@@ -151,7 +144,6 @@ class Cluster:
         return found
 
     def _once(self, key: tuple[str, ...], read: Callable[[], Any]) -> Any:
-        """Return what was read a moment ago, else read it."""
         now = time.monotonic()
         with self._lock:
             kept = self._kept.get(key)

@@ -9,19 +9,15 @@ quota controller recounts: at the next release in the namespace, at the latest a
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import Any, Final
 
-from backoff_ctrl.k8s.charges.live import By, Ending
+from backoff_ctrl.engine.quotas import ObservedQuota
+from backoff_ctrl.k8s.charges.live import By, Ending, Live, Termination
 from backoff_ctrl.k8s.charges.quotas import UnreadableQuotaError, read_quota
 from backoff_ctrl.k8s.charges.resources import JOBS, PODS, kinds_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-
-    from backoff_ctrl.engine.quotas import ObservedQuota
-    from backoff_ctrl.k8s.charges.live import Live, Termination
 
 JSON = dict[str, Any]
 
@@ -78,7 +74,6 @@ class Holding:
 
     @property
     def full(self) -> bool:
-        """True if nothing more fits."""
         return self.hard is not None and self.used is not None and self.used >= self.hard
 
     @property
@@ -138,7 +133,6 @@ def charged_kinds(quotas: Iterable[JSON]) -> list[str]:
 
 
 def attribute(snapshot: Snapshot, now: datetime) -> Report:
-    """Return who holds each resource of each quota."""
     before = {quota_name(quota): quota for quota in snapshot.before}
     jobs = {each.name: each for each in snapshot.objects if each.resource == JOBS}
     quotas: list[QuotaHolders] = []
@@ -250,7 +244,6 @@ def _ending(each: Live, jobs: Mapping[str, Live], name: str) -> Ending:
 
 
 def _problem(quota: ObservedQuota) -> str:
-    """Return what is wrong with a quota; empty if nothing is."""
     if not quota.spec:
         return "it limits nothing"
     if not quota.hard:
@@ -261,7 +254,6 @@ def _problem(quota: ObservedQuota) -> str:
 
 
 def _scopes(quota: JSON) -> tuple[str, ...]:
-    """Return the scopes of a quota, in readable form."""
     spec = _fields(quota.get("spec"))
     words = [str(scope) for scope in _items(spec.get("scopes"))]
     for each in map(_fields, _items(_fields(spec.get("scopeSelector")).get("matchExpressions"))):
@@ -272,7 +264,6 @@ def _scopes(quota: JSON) -> tuple[str, ...]:
 
 
 def _names(quota: JSON) -> set[str]:
-    """Return the resource names in a quota's spec and status, even those with malformed amounts."""
     parts = (_fields(quota.get("spec")).get("hard"), _fields(quota.get("status")).get("hard"))
     return {str(name) for part in parts for name in _fields(part)}
 

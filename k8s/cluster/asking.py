@@ -6,9 +6,10 @@ import json
 import ssl
 import threading
 import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 import urllib3
@@ -19,9 +20,6 @@ from backoff_ctrl.k8s.answers.printing import printable, without_passwords
 
 from .finding import OTHER, ClusterAccess, ReachError, find_place, one_line
 from .rights import CREATOR, REVIEW, Right, granted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 __all__ = ["Check", "ClusterAccess", "Reach", "ReachError", "answer_later", "find_place"]
 
@@ -104,7 +102,6 @@ class Reach:
         return any(check.name == str(CREATOR[0]) and not check.ok for check in checks)
 
     def close(self) -> None:
-        """Close the connections."""
         self._connections.clear()
 
     def version(self) -> str:
@@ -224,7 +221,6 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
 
 
 def _names(listed: dict[str, Any]) -> Iterator[str]:
-    """Yield the names in a list; entries without one are skipped."""
     for item in listed["items"] or ():
         metadata = item.get("metadata") if isinstance(item, dict) else None
         if isinstance(metadata, dict) and metadata.get("name"):

@@ -134,7 +134,6 @@ def _complaints() -> Iterator[list[str]]:
 
 
 def _address(server: str) -> str:
-    """Return the URL if the client can use it. Raises ``ReachError``."""
     if not _is_url(server):
         shown = without_passwords(server)
         raise ReachError(f"--server must be a URL such as http://127.0.0.1:8001, not {shown!r}")

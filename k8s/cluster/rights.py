@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 REVIEW: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 """Where any account may ask what it may do itself."""
@@ -30,7 +28,6 @@ class Right:
     namespace: str | None = None
 
     def __str__(self) -> str:
-        """Return verb, kind and name as people write them."""
         kind = f"{self.resource}.{self.group}" if self.group else self.resource
         return f"{self.verb} {kind}/{self.name}" if self.name else f"{self.verb} {kind}"
 
@@ -54,7 +51,6 @@ class Right:
         return {**kind, "spec": {"resourceAttributes": attributes}}
 
     def lacking(self, namespace: str) -> str:
-        """Say that it is missing, in one line."""
         return f"lacks the right to {self} {self.where(namespace)}: {self.without}"
 
 

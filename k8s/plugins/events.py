@@ -43,18 +43,15 @@ class EventBook:
         self._unclaimed: OrderedDict[str, dict[str, Occurrence]] = OrderedDict()
 
     def claim(self, uid: str, key: Key) -> None:
-        """Keep the events of this object."""
         if uid and uid not in self._keys:
             self._keys[uid] = key
             self._events[uid] = self._unclaimed.pop(uid, {})
 
     def release(self, uid: str) -> None:
-        """Forget the events of this object."""
         self._keys.pop(uid, None)
         self._events.pop(uid, None)
 
     def changed(self, event: JSON, _: bool = False) -> None:
-        """Take in an event."""
         regarding = event.get("regarding")
         uid = regarding.get("uid") if isinstance(regarding, dict) else None
         found = _occurrence(event)

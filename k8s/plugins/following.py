@@ -75,11 +75,9 @@ class Cache(Observer):
         self._listed: set[tuple[str, str]] | None = None
 
     def find(self, key: tuple[str, str]) -> JSON | None:
-        """Return the object of this namespace and name."""
         return self._objects.get(key)
 
     def everything(self) -> Iterable[JSON]:
-        """Return all objects."""
         return list(self._objects.values())
 
     def note(self, resource: Mapping[str, Any]) -> None:
@@ -191,7 +189,6 @@ class KindWatch:
         self._apart = False  # all namespaces together are forbidden
 
     def need(self, namespace: str) -> None:
-        """Watch this namespace too."""
         self._needed.add(namespace)
         self._start(None)
         if self._apart:
@@ -210,25 +207,21 @@ class KindWatch:
         return "; ".join(dict.fromkeys(cache.why for cache in self._of(namespace) if cache.why))
 
     def find(self, namespace: str, name: str) -> JSON | None:
-        """Return the object of this name, as it was seen last."""
         for cache in self._of(namespace):
             if cache.fed and (found := cache.find((namespace, name))) is not None:
                 return found
         return None
 
     def everything(self) -> Iterable[JSON]:
-        """Return all objects that are known."""
         for cache, _ in list(self._caches.values()):
             if cache.fed:
                 yield from cache.everything()
 
     def note(self, namespace: str, resource: JSON) -> None:
-        """Take in an object that an answer showed."""
         for cache in self._of(namespace):
             cache.note(resource)
 
     async def aclose(self) -> None:
-        """End the watch, and wait until it has ended."""
         tasks = [task for _, task in self._caches.values()]
         for task in tasks:
             task.cancel()
@@ -290,7 +283,6 @@ class Watches:
         self._about: dict[str, KindWatch] = {}
 
     def need(self, kind: Kind, namespace: str) -> None:
-        """Watch our objects of this kind in this namespace."""
         watch = self._kinds.get(kind)
         if watch is None:
             watched = WatchedKind(kind.path, kind.plural, frozenset({kind.kind}), labels=f"{STORE}={self._store}")
@@ -300,7 +292,6 @@ class Watches:
         watch.need(namespace)
 
     def need_events(self, kind: Kind, namespace: str) -> None:
-        """Follow the Kubernetes events about objects of this kind in this namespace."""
         watch = self._about.get(kind.kind)
         if watch is None:
             events = WatchedKind(EVENTS, "events", frozenset({"Event"}), fields=f"regarding.kind={kind.kind}")
@@ -308,7 +299,6 @@ class Watches:
         watch.need(namespace)
 
     def fed(self, kind: Kind, namespace: str) -> bool:
-        """Say whether every object of ours of this kind and namespace is known."""
         watch = self._kinds.get(kind)
         return watch is not None and watch.fed(namespace)
 
@@ -318,13 +308,11 @@ class Watches:
         return None if watch is None else watch.find(namespace, name)
 
     def note(self, kind: Kind, resource: JSON) -> None:
-        """Take in an object that an answer showed."""
         watch = self._kinds.get(kind)
         if watch is not None:
             watch.note(str(metadata_of(resource).get("namespace") or ""), resource)
 
     def everything(self) -> Iterator[tuple[Kind, JSON]]:
-        """Return all objects of ours that are known, with their kinds."""
         for kind, watch in list(self._kinds.items()):
             for resource in watch.everything():
                 yield kind, resource
@@ -349,12 +337,10 @@ class Watches:
         return tuple(pod for pod in index.find(namespace, labels[name]) if _carries(pod, labels))
 
     def forget(self, key: Key) -> None:
-        """Tell this key nothing any more of pods."""
         for _, index in self._pods.values():
             index.forget(key)
 
     async def aclose(self) -> None:
-        """End all watches."""
         for watch in [*self._kinds.values(), *self._about.values(), *(watch for watch, _ in self._pods.values())]:
             await watch.aclose()
 
@@ -385,7 +371,6 @@ class PodIndex:
         self._found: dict[tuple[str, str], dict[str, JSON]] = {}
 
     def changed(self, pod: JSON, gone: bool) -> None:
-        """Take in a change."""
         metadata = metadata_of(pod)
         value = str((metadata.get("labels") or {}).get(self._label) or "")
         place = str(metadata.get("namespace") or ""), value
@@ -401,18 +386,15 @@ class PodIndex:
             self._on_pod(asker)
 
     def tell(self, namespace: str, value: str, key: Key) -> None:
-        """Tell this key of changes of the pods with this value."""
         self._askers[namespace, value] = key
         self._asked[key] = namespace, value
 
     def forget(self, key: Key) -> None:
-        """Tell it nothing any more."""
         place = self._asked.pop(key, None)
         if place is not None and self._askers.get(place) == key:
             del self._askers[place]
 
     def find(self, namespace: str, value: str) -> list[JSON]:
-        """Return the pods with this value of the label, by name."""
         return [pod for _, pod in sorted(self._found.get((namespace, value), {}).items())]
 
 
@@ -433,7 +415,6 @@ class Monitor:
         self._zero_since: dict[Place, float] = {}
 
     def changed(self, kind: Kind, resource: JSON, gone: bool) -> None:
-        """Take in a change."""
         metadata = metadata_of(resource)
         namespace = str(metadata.get("namespace") or "")
         place = kind.resource, namespace, str(metadata.get("name"))

@@ -35,7 +35,6 @@ class Material:
     data: bytes = b""
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
         return self.path is not None or bool(self.data)
 
     def stamp(self) -> tuple[int, int]:
@@ -46,7 +45,6 @@ class Material:
         return (found.st_mtime_ns, found.st_ino)
 
     def read(self) -> bytes:
-        """Return the bytes. Raises ``OSError``."""
         return self.data if self.path is None else self.path.read_bytes()
 
 
@@ -82,13 +80,11 @@ class Place:
 
     @property
     def netloc(self) -> bytes:
-        """What its ``Host`` header says."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return (host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}").encode("idna")
 
 
 def place_at(url: str, option: str = "--upstream") -> Place:
-    """Read an address. Raises ``PlaceError``."""
     shown = without_passwords(url)
     try:
         parts = urlsplit(url)
@@ -233,7 +229,6 @@ class Trust:
 
     @property
     def server_name(self) -> str | None:
-        """Whose certificate is expected."""
         return (self._place.server_name or self._place.host) if self._place.tls else None
 
     def renewed(self) -> bool:
@@ -302,7 +297,6 @@ class Account:
     """The proxy's own credentials, as header lines."""
 
     def __init__(self, place: Place) -> None:
-        """Read nothing yet."""
         self._place = place
         self._stamp: tuple[int, int] | None = None
         self._lines: tuple[bytes, ...] = ()

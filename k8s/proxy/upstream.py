@@ -74,7 +74,6 @@ class UpstreamConnection(asyncio.Protocol):
         self.idle_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one of a stream
-        """Keep the transport."""
         transport.set_write_buffer_limits(BUFFER)
         self.transport = Gathering(transport, self._outbox)
 
@@ -103,7 +102,6 @@ class UpstreamConnection(asyncio.Protocol):
             self.transport.pause_reading()  # type: ignore[union-attr]  # it is alive
 
     def go_on(self) -> None:
-        """Undo ``hold``: the rest of the answer is read."""
         if self._held and self.alive:
             self._held = False
             self.transport.resume_reading()  # type: ignore[union-attr]
@@ -115,7 +113,6 @@ class UpstreamConnection(asyncio.Protocol):
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Hand on what the server says."""
         taker = self.taker
         if taker is None:
             self.abort()  # nobody asked: it can't be trusted to keep answers apart
@@ -172,7 +169,6 @@ class UpstreamConnection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell who uses it, and the pool."""
         self._closed(self)
         taker, self.taker = self.taker, None
         if taker is None:
@@ -185,12 +181,10 @@ class UpstreamConnection(asyncio.Protocol):
             taker.lost("it closed the connection" if exc is None else f"the connection broke: {type(exc).__name__}")
 
     def pause_writing(self) -> None:
-        """Slow down who sends a body."""
         if self.taker is not None:
             self.taker.clogged()
 
     def resume_writing(self) -> None:
-        """Let it go on."""
         if self.taker is not None:
             self.taker.cleared()
 
@@ -212,7 +206,6 @@ class Unreachable(Exception):  # noqa: N818 - the state, in the words of its sen
     """
 
     def __init__(self, why: str, *, may_come: bool = True) -> None:
-        """Keep what to say of it."""
         super().__init__(why)
         self.may_come = may_come
 
@@ -221,7 +214,6 @@ class Pool:
     """Connections to one place with one kind of credentials."""
 
     def __init__(self, place: Place, trust: Trust, outbox: Outbox) -> None:
-        """Connect to nothing yet."""
         self.place = place
         self._trust = trust
         self._outbox = outbox
@@ -231,7 +223,6 @@ class Pool:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
         return len(self._open)
 
     def take(self, *, careful: bool) -> UpstreamConnection | None:
@@ -254,7 +245,6 @@ class Pool:
         return None
 
     def give(self, connection: UpstreamConnection) -> None:
-        """Take a connection back whose answer has ended."""
         if connection.reusable and len(self._idle) < IDLE_CONNECTIONS_MAX:
             connection.used = True
             connection.idle_since = time.monotonic()
@@ -302,7 +292,6 @@ class Pool:
             self._idle.remove(each)
 
     def close(self) -> None:
-        """Close all connections at once."""
         self._idle.clear()
         for each in list(self._open):
             each.abort()
@@ -354,7 +343,6 @@ class ApiServer:
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
         return self._callers.connections + (self._mine.connections if self._mine is not self._callers else 0)
 
     def way(self, *, has_credentials: bool) -> tuple[Pool, tuple[bytes, ...]]:
@@ -421,7 +409,6 @@ class ApiServer:
         return f"it is not an API server: it answers /version with {answer.status}"
 
     def close(self) -> None:
-        """Close all connections at once."""
         self._callers.close()
         self._mine.close()
 

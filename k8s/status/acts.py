@@ -7,17 +7,13 @@ Nothing of it outlives the process. Whatever is done, or could not be done, is o
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from backoff_ctrl.k8s.answers.answer import GateClosed
 from backoff_ctrl.k8s.answers.printing import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from backoff_ctrl.k8s.gate.ledger import Ledger
-    from backoff_ctrl.k8s.gate.unfinished import Unfinished
+from backoff_ctrl.k8s.gate.ledger import Ledger
+from backoff_ctrl.k8s.gate.unfinished import Unfinished
 
 audit = logging.getLogger("backoff_ctrl.audit")
 
@@ -26,7 +22,6 @@ class NotDoneError(Exception):
     """It could not be done. ``about`` is the field that is wrong; ``known``: it exists, but its state forbids it."""
 
     def __init__(self, detail: str, about: str, *, known: bool = False) -> None:
-        """``detail`` says why, and what to do."""
         super().__init__(detail)
         self.about = about
         self.known = known
@@ -98,7 +93,6 @@ class Acts:
         return self._audited(operator, f"pause namespace {namespace}", pause)
 
     def resume(self, operator: Operator, namespace: str) -> str:
-        """End a pause."""
 
         def resume() -> str:
             paused = [each for each in self._ledgers() if each.is_halted(namespace)]

@@ -386,7 +386,6 @@ class Informer:
         self._observer.listed(self._version)
 
     async def _stream(self) -> None:
-        """Handle events until the stream ends."""
         kind, namespace, taken = self._observer.kind, self._observer.namespace, 0
         async with contextlib.aclosing(self._source.watch(kind, namespace, self._version)) as stream:
             async for raw in stream:

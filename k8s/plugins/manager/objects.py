@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 from urllib.parse import quote
 
 import aiohttp
 
 from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.rejections import rejection_of
+from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.creates.calls import quotas_url
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.together import READ_PATIENCE
 from backoff_ctrl.k8s.plugins.marks import is_going, metadata_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from backoff_ctrl.k8s.cluster.session import ClusterSession
-    from backoff_ctrl.k8s.plugins.protocol import JSON, Kind
+from backoff_ctrl.k8s.plugins.protocol import JSON, Kind
 
 MERGE: Final = "application/merge-patch+json"
 GONE: Final = (404, 410)
@@ -38,7 +35,6 @@ class Objects:
     """Requests with the manager's own account."""
 
     def __init__(self, session: ClusterSession, may_create: Callable[[], bool] = lambda: True) -> None:
-        """Send them through this session; creates only while they may be."""
         self._session = session
         self._may_create = may_create
 
@@ -140,12 +136,10 @@ class CreateTransport:
         self.going: JSON | None = None
 
     async def send(self, body: dict[str, Any]) -> Answer:
-        """POST the body."""
         self.going = None
         return await self._objects.create(self._path, body)
 
     async def look_up(self, name: str) -> Answer:
-        """GET the object of that name."""
         answer = await self._objects.ask("GET", f"{self._path}/{quote(name, safe='')}")
         found = answer.json() if answer.ok else None
         before, self.going = self.going, found if found is not None and is_going(found) else None
