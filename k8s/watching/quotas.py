@@ -38,7 +38,7 @@ from .objects import (
     WatchForbiddenError,
     read_object,
 )
-from .status import EVERYWHERE, WatchRecord
+from .status import EVERYWHERE, STOPPED, WatchRecord
 
 CLUSTER_QUOTAS_MAX: Final = 1_000
 SELECTED_MAX: Final = 1_000
@@ -159,7 +159,7 @@ class QuotaObserver(_AnyQuotaObserver):
             if self._healthy:  # otherwise it knows, and some namespaces may have watches of their own by now
                 self._quotas.ledger.watch_lost(self.namespace)
             self._healthy = False
-            self._record.quotas(self._place, seen=False, why=str(error) or "stopped", patient=True)
+            self._record.quotas(self._place, seen=False, why=_why(error), patient=True)
 
     def refused(self, error: Refusal, times: int) -> bool:
         self._on_refused(self, error, times)
@@ -201,7 +201,7 @@ class ClusterQuotaObserver(_AnyQuotaObserver):
         """Drop all: otherwise the ledger would rely on the namespace's own watch and wait in vain for their updates."""
         for key in [*self._known]:
             self._forget(key)
-        self._record.quotas(CLUSTER_QUOTAS.plural, seen=False, why=str(error) or "stopped", patient=True)
+        self._record.quotas(CLUSTER_QUOTAS.plural, seen=False, why=_why(error), patient=True)
 
     def refused(self, error: Refusal, times: int) -> bool:  # noqa: ARG002
         if isinstance(error, WatchForbiddenError):
@@ -277,7 +277,7 @@ class PodObserver(Observer):
             self._healthy = False
             self._ledger.ends_told(self._name, told=False)
         if self._record is not None:
-            self._record.pods(self._name, seen=False, why=str(error) or "stopped", patient=True)
+            self._record.pods(self._name, seen=False, why=_why(error), patient=True)
 
     def refused(self, error: Refusal, times: int) -> bool:  # noqa: ARG002
         if self._record is not None:
@@ -485,3 +485,7 @@ class QuotaWatch:
                 tries += 1
                 await asyncio.sleep(pause_after_refusal(tries, self._longest_pause, self._rng))
         self.record.close(CLUSTER_QUOTAS.plural)
+
+
+def _why(error: BaseException) -> str:
+    return STOPPED if isinstance(error, asyncio.CancelledError) else str(error) or type(error).__name__

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 EVERYWHERE: Final = "*"  # the place that stands for all namespaces
 LEARNS: Final = "learning from refusals instead"
+STOPPED: Final = "stopped"
+"""Why nothing is watched after a watch was ended."""
 LINES_BURST: Final = 10
 LINES_RATE: Final = 1 / 30
 """Log lines per second and topic in the long run. Suppressed lines are counted; the next line gives their number."""
@@ -174,7 +176,8 @@ class WatchRecord:
             asyncio.get_running_loop().call_later(self._patience, self._log_late, place, entry)
 
     def _log_late(self, place: str, entry: _Entry) -> None:
-        if entry.due is not None and entry.due <= _now() + 0.001 and self._entries.get(place) is entry:
+        ended = entry.why_quotas == STOPPED  # with its client: that is no loss
+        if not ended and entry.due is not None and entry.due <= _now() + 0.001 and self._entries.get(place) is entry:
             self._log_state(place, entry)
 
     def _log_state(self, place: str, entry: _Entry) -> None:

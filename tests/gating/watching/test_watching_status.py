@@ -93,6 +93,23 @@ def test_a_thousand_namespaces_lost_at_once_are_few_lines(caplog: pytest.LogCapt
     assert lines[-1] == "watching quotas of namespace n1 (990 similar lines suppressed)"
 
 
+def test_a_watch_that_ended_with_its_client_is_no_loss_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Its status says that it was stopped; no line says later that the gate learns from refusals instead."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.quota()
+        async with observed(server) as seen:
+            await elapse(100)
+        await elapse(100)
+        status = seen.record.status()["team"]
+        assert (status.state, status.why.split(";")[0]) == (WatchState.LEARNING, "stopped")
+
+    run_virtual(main())
+
+    assert "cannot watch" not in caplog.text
+
+
 def test_the_watch_of_all_stands_for_each_namespace_only_while_it_is_healthy() -> None:
     """Otherwise the namespace's own state counts, or that of the watch of all if it has none."""
 
