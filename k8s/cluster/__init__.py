@@ -1,4 +1,21 @@
-"""Find a cluster (kubeconfig, in-cluster service account) and send it simple requests."""
+"""The way to an API server: where it is, with whose credentials, and what is asked of it.
+
+``finding`` says where: ``find_place`` reads a kubeconfig, or the account of the pod that this runs in, by the official
+client, which is loaded only then (0.45 s, 35 MB). What a configuration of any client says of TLS, proxies and
+credentials is read there too. The sidecar has a place of its own (``proxy/place``): docs/decisions/clients.md.
+
+There are two ways to ask, for two kinds of callers.
+
+- ``ClusterSession`` (``session``), on an event loop: watches, Kubernetes events, tasks' objects, the webhook. Each
+  request carries the credentials of that moment, so a token that was renewed counts from the next request on. It
+  tries nothing again: a watch lists anew, a create is looked up, an operator's write comes in the next turn.
+- ``Reach`` (``asking``), for commands and threads: one question, one answer within a minute, and for every error a
+  sentence that says what to do. It uses the official client's own connections, and with them SOCKS proxies, which
+  kubectl's users have and aiohttp does not know.
+
+``rights`` lists by mode what an account must be allowed, and what is lost without it; ``doctor``, gateways, the webhook
+and ``serve`` ask the server for these.
+"""
 
 if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
     raise ImportError("import this room as part of backoff_ctrl", name=__name__)

@@ -1,7 +1,7 @@
 """Watching: how the ledger learns of room that comes free, without asking.
 
 Nothing is watched before a create has to wait for a quota. Then ``HostedWatch`` (``hosted``) loads the rest of this
-room, and starts a ``QuotaWatch`` (``watch``) on the runtime; it ends with the last client. ``serve`` starts one for all
+room, and starts a ``QuotaWatch`` (``quotas``) on the runtime; it ends with the last client. ``serve`` starts one for all
 namespaces at once.
 
 What is watched, and where. In each namespace in use: its ResourceQuotas, and the ends of its pods, as metadata only.
@@ -14,7 +14,7 @@ How (``informer``, one for each kind and place). The whole list first, read from
 no change was missed. Then a watch from the list's version, for about five minutes at a time. A stream that the server
 ends is resumed from the last version seen; bookmarks keep that fresh. What comes is checked (``objects``): a line may
 be no JSON, late, repeated, or of another namespace; it is counted and skipped, and never ends a watch. While nobody
-waits, events are read in batches, and of consecutive states of one quota only the last counts (``source``).
+waits, events are read in batches, and of consecutive states of one quota only the last counts.
 
 What goes wrong:
 
@@ -27,7 +27,7 @@ What goes wrong:
   be watched, an end of a pod is a hint that sends a probe (``hint_release``).
 - An error of ours is counted, logged, and treated as a broken connection: no watch ends another.
 
-How it reaches the ledger (``observers``): ``observe_quota`` for each state of a quota, ``forget_quota`` for those that
+How it reaches the ledger (the observers in ``quotas``): ``observe_quota`` for each state of a quota, ``forget_quota`` for those that
 a list no longer has, ``watching`` once a list is complete, ``ended`` for each pod that finished or was deleted,
 ``member_seen`` for each pod of a gang. All in the event loop of the watch; the ledger is safe from any thread.
 
