@@ -66,7 +66,6 @@ class Cache(Observer):
     ) -> None:
         super().__init__(kind, namespace)
         self.fed = False
-        self.why = "not listed yet"
         self._made = made
         self._changed = changed
         self._on_fed = on_fed
@@ -105,7 +104,7 @@ class Cache(Observer):
         for key in [each for each in self._objects if each not in listed]:
             if not is_older(version, _version(self._objects[key])):
                 self._drop(key)
-        self.fed, self.why = True, ""
+        self.fed = True
         self._on_fed()
 
     def put(self, found: Object) -> None:
@@ -118,7 +117,7 @@ class Cache(Observer):
 
     def lost(self, error: BaseException) -> None:
         """Changes may be missed from now on: who asks for an object has to read it."""
-        self.fed, self.why, self._listed = False, str(error), None
+        self.fed, self._listed = False, None
 
     def refused(self, error: Refusal, times: int) -> bool:
         self._on_refused(self.namespace, error, times)
@@ -201,10 +200,6 @@ class KindWatch:
     def is_fed(self) -> bool:
         """Say whether that holds for every namespace that was asked for."""
         return all(self.fed(namespace) for namespace in list(self._needed))
-
-    def why(self, namespace: str) -> str:
-        """Say why not all objects of this namespace are known; empty: they are."""
-        return "; ".join(dict.fromkeys(cache.why for cache in self._of(namespace) if cache.why))
 
     def find(self, namespace: str, name: str) -> JSON | None:
         for cache in self._of(namespace):

@@ -1,8 +1,8 @@
 """Watching: how the ledger learns of room that comes free, without asking.
 
 Nothing is watched before a create has to wait for a quota. Then ``HostedWatch`` (``hosted``) loads the rest of this
-room, and starts a ``QuotaWatch`` (``quotas``) on the runtime; it ends with the last client. ``serve`` starts one for all
-namespaces at once.
+room, and starts a ``QuotaWatch`` (``quotas``) on the runtime; it ends with the last client. ``serve`` starts one for
+all namespaces at once.
 
 What is watched, and where. In each namespace in use: its ResourceQuotas, and the ends of its pods, as metadata only.
 Together for all namespaces where that is asked for and allowed, else one by one (256 at most; the least recently used
@@ -27,9 +27,9 @@ What goes wrong:
   be watched, an end of a pod is a hint that sends a probe (``hint_release``).
 - An error of ours is counted, logged, and treated as a broken connection: no watch ends another.
 
-How it reaches the ledger (the observers in ``quotas``): ``observe_quota`` for each state of a quota, ``forget_quota`` for those that
-a list no longer has, ``watching`` once a list is complete, ``ended`` for each pod that finished or was deleted,
-``member_seen`` for each pod of a gang. All in the event loop of the watch; the ledger is safe from any thread.
+How it reaches the ledger (the observers in ``quotas``): ``observe_quota`` for each state of a quota, ``forget_quota``
+for those that a list no longer has, ``watching`` once a list is complete, ``ended`` for each pod that finished or was
+deleted, ``member_seen`` for each pod of a gang. All in the event loop of the watch; the ledger is safe from any thread.
 
 ``WatchRecord`` (``status``) says for each namespace whether quotas are watched, or only pods, or nothing, since when
 and why, and counts lists, reconnects and what was ignored. Pages, metrics and log lines come from it; the loss of a

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from backoff_ctrl.k8s.answers import paging
 from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.watching import informer as quota_source
+from backoff_ctrl.k8s.watching import informer
 from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import (
     CLUSTER_QUOTAS,
@@ -105,7 +105,7 @@ async def test_lines_that_are_not_json_are_marked() -> None:
 
 async def test_a_line_that_is_too_long_is_dropped_and_the_next_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The length of a line is limited (to less than 8 MiB here, which take long to send)."""
-    monkeypatch.setattr(quota_source, "LINE_MAX", 10_000)
+    monkeypatch.setattr(informer, "LINE_MAX", 10_000)
     long = [b"x" * 4000] * 10
     async with served(streaming(b'{"a": 1}\n', *long, b'\n{"b": 2}\n{"c": 3}\n')) as source:
         assert await taken(source) == [{"a": 1}, Ignored.TOO_LONG, {"b": 2}, {"c": 3}]
@@ -129,7 +129,7 @@ async def test_an_aborted_stream_is_an_error_and_half_a_line_is_dropped() -> Non
 @pytest.mark.long
 async def test_a_stream_that_is_silent_for_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead connection would be waited for for ever. The stream ends normally, so it is resumed."""
-    monkeypatch.setattr(quota_source, "SILENT_SECONDS", 3)
+    monkeypatch.setattr(informer, "SILENT_SECONDS", 3)
     held = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -205,7 +205,7 @@ async def test_a_404_means_that_the_group_is_not_served() -> None:
 
 async def test_quotas_are_listed_in_pages(sandbox: BackgroundSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a long list is never in memory as a whole. All its pages have the same version."""
-    monkeypatch.setattr(quota_source, "PAGE", 4)
+    monkeypatch.setattr(informer, "PAGE", 4)
     for number in range(10):
         sandbox.create_quota("team", f"q{number}", {"pods": "1"})
     async with session_of(sandbox.url) as session:

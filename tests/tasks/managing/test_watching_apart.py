@@ -7,12 +7,16 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.k8s.plugins.following import KindWatch
+from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import Kind, WatchBrokenError, WatchForbiddenError
 from backoff_ctrl.k8s.watching.status import WatchRecord
+from tests.watch_script import elapse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
+
+    import pytest
 
 PODS = Kind("/api/v1", "pods", frozenset({"Pod"}), labels="ours")
 
@@ -124,9 +128,25 @@ async def test_where_all_together_are_forbidden_each_namespace_in_use_is_watched
     await watched.until_told(("a", False))
     await turns(lambda: watched.watch.fed("team"))
     assert not watched.watch.fed("other")
-    assert "403" in watched.watch.why("other")
     assert not watched.watch.is_fed()
     await watched.watch.aclose()
+
+
+def test_a_refusal_that_lasts_is_said_once_for_each_place(caplog: pytest.LogCaptureFixture) -> None:
+    """The first one is not: a server that has just started refuses everything."""
+
+    async def main() -> None:
+        watched = Watched(Server())
+        watched.watch.need("team")
+        await elapse(0.5)
+        assert caplog.text == ""
+        await elapse(500)
+        await watched.watch.aclose()
+
+    run_virtual(main())
+
+    said = "pods in {} can't be watched, each step reads its object: 403: no"
+    assert caplog.messages == [said.format("all namespaces"), said.format("team")]
 
 
 async def test_what_an_answer_showed_outlives_a_list_that_is_older() -> None:
