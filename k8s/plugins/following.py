@@ -115,7 +115,7 @@ class Cache(Observer):
         if known is not None and metadata_of(known).get("uid") == gone.uid:
             self._drop(gone.key, gone.body)
 
-    def lost(self, error: BaseException) -> None:
+    def lost(self, error: BaseException) -> None:  # noqa: ARG002
         """Changes may be missed from now on: who asks for an object has to read it."""
         self.fed, self._listed = False, None
 
