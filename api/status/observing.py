@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,12 +35,6 @@ HOLDERS_AT_ONCE: Final = 2
 """Namespaces whose holders are read at a time: each may list thousands of objects."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    until: float
-    value: Any
-
-
 class Cluster:
     """One cluster. Its methods may be called from any thread."""
 
@@ -54,7 +48,7 @@ class Cluster:
         self._service = Service()
         self.source = self._service.add(self._ledger, place.url, lambda: self._watch.record, decides=False)
         self.documents = self._service.documents
-        self._kept: dict[tuple[str, ...], _Kept] = {}
+        self._kept: dict[tuple[str, ...], tuple[float, Any]] = {}  # until when, and what
         self._lock = threading.Lock()
         self._reading = threading.BoundedSemaphore(HOLDERS_AT_ONCE)
 
@@ -150,12 +144,12 @@ class Cluster:
         now = time.monotonic()
         with self._lock:
             kept = self._kept.get(key)
-        if kept is not None and now < kept.until:
-            return kept.value
+        if kept is not None and now < kept[0]:
+            return kept[1]
         value = read()
         with self._lock:
             self._kept.pop(key, None)
-            self._kept[key] = _Kept(time.monotonic() + KEPT, value)
+            self._kept[key] = time.monotonic() + KEPT, value
             while len(self._kept) > KEPT_MAX:
                 del self._kept[next(iter(self._kept))]
         return value
