@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backoff_ctrl.api.commands.holders_page import document
 from backoff_ctrl.k8s.answers.paging import is_list
@@ -24,9 +24,6 @@ from backoff_ctrl.k8s.status.explaining import AskServer
 from backoff_ctrl.k8s.status.serving import Service
 from backoff_ctrl.k8s.watching.hosted import HostedWatch
 from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchState
-
-if TYPE_CHECKING:  # a type alone, written so where it is
-    from backoff_ctrl.k8s.status.explaining.confirming import Ask
 
 KEPT: Final = 5.0
 """Seconds that an answer of the API server about LimitRanges or holders is used again."""
