@@ -35,7 +35,7 @@ from backoff_ctrl.k8s.plugins.kinds.pods import container
 from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskMetadata
 from backoff_ctrl.k8s.proxy.holding.holding import Holding
-from backoff_ctrl.k8s.proxy.messages import Head, Request, Response
+from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Response
 from backoff_ctrl.k8s.runtime.host import RUNTIME
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from backoff_ctrl.k8s.status.serving import Service

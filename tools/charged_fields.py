@@ -1,4 +1,4 @@
-"""Rewrites ``k8s/proxy/payloads/charged_fields.py`` from the source code of Kubernetes: unused at run time.
+"""Rewrites ``k8s/proxy/http/charged_fields.py`` from the source code of Kubernetes: unused at run time.
 
 Usage: python -m tools.charged_fields API_DIR APIMACHINERY_DIR, with the directories of the Go modules ``k8s.io/api``
 and ``k8s.io/apimachinery`` of one release. ``WANTED`` names the fields; the ``.proto`` files give their numbers and
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-TARGET: Final = Path(__file__).parent.parent / "k8s" / "proxy" / "payloads" / "charged_fields.py"
+TARGET: Final = Path(__file__).parent.parent / "k8s" / "proxy" / "http" / "charged_fields.py"
 
 _CLAIM: Final = {
     "ResourceClaim": "metadata spec",

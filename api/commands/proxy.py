@@ -164,10 +164,13 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
     Exit codes: 0 ended by Ctrl-C or SIGTERM; 2 wrong usage, or an unusable API server, address or certificate.
     """
     try:
-        from backoff_ctrl.k8s.proxy.binding import BindError, check_reach, read_address  # noqa: PLC0415
+        from backoff_ctrl.k8s.proxy.listening import BindError, check_reach, read_address  # noqa: PLC0415
         from backoff_ctrl.k8s.proxy.place import PlaceError, find_place  # noqa: PLC0415
-        from backoff_ctrl.k8s.proxy.serving import Settings, run  # noqa: PLC0415 - loads the parser and the loop
-        from backoff_ctrl.k8s.proxy.wiring import Wiring  # noqa: PLC0415
+        from backoff_ctrl.k8s.proxy.serving import (  # noqa: PLC0415 - loads the parser and the loop
+            Settings,
+            Wiring,
+            run,
+        )
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("backoff_ctrl"):
             raise
@@ -217,10 +220,10 @@ def _tls(given: dict[str, Any]) -> Certificates | None:
     missing = [option for option, folder in folders.items() if folder is None]
     if missing:
         raise BadInput(f"TLS mode needs {' and '.join(missing)} too")
-    from backoff_ctrl.k8s.proxy.certificates.files import CertificatesError  # noqa: PLC0415
+    from backoff_ctrl.k8s.proxy.certificates import CertificatesError  # noqa: PLC0415
 
     try:
-        from backoff_ctrl.k8s.proxy.certificates.serving import LEAF_LIFE, Serving, TlsFiles  # noqa: PLC0415 - cryptography
+        from backoff_ctrl.k8s.proxy.authority import LEAF_LIFE, Serving, TlsFiles  # noqa: PLC0415 - cryptography
 
         files = TlsFiles(given["tls_authority"], given["tls_account"], given["tls_token_volume"], given["tls_name"])
         life = given["tls_leaf_life"]
@@ -242,8 +245,7 @@ def _given_certificate(given: dict[str, Any]) -> Certificates:
         raise BadInput(
             f"--tls-cert brings a certificate, --{own[0].replace('_', '-')} makes one: give only one of them"
         )
-    from backoff_ctrl.k8s.proxy.certificates.files import CertificatesError  # noqa: PLC0415
-    from backoff_ctrl.k8s.proxy.certificates.given import GivenCertificate  # noqa: PLC0415
+    from backoff_ctrl.k8s.proxy.certificates import CertificatesError, GivenCertificate  # noqa: PLC0415
 
     try:
         return GivenCertificate(given["tls_cert"], given["tls_key"])

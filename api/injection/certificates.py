@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from backoff_ctrl.k8s.proxy.certificates.issuing import Authority, new_authority, read_authority
+from backoff_ctrl.k8s.proxy.authority import Authority, new_authority, read_authority
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -114,7 +114,7 @@ def command(file: str | None, server: str | None, kubeconfig: str | None, contex
 def _serve(settings: InjectionSettings, server: str | None, kubeconfig: str | None, context: str | None) -> None:
     from backoff_ctrl.k8s.cluster.finding import ReachError, find_place  # noqa: PLC0415 - imports the client
     from backoff_ctrl.k8s.cluster.session import ClusterSession  # noqa: PLC0415
-    from backoff_ctrl.k8s.proxy.certificates.files import CertificatesError  # noqa: PLC0415
+    from backoff_ctrl.k8s.proxy.certificates import CertificatesError  # noqa: PLC0415
 
     from .server import Webhook, serve  # noqa: PLC0415
 

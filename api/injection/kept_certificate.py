@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cryptography import x509
 
-from backoff_ctrl.k8s.proxy.certificates.contexts import listener_context
+from backoff_ctrl.k8s.proxy.certificates import listener_context
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -19,8 +19,7 @@ from aiohttp import web
 
 from backoff_ctrl.k8s.cluster.rights import REVIEW, denied, injection
 from backoff_ctrl.k8s.cluster.session import beginning
-from backoff_ctrl.k8s.proxy.certificates.files import CertificatesError
-from backoff_ctrl.k8s.proxy.certificates.given import GivenCertificate
+from backoff_ctrl.k8s.proxy.certificates import CertificatesError, GivenCertificate
 from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 

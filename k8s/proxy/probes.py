@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
-from .http.requests import Asked, Part, RequestReader
+from backoff_ctrl.k8s.proxy.http.requests import Asked, Part, RequestReader
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from .passing.shared import Shared
+from .passing import Shared
 
 CONNECTIONS_MAX: Final = 32
 """Connections at a time. For one more the oldest goes that has sent nothing yet, else the oldest of all."""

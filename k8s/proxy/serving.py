@@ -1,43 +1,123 @@
-"""The life of a proxy: ready once the API server answers, and at SIGTERM what is held goes back and the rest drains."""
+"""The life of a proxy: ready once the API server answers, and at SIGTERM what is held goes back and the rest drains.
+
+Here the data path, the creates that are held, and the status of the gate are put together.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
 import gc
+import json
 import logging
 import signal
 import socket
+import ssl
 import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from pathlib import Path
+from typing import Any, Final, NoReturn, Protocol
 
+from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.cluster.rights import ALL, GATEWAY, REVIEW, Right, denied
+from backoff_ctrl.k8s.proxy.holding.holding import open_holding
+from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
+from backoff_ctrl.k8s.proxy.http.messages import Head, Request
+from backoff_ctrl.k8s.proxy.place import Place, PlaceError
+from backoff_ctrl.k8s.proxy.upstream import IDLE_CONNECTIONS_MAX, ApiServer
 from backoff_ctrl.k8s.runtime.host import RUNTIME
+from backoff_ctrl.k8s.sharing.showing import serve_status, shown
 
-from .binding import BindError, bind, check_given, handed_over, leave_path, url_of
-from .listener import Listener, descriptors_for
-from .own_rights import OwnRights
-from .passing.shared import Limits, Shared
-from .place import PlaceError
+from .listening import Address, BindError, Listener, bind, check_given, descriptors_for, handed_over, leave_path, url_of
+from .passing import Creates, Limits, Shared
 from .probes import ProbeConnection, Probes
-from .upstream import IDLE_CONNECTIONS_MAX, ApiServer
 
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable, Coroutine, Iterator
-    from pathlib import Path
+EVERY: Final = 60.0
+"""Seconds between two rounds of questions: roles change while a proxy runs."""
+EVERYWHERE: Final = "*"
+_JSON: Final = b"application/json"
+_logger = logging.getLogger("backoff_ctrl")
 
-    from .binding import Address
-    from .place import Place
-    from .wiring import Wiring
+
+class OwnRights:
+    """What is missing, as far as the API server has said. Without these rights a proxy wakes creates later."""
+
+    def __init__(self, server: ApiServer, namespaces: Iterable[str]) -> None:
+        """Ask about these namespaces; ``*`` stands for all."""
+        self.lacking: list[str] = []
+        """A line for each missing right."""
+        self._server = server
+        self._namespaces = [ALL if each == EVERYWHERE else each for each in namespaces]
+
+    async def keep_asking(self, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> NoReturn:
+        """Ask again and again, until cancelled."""
+        while True:
+            await self.ask()
+            await pause(EVERY)
+
+    async def ask(self) -> None:
+        """Ask once. While the API server does not answer, what it said before holds."""
+        found = []
+        try:
+            for namespace in self._namespaces:
+                found += [right.lacking(namespace) for right in GATEWAY if await self._lacks(right, namespace)]
+        except (NotSent, OutcomeUnknown, ValueError) as error:
+            _logger.info("the rights of the proxy's account are not known: %s", error)
+            return
+        for line in found:
+            if line not in self.lacking:
+                _logger.warning("the proxy's account %s", line)
+        self.lacking = found
+
+    async def _lacks(self, right: Right, namespace: str) -> bool:
+        body = json.dumps(right.review(namespace)).encode()
+        head = Head(b"POST", REVIEW.encode(), [(b"Accept", _JSON), (b"Content-Type", _JSON)])
+        said = await self._server.ask_as_proxy(Request(head, body))
+        return denied(said.status, said.body)
+
+
+class Wiring:
+    """The rooms behind the data path, as the command line asked for them."""
+
+    def __init__(self, holds: HoldSettings, admin: str | None = None, *, reuse_port: bool = False) -> None:
+        """``admin``: where the status API of the gate is served, ``127.0.0.1:9095``; None: nowhere.
+
+        ``reuse_port``: the process that follows may serve there before this one has ended.
+        """
+        self._holds = holds
+        self._admin = admin
+        self._reuse_port = reuse_port
+
+    def creates(self, server: ApiServer) -> Creates:
+        """Return the room that answers the creates which go to ``server``, and serve its status.
+
+        Raises ``BindError``, and ``OptionError`` for an environment variable that says nothing sensible.
+        """
+        holding = open_holding(server, self._holds)
+        if self._admin is None:
+            shown()
+            return holding
+        try:
+            serve_status(listen=self._admin, exact=True, shared=self._reuse_port)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise BindError(f"--admin: can't listen on {self._admin} ({why}): choose another") from None
+        return holding
+
+    def metrics(self) -> str:
+        """Return the metrics of the gate as text for Prometheus. It rests between its steps: call it in a thread."""
+        from backoff_ctrl.k8s.status.metrics import exposition  # noqa: PLC0415 - after the start
+
+        return b"".join(exposition(shown())).decode()
+
 
 PATIENCE: Final = 5.0
 """Seconds that an API server which refuses connections is waited for at the start: both may start together."""
 _RETRY: Final = 0.25
 _KEPT_MEMORY: Final = 16 * 2**20
-_logger = logging.getLogger("backoff_ctrl")
 
 
 def _ending() -> Iterator[signal.Signals]:

@@ -17,13 +17,11 @@ from typing import Final, Protocol
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.proxy.http.answers import AnswerHead, AnswerReader, BrokenAnswerError, Framing, WholeBody
-from backoff_ctrl.k8s.proxy.http.fields import HOP_BY_HOP
-from backoff_ctrl.k8s.proxy.http.heads import whole_request
 from backoff_ctrl.k8s.proxy.place import Account, Place, Trust
 
-from .gathering import Gathering, Outbox
-from .messages import Head, Request, Response
-from .tls import connect
+from .http.messages import HOP_BY_HOP, Head, Request, Response
+from .http.transports import Gathering, Outbox, connect
+from .http.writing import whole_request
 
 BUFFER: Final = 256 * 1024
 """Bytes that wait for a slow reader on either side; then its writer is slowed."""

@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 
 from backoff_ctrl.api.injection.certificates import Kept, kept_in, renewed
-from backoff_ctrl.k8s.proxy.certificates.issuing import read_authority
+from backoff_ctrl.k8s.proxy.authority import read_authority
 
 if TYPE_CHECKING:
     from pathlib import Path

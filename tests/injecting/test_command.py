@@ -15,7 +15,7 @@ import yaml
 from click.testing import CliRunner
 
 from backoff_ctrl.api.main import cli
-from backoff_ctrl.k8s.proxy.certificates.issuing import new_authority
+from backoff_ctrl.k8s.proxy.authority import new_authority
 from tests.injecting.test_strangers import review
 
 if TYPE_CHECKING:

@@ -13,12 +13,10 @@ from backoff_ctrl.api.injection.keeping import Place
 from backoff_ctrl.api.injection.server import InjectionSettings, Webhook, _again
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.proxy.certificates.contexts import listener_context
-from backoff_ctrl.k8s.proxy.certificates.files import CertificatesError
-from backoff_ctrl.k8s.proxy.certificates.given import GivenCertificate
-from backoff_ctrl.k8s.proxy.certificates.issuing import new_authority
-from backoff_ctrl.k8s.proxy.own_rights import OwnRights
+from backoff_ctrl.k8s.proxy.authority import new_authority
+from backoff_ctrl.k8s.proxy.certificates import CertificatesError, GivenCertificate, listener_context
 from backoff_ctrl.k8s.proxy.place import find_place as read_place
+from backoff_ctrl.k8s.proxy.serving import OwnRights
 from backoff_ctrl.k8s.proxy.upstream import ApiServer
 from tests.scripted_server import scripted_server
 

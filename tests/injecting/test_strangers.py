@@ -17,7 +17,7 @@ from backoff_ctrl.api.injection.bodies import ALL_MAX, BODY_MAX, Bodies
 from backoff_ctrl.api.injection.server import CONNECTIONS_MAX, InjectionSettings, Webhook, serve
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.proxy.certificates.issuing import new_authority
+from backoff_ctrl.k8s.proxy.authority import new_authority
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

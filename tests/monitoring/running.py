@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kubernetes import client
 
-from backoff_ctrl.k8s.proxy.certificates.issuing import new_authority
+from backoff_ctrl.k8s.proxy.authority import new_authority
 from tests.gated_creates import pod
 
 if TYPE_CHECKING:

@@ -1,24 +1,30 @@
-"""Who asks, and for what: by this a caller is recognised when it comes again."""
+"""Who asks, and for what: by this a caller is recognised when it comes again, and is let wait or not.
+
+A token's claims are not proven here, and whoever may not create in a namespace is not to be told of its quotas. So
+before a create waits, the API server is asked with the caller's own credentials who it is and whether it may create
+there; what it says holds for a minute. A review that fails refuses nobody: then a caller is its credential.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import json
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from backoff_ctrl.engine.requests import Identity
+from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.cluster.rights import REVIEW, Right, granted
+from backoff_ctrl.k8s.creates.calls import Target
+from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Upstream
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from backoff_ctrl.k8s.creates.calls import Target
-    from backoff_ctrl.k8s.proxy.messages import Head, Headers
+from .sending import JSON, as_caller, impersonation, received
 
 NAME_MAX: Final = 253
 """Characters of a name that are compared: no server stores an object with a longer one, and the body has all of it."""
 _OF_ANSWERS: Final = (b"accept", b"accept-encoding", b"content-type", b"content-encoding")
 """Headers of a request that decide what its answer looks like."""
-_OWN: Final = frozenset({b"authorization", b"cookie", b"host", b"user-agent"})
-"""Headers of a create that go with our questions about it: who asks."""
 
 
 class Caller(NamedTuple):
@@ -42,17 +48,6 @@ def caller_of(head: Head) -> Caller:
     return Caller(digest, bool(secret or cookie))
 
 
-def as_caller(headers: Headers) -> Headers:
-    """Return the headers with which a question is asked as the caller of a create."""
-    return [*(each for each in headers if each[0].lower() in _OWN), *impersonation(headers)]
-
-
-def impersonation(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """Return the headers that say as whom the caller acts, in order."""
-    found = ((name.lower(), value) for name, value in headers)
-    return sorted(each for each in found if each[0].startswith(b"impersonate-"))
-
-
 def identity(caller: Caller, target: Target, manifest: Mapping[str, Any] | None, body: bytes) -> Identity:
     """Return by what this create is recognised when it comes again. Its namespace has its own line.
 
@@ -73,3 +68,119 @@ def same_call(caller: Caller, head: Head, identity: Identity) -> bytes:
     forms = (header for header in head.headers if header[0].lower() in _OF_ANSWERS)
     asked = sorted((name.lower(), value) for name, value in forms)
     return hashlib.blake2b(repr((caller.digest, head.target, asked, identity.what)).encode(), digest_size=16).digest()
+
+
+T = TypeVar("T")
+
+WHO: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+"""Where any account may ask who it is, since Kubernetes 1.28."""
+SAID_S: Final = 60.0
+"""Seconds for which holds what the server said."""
+UNSAID_S: Final = 5.0
+"""Seconds until it is asked again what it did not answer."""
+PATIENCE: Final = 2.0
+"""Seconds that an answer may take."""
+KNOWN_MAX: Final = 4096
+"""Answers that are remembered; beyond, the oldest are forgotten."""
+
+
+class Verdict(NamedTuple):
+    """What is known of a caller: whether it may create there, and who it is."""
+
+    may: bool
+    who: Hashable
+
+
+class Reviews:
+    """Asks about callers, once a minute for each credential and place."""
+
+    def __init__(self, upstream: Upstream, now: Callable[[], float], *, lends: bool = False) -> None:
+        """Ask through ``upstream``, which lends the proxy's own credentials to whoever has none, if it ``lends``."""
+        self._upstream = upstream
+        self._lends = lends
+        self._who: _Said[Hashable] = _Said(now)
+        self._may: _Said[bool] = _Said(now)
+
+    def known(self, caller: Caller, target: Target) -> Verdict | None:
+        """Return what the server has said a short while ago; None: it was not asked."""
+        may, who = self._may.known(_place(caller, target)), self._who.known(caller.digest)
+        return None if may is None or who is None else Verdict(may, who)
+
+    async def ask(self, caller: Caller, head: Head, target: Target) -> Verdict:
+        """Ask as the caller whose create has this ``head``, unless it is known."""
+        may, who = await asyncio.gather(
+            self._may.ask(_place(caller, target), lambda: self._may_create(caller, head, target)),
+            self._who.ask(caller.digest, lambda: self._who_asks(caller, head)),
+        )
+        return Verdict(may, who)
+
+    async def _may_create(self, caller: Caller, head: Head, target: Target) -> tuple[bool, float]:
+        resource, _, group = target.resource.partition(".")
+        answer = await self._ask(REVIEW, Right("create", resource, "", group).review(target.namespace), head)
+        if answer is None:
+            return True, UNSAID_S
+        if answer.status == 401:
+            return False, UNSAID_S
+        said = granted(answer.status, answer.json() or {})
+        if said is not None:
+            return said, SAID_S
+        # Nobody in particular may not even ask; nor may one who acts as another, and then perhaps not act so at all.
+        # What they create is sent as it is, for the server to decide: if a quota refuses it, they had the right.
+        unlikely = not (caller.named or self._lends) or impersonation(head.headers)
+        return not (unlikely and answer.status == 403), SAID_S if answer.status == 403 else UNSAID_S
+
+    async def _who_asks(self, caller: Caller, head: Head) -> tuple[Hashable, float]:
+        """Return the user that the server names, with the impersonation that was asked for; else the credential."""
+        answer = await self._ask(WHO, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}, head)
+        found = (answer.json() or {}).get("status") if answer is not None and answer.ok else None
+        user = found.get("userInfo") if isinstance(found, dict) else None
+        name = user.get("username") if isinstance(user, dict) else None
+        if isinstance(user, dict) and isinstance(name, str) and name:
+            return (name, str(user.get("uid") or ""), *impersonation(head.headers)), SAID_S
+        told = answer is not None and answer.status in {403, 404}
+        return caller.digest, SAID_S if told else UNSAID_S
+
+    async def _ask(self, path: str, review: dict[str, Any], head: Head) -> Answer | None:
+        given = [*as_caller(head.headers), (b"Accept", JSON), (b"Content-Type", JSON)]
+        request = Request(Head(b"POST", path.encode(), given), json.dumps(review).encode())
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return received(await self._upstream.ask(request))
+        except (NotSent, OutcomeUnknown, TimeoutError):
+            return None
+
+
+class _Said(Generic[T]):
+    """Answers that hold for a while. Who asks the same while the answer is on its way gets it, too."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._said: dict[Hashable, tuple[float, T]] = {}
+        self._asked: dict[Hashable, asyncio.Task[T]] = {}
+
+    def known(self, key: Hashable) -> T | None:
+        until, said = self._said.get(key, (0.0, None))
+        return said if until > self._now() else None
+
+    async def ask(self, key: Hashable, question: Callable[[], Awaitable[tuple[T, float]]]) -> T:
+        said = self.known(key)
+        if said is not None:
+            return said
+        asked = self._asked.get(key)
+        if asked is None:
+            asked = self._asked[key] = asyncio.get_running_loop().create_task(self._answer(key, question))
+            asked.add_done_callback(lambda _: self._asked.pop(key))
+        return await asyncio.shield(asked)
+
+    async def _answer(self, key: Hashable, question: Callable[[], Awaitable[tuple[T, float]]]) -> T:
+        said, seconds = await question()
+        self._said.pop(key, None)
+        self._said[key] = self._now() + seconds, said
+        if len(self._said) > KNOWN_MAX:
+            del self._said[next(iter(self._said))]
+        return said
+
+
+def _place(caller: Caller, target: Target) -> bytes:
+    """Return a key for a caller and what it creates where: of one length, however long its path is."""
+    return hashlib.blake2b(repr((caller.digest, target.namespace, target.resource)).encode(), digest_size=16).digest()

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from backoff_ctrl.engine.quotas import ObservedQuota
+from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.charges.quotas import quotas_of
 from backoff_ctrl.k8s.charges.resources import CLAIMS, PODS, SERVICES, kinds_of
-from backoff_ctrl.k8s.creates.calls import UNSTORED, URGENT, read_target
+from backoff_ctrl.k8s.creates.calls import UNSTORED, URGENT, Target, read_target
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
+from backoff_ctrl.k8s.proxy.http.messages import Head
 
 from .settings import BODY_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from backoff_ctrl.engine.quotas import ObservedQuota
-    from backoff_ctrl.k8s.answers.answer import Answer
-    from backoff_ctrl.k8s.creates.calls import Target
-    from backoff_ctrl.k8s.proxy.messages import Head
 
 ALWAYS: Final = frozenset({PODS, CLAIMS, SERVICES})
 """Kinds that are gated in every namespace: most quotas are about them, and most creators make them."""

@@ -5,42 +5,29 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backoff_ctrl.engine.demand import Demand
-from backoff_ctrl.k8s.answers.answer import CallerAway, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
-from backoff_ctrl.k8s.answers.rejections import Lane, rejection_of
+from backoff_ctrl.k8s.answers.answer import Answer, CallerAway, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
+from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, rejection_of
 from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint, remembered_footprint
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.naming import Named
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT, rejected
 from backoff_ctrl.k8s.creates.wait import one_line
+from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
+from backoff_ctrl.k8s.proxy.http.messages import Request, Upstream
 
-from .callers import caller_of, identity, same_call
-from .choosing import Way
-from .forms import manifest_in, may_be_marked
-from .holds import patience_of
-from .kept import Kept
-from .sending import Received, Sender
-from .settings import RESTART, RETRY_AFTER
+from .callers import Reviews, caller_of, identity, same_call
+from .choosing import ChargedKinds, Chosen, Way
+from .kept import Kept, KeptCreates, Noticed
+from .sending import Received, Sender, manifest_in, may_be_marked
+from .settings import RESTART, RETRY_AFTER, HoldSettings, patience_of
 from .telling import cancelled, come_again, failed, not_yet, without_retry_after
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable
-
-    from backoff_ctrl.k8s.answers.answer import Answer
-    from backoff_ctrl.k8s.answers.rejections import Rejection
-    from backoff_ctrl.k8s.gate.aio import AsyncGate
-    from backoff_ctrl.k8s.proxy.messages import Request, Upstream
-
-    from .choosing import ChargedKinds, Chosen
-    from .holds import Noticed
-    from .kept import KeptCreates
-    from .reviews import Reviews
-    from .settings import HoldSettings
 
 log = logging.getLogger(__name__)
 

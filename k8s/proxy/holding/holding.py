@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
-from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.creates.calls import Passed, read_target
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
-from backoff_ctrl.k8s.proxy.messages import Response
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Response, Upstream
+from backoff_ctrl.k8s.proxy.place import Account, Place, Trust
+from backoff_ctrl.k8s.proxy.upstream import ApiServer
+from backoff_ctrl.k8s.sharing.environment import environment
+from backoff_ctrl.k8s.sharing.process import Share
 
-from .choosing import ChargedKinds, choose, creates
+from .callers import Reviews
+from .choosing import ChargedKinds, Chosen, choose, creates
 from .create_request import CLOSING, CreateRequest, PutOff, Shared
-from .holds import Noticed
-from .kept import KeptCreates
-from .reviews import Reviews
+from .kept import KeptCreates, Noticed
 from .sending import Received
 from .settings import RESTART, RETRY_AFTER, HoldSettings
 from .telling import come_again, failed, response_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from backoff_ctrl.k8s.answers.answer import Answer
-    from backoff_ctrl.k8s.gate.aio import AsyncGate
-    from backoff_ctrl.k8s.proxy.messages import Head, Request, Upstream
-
-    from .choosing import Chosen
 
 _STEP: Final = 0.05
 FULL: Final = "the proxy holds as many bytes as it may"
@@ -212,3 +209,54 @@ class Holding:
             self._kinds.add(target.namespace, target.resource)
         elif status == 201 and creates(head, target) and bool(ledger.listeners["blocked"]):
             ledger.tell("blocked", target.namespace)  # its quotas may name this kind
+
+
+class OwnAccount:
+    """An API server, and how the proxy itself talks to it. Loads no Kubernetes client; files are read when needed."""
+
+    proxy = proxy_headers = no_proxy = assert_hostname = None
+
+    def __init__(self, place: Place) -> None:
+        """Read nothing yet."""
+        self.host = place.url
+        self.tls_server_name = place.server_name or None
+        self._place = place
+        self._account = Account(place)
+
+    def made_tls(self) -> ssl.SSLContext:
+        """Return the TLS settings with the present certificates. Raises ``PlaceError``."""
+        return Trust(self._place, own=True).context or ssl.create_default_context()
+
+    def auth_settings(self) -> dict[str, Any]:
+        """Return the present credentials; empty if a certificate, or nothing, speaks for the proxy."""
+        for line in self._account.lines():
+            name, _, value = line.decode("latin-1").partition(": ")
+            return {"BearerToken": {"key": name, "value": value}}
+        return {}
+
+
+class AsProxy:
+    """The upstream, asked with the proxy's own credentials."""
+
+    def __init__(self, server: ApiServer) -> None:
+        """Each ``ask`` goes to ``server`` under the account of its place, whoever the caller of the proxy is."""
+        self._server = server
+
+    async def ask(self, request: Request, limit: int = 3 * 2**20) -> Response:
+        """Send a request of the proxy's own; raises as ``Upstream.ask`` does."""
+        return await self._server.ask_as_proxy(request, limit)
+
+
+def open_holding(server: ApiServer, settings: HoldSettings | None = None) -> Holding:
+    """Return the creates of a sidecar in front of ``server``.
+
+    Quotas are watched with the proxy's own account once a create waits for one, where it may; ``BACKOFF_CTRL_MODE``,
+    ``BACKOFF_CTRL_MEMORY``, ``BACKOFF_CTRL_EVENTS`` and the others count as for gated clients, but for
+    ``BACKOFF_CTRL_TIMEOUT``: how long a create is held is the sidecar's own setting. Raises ``OptionError``.
+    """
+    place = server.place
+    share = Share(OwnAccount(place), None)
+    gate = AsyncGate(ledger=share.ledger, mode=environment().mode or None)
+    has_account = bool(place.token or place.basic or place.certificate)
+    own = AsProxy(server) if has_account else None
+    return Holding(server, gate, place.url, settings, own=own, at_end=share.release, lends=server.uses_own)

@@ -1,24 +1,23 @@
-"""Creates whose callers hung up after they were sent, or were told that the outcome is unknown.
+"""What is remembered of callers that come again.
 
-The next identical request of the same credential goes on with such a create, instead of making a second object.
+Creates whose callers hung up after they were sent, or were told that the outcome is unknown, are kept: the next
+identical request of the same credential goes on with such a create, instead of making a second object. And calls that
+were noticed before are not noticed again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.answers.rejections import Lane
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Hashable
-
-    from backoff_ctrl.k8s.answers.answer import Answer
-    from backoff_ctrl.k8s.creates.naming import Named
-    from backoff_ctrl.k8s.gate.create import Create
+from backoff_ctrl.k8s.creates.naming import Named
+from backoff_ctrl.k8s.gate.create import Create
 
 KEPT_MAX: Final = 10_000
 ANSWER_MAX: Final = 65_536
@@ -193,3 +192,52 @@ class KeptCreates:
     def _expire(self) -> None:
         while self._ends and next(iter(self._ends.values()))[0] <= self._now():
             self._drop_oldest()
+
+
+CALLS_MAX: Final = 10_000
+"""Calls that are remembered as noticed; beyond, those answered first are forgotten."""
+
+
+class Noticed:
+    """When calls were first noticed whose callers may come again: one log line says that they wait, not one a request.
+
+    ``ttl``: seconds within which a caller comes again.
+    """
+
+    def __init__(self, ttl: float) -> None:
+        """Know of none yet."""
+        self._ttl = ttl
+        self._calls: dict[Hashable, deque[tuple[float, float]]] = {}
+        self._size = 0
+        self._ends: deque[tuple[float, Hashable]] = deque()
+
+    def keep(self, call: Hashable, since: float, now: float) -> None:
+        """Note when a call was noticed whose request has ended."""
+        self._expire(now)
+        self._calls.setdefault(call, deque()).append((now + self._ttl, since))
+        self._ends.append((now + self._ttl, call))
+        self._size += 1
+        while self._size > CALLS_MAX:
+            self._drop(self._ends.popleft()[1])
+
+    def take(self, call: Hashable, now: float) -> float | None:
+        """Return when the call was noticed; None: it is a new one. Of equal calls, that kept first comes."""
+        self._expire(now)
+        return self._drop(call)
+
+    def _drop(self, call: Hashable) -> float | None:
+        noticed = self._calls.get(call)
+        if not noticed:
+            return None
+        found = noticed.popleft()[1]
+        self._size -= 1
+        if not noticed:
+            del self._calls[call]
+        return found
+
+    def _expire(self, now: float) -> None:
+        while self._ends and self._ends[0][0] <= now:
+            _, call = self._ends.popleft()
+            noticed = self._calls.get(call)
+            if noticed and noticed[0][0] <= now:
+                self._drop(call)

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
+from backoff_ctrl.k8s.creates.calls import read_query
 from backoff_ctrl.k8s.creates.creation import OptionError
 
 Answering = Literal["wait", "error", "quota"]
@@ -27,6 +28,11 @@ RESTART: Final = 5
 """Seconds after which callers come again that a proxy which ends hands back: longer than a restart takes."""
 RETRY_AFTER: Final = 1
 """Seconds. Until it comes again a caller's create is not sent, though room is held for it: the shorter the better."""
+
+MARGIN: Final = 2.0
+"""Seconds of the caller's own time-out that are left for the create itself, at most half of it."""
+_DURATION: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:h|ms|m|s|us|ns)")
+_UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +71,23 @@ class HoldSettings:
             raise OptionError(f"--answer must be one of {', '.join(get_args(Answering))}, not {self.answer!r}")
         if self.held_bytes_max < BODY_MAX:
             raise OptionError(f"the bytes that are held must be at least {BODY_MAX}, not {self.held_bytes_max!r}")
+
+
+def patience_of(target: bytes, hold: float) -> float:
+    """Return the seconds that a request may be held: ``hold``, or less where its ``timeout`` says so."""
+    query = target.partition(b"?")[2].decode("latin-1")
+    found = next((value for name, value in read_query(query) if name == "timeout"), "")
+    timeout = _seconds(found)
+    return hold if timeout is None else min(hold, timeout - min(MARGIN, timeout / 2))
+
+
+def _seconds(duration: str) -> float | None:
+    """Read a duration as Go writes it (``1m30s``); None: it is none, or it means that there is no limit."""
+    parts = _DURATION.findall(duration)
+    if not parts or "".join(parts) != duration:
+        return None
+    total = 0.0
+    for part in parts:
+        number = part.rstrip("hmsun")
+        total += float(number) * _UNITS[part[len(number) :]]
+    return total or None

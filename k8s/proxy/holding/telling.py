@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from backoff_ctrl.k8s.answers.answer import status_answer
-from backoff_ctrl.k8s.proxy.messages import Response
+from backoff_ctrl.k8s.answers.answer import Answer, status_answer
+from backoff_ctrl.k8s.creates.wait import Wait
+from backoff_ctrl.k8s.proxy.http.messages import Head, Response
+from backoff_ctrl.k8s.proxy.http.protobuf import status_message
 
-from .forms import PROTOBUF
-from .sending import Received
+from .sending import PROTOBUF, Received
 from .settings import RETRY_AFTER
-from .status_message import status_message
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.answers.answer import Answer
-    from backoff_ctrl.k8s.creates.wait import Wait
-    from backoff_ctrl.k8s.proxy.messages import Head
 
 REASONS: Final = {429: "TooManyRequests", 503: "ServiceUnavailable", 504: "Timeout", 502: "InternalError"}
 _PHRASES: Final = {each.value: each.phrase.encode() for each in HTTPStatus}

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import httptools
 
-from .fields import tokens, values_of
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.proxy.messages import Headers
+from .messages import Headers, tokens, values_of
 
 HEAD_MAX: Final = 256 * 1024
 """Bytes of an answer's head that are waited for."""

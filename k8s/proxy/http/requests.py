@@ -9,10 +9,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from backoff_ctrl.k8s.proxy.messages import Head, Headers
-
-from .fields import FOR_ALL, NOT_IN_TRAILERS, tokens
-from .refusals import RefusedError
+from .messages import FOR_ALL, NOT_IN_TRAILERS, Head, Headers, RefusedError, tokens
 
 HEAD_MAX: Final = 64 * 1024
 """Bytes of a request's head; Go's server takes a megabyte, the official clients send a few kilobytes."""

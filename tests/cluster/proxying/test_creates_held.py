@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.k8s.proxy.holding.opening import open_holding
+from backoff_ctrl.k8s.proxy.holding.holding import open_holding
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
-from backoff_ctrl.k8s.proxy.listener import Listener
-from backoff_ctrl.k8s.proxy.passing.shared import Shared
+from backoff_ctrl.k8s.proxy.listening import Listener
+from backoff_ctrl.k8s.proxy.passing import Shared
 from backoff_ctrl.k8s.proxy.place import place_of_kubeconfig
 from backoff_ctrl.k8s.proxy.upstream import ApiServer
 from tests.cluster.quotas.quota_room import Room

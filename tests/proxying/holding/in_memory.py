@@ -13,7 +13,7 @@ from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.charges.quotas import read_quota
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.proxy.holding.holding import Holding
-from backoff_ctrl.k8s.proxy.messages import Head, Request, Response
+from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Response
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.sandbox import ApiError, Sandbox
 from backoff_ctrl.k8s.sandbox.http.forms import form_of

@@ -14,7 +14,7 @@ from backoff_ctrl.engine import Policy
 from backoff_ctrl.k8s.answers.answer import GateClosed
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.proxy.holding.settings import BODY_MAX, HoldSettings
-from backoff_ctrl.k8s.proxy.messages import Head
+from backoff_ctrl.k8s.proxy.http.messages import Head
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.sandbox.verbs.requests import target_of
 from tests.proxying.holding.in_memory import (

@@ -12,7 +12,7 @@ import pytest
 
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
-from backoff_ctrl.k8s.proxy.messages import Head, Request, Response
+from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Response
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from tests.proxying.holding.in_memory import PODS, answered, header, now, pod, proxied, status_in
 

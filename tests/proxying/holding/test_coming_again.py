@@ -25,7 +25,7 @@ from tests.proxying.holding.in_memory import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.proxy.messages import Request, Response
+    from backoff_ctrl.k8s.proxy.http.messages import Request, Response
     from tests.proxying.holding.in_memory import Proxied
 
 FORBIDDEN = (

@@ -10,11 +10,10 @@ import pytest
 
 from backoff_ctrl.k8s.answers.rejections import read_rejection, rejection_of
 from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.proxy.holding.forms import READ_MAX, lean, manifest_in, readable
-from backoff_ctrl.k8s.proxy.holding.sending import received
+from backoff_ctrl.k8s.proxy.holding.sending import READ_MAX, lean, manifest_in, readable, received
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
-from backoff_ctrl.k8s.proxy.holding.status_message import status_message
-from backoff_ctrl.k8s.proxy.messages import Head, Request, Response
+from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Response
+from backoff_ctrl.k8s.proxy.http.protobuf import status_message
 from tests.charged import cases
 from tests.proxying.holding.in_memory import PODS, PROTOBUF, in_virtual_time, pod, proxied
 

@@ -8,11 +8,9 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.creates.naming import CREATE_ID
-from backoff_ctrl.k8s.proxy.holding.status_message import status_message
-from backoff_ctrl.k8s.proxy.payloads.payload import Payload
-from backoff_ctrl.k8s.proxy.payloads.reading import read
-from backoff_ctrl.k8s.proxy.payloads.wire import field
-from backoff_ctrl.k8s.proxy.payloads.yaml_text import LARGEST_YAML
+from backoff_ctrl.k8s.proxy.http.payload import Payload, read
+from backoff_ctrl.k8s.proxy.http.protobuf import field, status_message
+from backoff_ctrl.k8s.proxy.http.yaml_text import LARGEST_YAML
 from tests.proxying.holding.in_memory import (
     PODS,
     PROTOBUF,
@@ -28,7 +26,7 @@ from tests.proxying.holding.in_memory import (
 from tests.proxying.payloads.payload_parts import enveloped
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.proxy.messages import Request, Response
+    from backoff_ctrl.k8s.proxy.http.messages import Request, Response
 
 TYPED: Final[dict[str, Any]] = {"content_type": PROTOBUF, "accept": PROTOBUF + b",application/json"}
 ONLY: Final[dict[str, Any]] = {"content_type": PROTOBUF, "accept": PROTOBUF}

@@ -11,7 +11,7 @@ import pytest
 from backoff_ctrl.k8s.answers.answer import NotSent
 from backoff_ctrl.k8s.proxy.holding.holding import Holding
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
-from backoff_ctrl.k8s.proxy.messages import Head, Request
+from backoff_ctrl.k8s.proxy.http.messages import Head, Request
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from tests.proxying.holding.in_memory import (
     PODS,
@@ -30,7 +30,7 @@ from tests.proxying.holding.in_memory import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.proxy.messages import Response
+    from backoff_ctrl.k8s.proxy.http.messages import Response
     from tests.proxying.holding.in_memory import Proxied
 
 ACCESS = b"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.k8s.creates.calls import read_collection
-from backoff_ctrl.k8s.proxy.holding.holds import patience_of
+from backoff_ctrl.k8s.proxy.holding.settings import patience_of
 from backoff_ctrl.k8s.proxy.http.requests import Part, RequestReader
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from tests.proxying.holding.in_memory import PODS, held, name_of, pod, proxied
 from tests.spellings import TARGETS, Spelling, recorded
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.proxy.messages import Head
+    from backoff_ctrl.k8s.proxy.http.messages import Head
 
 SPELLINGS = recorded()
 UNKNOWN = {"/api/v1/namespaces/TEAM/pods"}

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
-from backoff_ctrl.k8s.proxy.holding.opening import open_holding
+from backoff_ctrl.k8s.proxy.holding.holding import open_holding
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.sandbox import Sandbox
 from tests.proxying.holding.in_memory import pod
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.proxy.holding.holding import Holding
 
 pytest.importorskip("httptools", reason="the sidecar needs its extra")
-from backoff_ctrl.k8s.proxy.listener import Listener
-from backoff_ctrl.k8s.proxy.passing.shared import Shared
+from backoff_ctrl.k8s.proxy.listening import Listener
+from backoff_ctrl.k8s.proxy.passing import Shared
 from backoff_ctrl.k8s.proxy.place import place_at
 from backoff_ctrl.k8s.proxy.upstream import ApiServer
 

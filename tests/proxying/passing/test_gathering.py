@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.k8s.proxy.gathering import LONG, Gathering, Outbox
-from backoff_ctrl.k8s.proxy.passing.caller import Caller
+from backoff_ctrl.k8s.proxy.caller import Caller
+from backoff_ctrl.k8s.proxy.http.transports import LONG, Gathering, Outbox
 from tests.proxying.passing.wire import GET, OK, PATIENCE, Chosen, proxied
 
 if TYPE_CHECKING:

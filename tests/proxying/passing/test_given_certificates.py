@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from cryptography import x509
 
-from backoff_ctrl.k8s.proxy.certificates.files import CertificatesError
-from backoff_ctrl.k8s.proxy.certificates.given import LOOK_EVERY, GivenCertificate
+from backoff_ctrl.k8s.proxy.certificates import LOOK_EVERY, CertificatesError, GivenCertificate
 from tests.proxying.passing.certificates import make_pair
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import uvloop
 
-from backoff_ctrl.k8s.proxy.passing.shared import Limits
+from backoff_ctrl.k8s.proxy.passing import Limits
 from tests.proxying.passing.certificates import make_pair
 from tests.proxying.passing.wire import GET, OK, PATIENCE, proxied, until
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from backoff_ctrl.k8s.proxy.messages import Response
-from backoff_ctrl.k8s.proxy.passing.shared import Limits
+from backoff_ctrl.k8s.proxy.http.messages import Response
+from backoff_ctrl.k8s.proxy.passing import Limits
 from tests.proxying.passing.wire import GET, OK, Chosen, proxied, until
 
 HEAD = b"POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\n"

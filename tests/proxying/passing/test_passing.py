@@ -286,7 +286,7 @@ async def test_a_server_that_breaks_off_cuts_the_answer() -> None:
 
 async def test_connections_over_the_limit_are_turned_away() -> None:
     """With a sentence; once there is room again the next is served."""
-    from backoff_ctrl.k8s.proxy.passing.shared import Limits  # noqa: PLC0415
+    from backoff_ctrl.k8s.proxy.passing import Limits  # noqa: PLC0415
 
     async with proxied(limits=Limits(connections=1)) as proxy:
         first, server = await proxy.pair(GET)

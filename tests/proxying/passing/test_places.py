@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from backoff_ctrl.k8s.proxy import place as places
-from backoff_ctrl.k8s.proxy.binding import BindError, bind, leave_path, read_address
-from backoff_ctrl.k8s.proxy.listener import descriptors_for
+from backoff_ctrl.k8s.proxy.listening import BindError, bind, descriptors_for, leave_path, read_address
 from backoff_ctrl.k8s.proxy.place import PlaceError, find_place, place_of_account
 from backoff_ctrl.k8s.proxy.upstream import ApiServer
 from tests.kubeconfigs import write_kubeconfig

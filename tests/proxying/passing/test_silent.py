@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from backoff_ctrl.k8s.proxy.passing.shared import Limits
+from backoff_ctrl.k8s.proxy.passing import Limits
 from backoff_ctrl.k8s.proxy.probes import CONNECTIONS_MAX, ProbeConnection, Probes
 from tests.proxying.passing.wire import GET, OK, Side, proxied, until
 

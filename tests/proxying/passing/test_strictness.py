@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl.k8s.proxy.passing.shared import Limits
+from backoff_ctrl.k8s.proxy.passing import Limits
 from tests.proxying.passing.wire import GET, OK, proxied
 
 POST = b"POST /api HTTP/1.1\r\nHost: a\r\n"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.k8s.proxy import tls as layer
-from backoff_ctrl.k8s.proxy.passing.shared import Limits
+from backoff_ctrl.k8s.proxy.http import transports as layer
+from backoff_ctrl.k8s.proxy.passing import Limits
 from backoff_ctrl.k8s.proxy.place import Material, Place
 from tests.proxying.passing.certificates import make_pair
 from tests.proxying.passing.wire import GET, OK, PATIENCE, Chosen, Side, proxied, until

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from backoff_ctrl.k8s.proxy.messages import Response
-from backoff_ctrl.k8s.proxy.passing.shared import Limits
+from backoff_ctrl.k8s.proxy.http.messages import Response
+from backoff_ctrl.k8s.proxy.passing import Limits
 from tests.proxying.passing.wire import GET, OK, PATIENCE, Chosen, Proxied, proxied, until
 
 CREATE = b"POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody"

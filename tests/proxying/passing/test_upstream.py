@@ -10,8 +10,8 @@ import pytest
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.proxy.http.answers import WholeBody
-from backoff_ctrl.k8s.proxy.http.heads import whole_request
-from backoff_ctrl.k8s.proxy.messages import Head, Request
+from backoff_ctrl.k8s.proxy.http.messages import Head, Request
+from backoff_ctrl.k8s.proxy.http.writing import whole_request
 from tests.proxying.passing.wire import GET, OK, Proxied, proxied, until
 
 if TYPE_CHECKING:

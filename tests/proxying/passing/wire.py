@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from socket import AF_INET, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, socket
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.k8s.proxy.listener import Listener
-from backoff_ctrl.k8s.proxy.passing.shared import Limits, Shared
+from backoff_ctrl.k8s.proxy.listening import Listener
+from backoff_ctrl.k8s.proxy.passing import Limits, Shared
 from backoff_ctrl.k8s.proxy.place import Place, place_at
 from backoff_ctrl.k8s.proxy.upstream import ApiServer
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from backoff_ctrl.k8s.proxy.messages import Head, Headers, Request, Response
+    from backoff_ctrl.k8s.proxy.http.messages import Head, Headers, Request, Response
 
 PATIENCE: Final = 10.0
 """Seconds after which what does not come is a failure."""

@@ -22,8 +22,15 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from kubernetes.client import ApiClient, Configuration, CoreV1Api
 from kubernetes.config.incluster_config import InClusterConfigLoader
 
-from backoff_ctrl.k8s.proxy.certificates.issuing import Authority, new_authority
-from backoff_ctrl.k8s.proxy.certificates.serving import LEAF_LIFE, NAMES, CertificatesError, Serving, TlsFiles
+from backoff_ctrl.k8s.proxy.authority import (
+    LEAF_LIFE,
+    NAMES,
+    Authority,
+    Serving,
+    TlsFiles,
+    new_authority,
+)
+from backoff_ctrl.k8s.proxy.certificates import CertificatesError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -346,9 +353,9 @@ def test_without_the_package_one_sentence_says_what_to_install() -> None:
     program = """
 import sys
 sys.modules["cryptography"] = None
-import backoff_ctrl.k8s.proxy.certificates.files as files
+import backoff_ctrl.k8s.proxy.certificates as files
 try:
-    import backoff_ctrl.k8s.proxy.certificates.serving
+    import backoff_ctrl.k8s.proxy.authority
 except files.CertificatesError as error:
     print(error)
 """

@@ -12,10 +12,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from backoff_ctrl.k8s.creates.naming import BODY_HASH, CREATE_ID, Signature, name_create
-from backoff_ctrl.k8s.proxy.payloads.marking import OURS, Mark, mark_of, marked
-from backoff_ctrl.k8s.proxy.payloads.payload import Payload, PayloadError
-from backoff_ctrl.k8s.proxy.payloads.reading import read
-from backoff_ctrl.k8s.proxy.payloads.wire import Wire, field
+from backoff_ctrl.k8s.proxy.http.messages import PayloadError
+from backoff_ctrl.k8s.proxy.http.payload import OURS, Mark, Payload, mark_of, marked, read
+from backoff_ctrl.k8s.proxy.http.protobuf import Wire, field
 from tests.cluster.proxying.payloads.twins import recorded
 from tests.proxying.payloads.payload_parts import JSON, YAML, enveloped, protobuf
 

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from backoff_ctrl.engine.quantities import NANO
 from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.proxy.payloads.charged_fields import MESSAGES
-from backoff_ctrl.k8s.proxy.payloads.marking import OURS, Mark, marked
-from backoff_ctrl.k8s.proxy.payloads.payload import LARGEST, Payload, PayloadError
-from backoff_ctrl.k8s.proxy.payloads.reading import read
-from backoff_ctrl.k8s.proxy.payloads.wire import MOST_FIELDS, field, varint
+from backoff_ctrl.k8s.proxy.http.charged_fields import MESSAGES
+from backoff_ctrl.k8s.proxy.http.messages import LARGEST, PayloadError
+from backoff_ctrl.k8s.proxy.http.payload import OURS, Mark, Payload, marked, read
+from backoff_ctrl.k8s.proxy.http.protobuf import MOST_FIELDS, field, varint
 from backoff_ctrl.k8s.sandbox.objects import protobuf as of_the_sandbox
 from tests.charged import cases
 from tests.cluster.proxying.payloads.twins import recorded

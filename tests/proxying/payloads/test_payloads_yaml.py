@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.proxy.payloads.payload import PayloadError
-from backoff_ctrl.k8s.proxy.payloads.yaml_text import DEEPEST, LONGEST_NUMBER, MOST_VALUES, read_yaml
+from backoff_ctrl.k8s.proxy.http.messages import PayloadError
+from backoff_ctrl.k8s.proxy.http.yaml_text import DEEPEST, LONGEST_NUMBER, MOST_VALUES, read_yaml
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), max_size=12)
 SCALARS = st.one_of(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from backoff_ctrl.k8s.proxy.certificates.issuing import new_authority
-from backoff_ctrl.k8s.proxy.certificates.serving import CertificatesError, Serving, TlsFiles, _clock
+from backoff_ctrl.k8s.proxy.authority import Serving, TlsFiles, _clock, new_authority
+from backoff_ctrl.k8s.proxy.certificates import CertificatesError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

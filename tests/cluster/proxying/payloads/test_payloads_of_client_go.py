@@ -10,10 +10,8 @@ from aiohttp import web
 
 from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.creates.naming import CREATE_ID
-from backoff_ctrl.k8s.proxy.certificates.serving import Serving, TlsFiles
-from backoff_ctrl.k8s.proxy.payloads.marking import OURS, Mark, marked
-from backoff_ctrl.k8s.proxy.payloads.payload import Form, Payload
-from backoff_ctrl.k8s.proxy.payloads.reading import read
+from backoff_ctrl.k8s.proxy.authority import Serving, TlsFiles
+from backoff_ctrl.k8s.proxy.http.payload import OURS, Form, Mark, Payload, marked, read
 from tests.kubeconfigs import write_kubeconfig
 
 if TYPE_CHECKING:

@@ -10,9 +10,7 @@ import pytest
 from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.charges.resources import resource_of
 from backoff_ctrl.k8s.creates.naming import BODY_HASH, CREATE_ID
-from backoff_ctrl.k8s.proxy.payloads.marking import OURS, Mark, marked
-from backoff_ctrl.k8s.proxy.payloads.payload import Payload
-from backoff_ctrl.k8s.proxy.payloads.reading import read
+from backoff_ctrl.k8s.proxy.http.payload import OURS, Mark, Payload, marked, read
 from tests.charged import cases
 from tests.cluster.proxying.payloads.twins import PROTOBUF, Raw, space_of, twins_of_objects, twins_of_refusals
 from tests.cluster.quotas.charging import path_of, prepare

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.k8s.proxy.certificates.serving import NAMES, Serving, TlsFiles
+from backoff_ctrl.k8s.proxy.authority import NAMES, Serving, TlsFiles
 
 if TYPE_CHECKING:
     from pathlib import Path

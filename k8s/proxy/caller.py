@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from socket import SO_ERROR, SOL_SOCKET
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from backoff_ctrl.k8s.proxy.gathering import Gathering
-from backoff_ctrl.k8s.proxy.http.refusals import RefusedError, refusal
+from backoff_ctrl.k8s.proxy.http.messages import RefusedError
 from backoff_ctrl.k8s.proxy.http.requests import Asked, Part, RequestReader
+from backoff_ctrl.k8s.proxy.http.transports import Gathering
+from backoff_ctrl.k8s.proxy.http.writing import refusal
 from backoff_ctrl.k8s.proxy.upstream import BUFFER
 from backoff_ctrl.k8s.status.address import is_loopback
 
-from .held import Held
-from .passage import Passage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .shared import Shared
-    from .sides import Current, Tunnel
+from .passing import Current, Held, Passage, Shared, Tunnel
 
 log = logging.getLogger(__name__)
 

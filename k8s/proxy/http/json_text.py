@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple
 
-from .payload import LARGEST, PayloadError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+from .messages import LARGEST, PayloadError
 
 _BLANK: Final = " \t\n\r"
 _BEGIN: Final = re.compile(r"\{[ \t\n\r]*")

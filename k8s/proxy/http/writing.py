@@ -1,18 +1,15 @@
-"""Heads as they go on: the same fields in the same order, without those that concern one connection only."""
+"""What the proxy writes: heads as they go on, refusals in the API server's own form, and whole answers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import json
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Final
 
-from .fields import HOP_BY_HOP, tokens, values_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from backoff_ctrl.k8s.proxy.messages import Request
-
-    from .answers import AnswerHead
-    from .requests import Asked
+from .answers import AnswerHead
+from .messages import HOP_BY_HOP, Request, Response, tokens, values_of
+from .requests import Asked
 
 _PLAIN: Final = HOP_BY_HOP | {b"host", b"expect"}
 LOST_CERTIFICATE: Final = (
@@ -87,3 +84,53 @@ def answer_head(answer: AnswerHead, raw: bytes, *, closing: bool, note: bytes = 
     elif closing:
         lines.append(b"Connection: close")
     return b"\r\n".join([*lines, note + b"\r\n"])
+
+
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_REASONS: Final = {
+    400: "BadRequest",
+    403: "Forbidden",
+    408: "Timeout",
+    429: "TooManyRequests",
+    502: "InternalError",
+    503: "ServiceUnavailable",
+}
+
+
+def refusal(status: int, sentence: str, *, close: bool, retry_after: int | None = None) -> bytes:
+    """Return a whole answer with a ``Status``, as the API server would refuse."""
+    document: dict[str, object] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": sentence,
+    }
+    document |= {"reason": _REASONS.get(status, HTTPStatus(status).phrase.replace(" ", "")), "code": status}
+    if retry_after is not None:
+        document["details"] = {"retryAfterSeconds": retry_after}
+    body = json.dumps(document).encode()
+    lines = [
+        b"HTTP/1.1 %d %b" % (status, HTTPStatus(status).phrase.encode()),
+        b"Content-Type: application/json",
+        b"Content-Length: %d" % len(body),
+    ]
+    if retry_after is not None:
+        lines.append(b"Retry-After: %d" % retry_after)
+    if close:
+        lines.append(b"Connection: close")
+    return b"\r\n".join([*lines, b"", body])
+
+
+def whole(response: Response, *, close: bool, note: bytes = b"") -> bytes:
+    """Return an answer as bytes, framed by its length. ``note`` is a whole header line."""
+    lines = [b"HTTP/1.1 %d %b" % (response.status, response.reason)]
+    for name, value in response.headers:
+        low = name.lower()
+        if low not in HOP_BY_HOP and low != b"content-length":
+            lines.append(b"%b: %b" % (name, value))
+    if response.status >= 200 and response.status not in {204, 304}:
+        lines.append(b"Content-Length: %d" % len(response.body))
+    if close:
+        lines.append(b"Connection: close")
+    return b"\r\n".join([*lines, note + b"\r\n" + response.body])

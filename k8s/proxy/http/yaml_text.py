@@ -7,14 +7,12 @@ documents) is not read at all, and an edit that does not read as it should is no
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Mapping
+from typing import Any, Final
 
 import yaml
 
-from .payload import PayloadError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+from .messages import PayloadError
 
 LARGEST_YAML: Final = 32 * 2**10
 """Bytes of a body in YAML that is read."""

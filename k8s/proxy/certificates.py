@@ -1,21 +1,24 @@
-"""Files that others read while they are written: each appears whole, with its mode, or not at all.
+"""The certificates of listeners: their TLS context, files that are renewed by others, and files written here.
 
-Others may write beside them, too: what a file or a link of somebody else's names is neither read, changed nor followed.
+What is written appears whole, with its mode, or not at all. Others may write beside it: what a file or a link of
+somebody else's names is neither read, changed nor followed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
+import logging
 import os
 import secrets
+import ssl
 import stat
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from datetime import datetime
+from pathlib import Path
+from typing import Final
 
 PRIVATE: Final = 0o600
 PUBLIC: Final = 0o644
@@ -140,3 +143,77 @@ def _explained(path: Path, done: str) -> Iterator[None]:
 def _error(path: Path, done: str, error: OSError) -> CertificatesError:
     reason = error.strerror or type(error).__name__
     return CertificatesError(f"{path} cannot be {done}: {reason}; mount a volume there that the proxy may write")
+
+
+def listener_context() -> ssl.SSLContext:
+    """Return a context without a certificate: HTTP/1.1 over TLS 1.2 or later, and nobody may renegotiate.
+
+    Where nobody may, a write never waits for a read: ``k8s/proxy/http/transports.py`` relies on that.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+LOOK_EVERY: Final = 10.0
+"""Seconds between looks at the files: the kubelet itself takes a minute to show a Secret's change."""
+_logger = logging.getLogger("backoff_ctrl")
+
+
+class GivenCertificate:
+    """The certificate of one listener. ``context`` is its TLS context; new connections get what was read last."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        """Read both, as PEM. Raises ``CertificatesError``."""
+        self._files = certificate, key
+        self._read: tuple[bytes, bytes] | None = None
+        self.context = listener_context()
+        self.ends: datetime | None = None
+        """When it ends; None: nobody can tell without the package cryptography."""
+        self.renew()
+
+    def renew(self) -> None:
+        """Read the files again, and use them if they have changed.
+
+        Raises ``CertificatesError``, and the certificate that was read last stays.
+        """
+        certificate, key = self._files
+        try:
+            found = certificate.read_bytes(), key.read_bytes()
+            if found == self._read:
+                return
+            trial = listener_context()  # half replaced files must not reach the listener
+            trial.load_cert_chain(certificate, key, password="")
+            self.context.load_cert_chain(certificate, key, password="")
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+            raise CertificatesError(
+                f"{certificate} and {key} can't be used as certificate and key: {why}; both must be PEM"
+            ) from None
+        self._read = found
+        self.ends = _ends(found[0])
+
+    async def keep_fresh(self, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        """Look at the files again and again, until cancelled. What can't be used is logged once, and tried again."""
+        said = ""
+        while True:
+            await pause(LOOK_EVERY)
+            try:
+                self.renew()
+            except CertificatesError as error:
+                if str(error) != said:
+                    _logger.warning("%s; the certificate before it serves on", error)
+                said = str(error)
+            else:
+                said = ""
+
+
+def _ends(pem: bytes) -> datetime | None:
+    try:
+        from cryptography import x509  # noqa: PLC0415 - optional: others make this certificate
+
+        return x509.load_pem_x509_certificate(pem).not_valid_after_utc
+    except (ImportError, ValueError):  # OpenSSL reads what is no strict DER
+        return None

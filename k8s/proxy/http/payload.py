@@ -1,0 +1,128 @@
+"""A payload: the bytes of a body, with the content type that says how to read and mark them.
+
+What a body says (a manifest, a stored object, a Status) is read beside it, as the same plain dict whatever its form. A
+mark is the name that was drawn, and the annotations by which the object is recognised: every other byte stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Final
+
+from backoff_ctrl.k8s.creates.naming import BODY_HASH, CREATE_ID, Named
+
+from .json_text import mark_json, read_json
+from .messages import PayloadError
+from .protobuf import mark_protobuf, read_protobuf
+
+Marker = Callable[[bytes, str, Mapping[str, str], Collection[str]], bytes | None]
+
+APPLY_PREFIX: Final = b"application/apply-patch+"
+
+
+class Form(Enum):
+    """The forms of a body that are read. What is missing here, such as CBOR, passes unread."""
+
+    JSON = b"application/json"
+    YAML = b"application/yaml"
+    PROTOBUF = b"application/vnd.kubernetes.protobuf"
+
+
+_FORMS: Final = {
+    b"": Form.JSON,  # the API server's default
+    b"application/json": Form.JSON,
+    b"application/yaml": Form.YAML,
+    b"application/apply-patch+yaml": Form.YAML,
+    b"application/vnd.kubernetes.protobuf": Form.PROTOBUF,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A body with the value of its Content-Type header, None where there is none."""
+
+    body: bytes
+    content_type: bytes | None = None
+
+    @property
+    def form(self) -> Form | None:
+        """Return how the body is read; None if it is not."""
+        return _FORMS.get(self._media_type)
+
+    @property
+    def is_apply_patch(self) -> bool:
+        """Whether this is a server-side apply: what it names, its field manager owns."""
+        return self._media_type.startswith(APPLY_PREFIX)
+
+    @property
+    def _media_type(self) -> bytes:
+        return (self.content_type or b"").partition(b";")[0].strip().lower()
+
+
+def read(payload: Payload, expected: tuple[str, str] = ("", "")) -> dict[str, Any] | None:
+    """Return the object in a body; None if its form is not one that is read.
+
+    Of protobuf only metadata and the fields that are charged, or those of a Status, are there. ``expected``: apiVersion
+    and kind by the request's path, for a protobuf body that names none. Raises ``PayloadError`` for a malformed body,
+    and for one that the API server might read otherwise.
+    """
+    form = payload.form
+    if form is None:
+        return None
+    if form is Form.PROTOBUF:
+        return read_protobuf(payload.body, expected)
+    found = read_json(payload.body) if form is Form.JSON else _read_yaml(payload.body)
+    if not isinstance(found, dict):
+        raise PayloadError("the body is not an object")
+    return found
+
+
+def _read_yaml(body: bytes) -> Any:
+    from .yaml_text import read_yaml  # noqa: PLC0415 - loads in 20 ms, which hardly any creator needs
+
+    return read_yaml(body)
+
+
+OURS: Final = frozenset({CREATE_ID, BODY_HASH})
+"""Annotations that are copies if the creator's body has them, as in a manifest exported from a living pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What is written into a body's metadata. ``name``: empty if the body names its object itself.
+
+    ``dropped``: annotations that go, unless they are written anew.
+    """
+
+    name: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    dropped: frozenset[str] = frozenset()
+
+
+def mark_of(named: Named) -> Mark:
+    """Return the mark of a create: what ``Named.body`` changes."""
+    name = named.name if named.minted else ""
+    if named.kept:
+        return Mark(name)
+    return Mark(name, {CREATE_ID: named.create_id, **({BODY_HASH: named.body_hash} if named.body_hash else {})}, OURS)
+
+
+def marked(payload: Payload, mark: Mark) -> Payload | None:
+    """Return the payload with a mark, in the same form; None if it can't be marked and is to be sent as it is.
+
+    Never marked is a server-side apply: the marks would belong to its field manager, and the next apply would take them
+    away. Raises ``PayloadError`` as ``read`` does.
+    """
+    if payload.form is None or payload.is_apply_patch:
+        return None
+    marker: Marker = {Form.JSON: mark_json, Form.PROTOBUF: mark_protobuf, Form.YAML: _mark_yaml}[payload.form]
+    body = marker(payload.body, mark.name, mark.annotations, mark.dropped)
+    return None if body is None else replace(payload, body=body)
+
+
+def _mark_yaml(body: bytes, name: str, annotations: Mapping[str, str], dropped: Collection[str]) -> bytes | None:
+    from .yaml_text import mark_yaml  # noqa: PLC0415 - loads in 20 ms, which hardly any creator needs
+
+    return mark_yaml(body, name, annotations, dropped)

@@ -1,0 +1,374 @@
+"""Where creators connect: an address of this machine, a unix socket, or with TLS any address; and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import socket
+import ssl
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any, Final
+
+from backoff_ctrl.k8s.proxy.http.transports import accepted
+from backoff_ctrl.k8s.status.address import is_loopback
+
+from .caller import Caller
+from .passing import Shared
+
+_FIRST: Final = 3
+"""The descriptor of the first socket that is handed over: SD_LISTEN_FDS_START."""
+
+
+class BindError(Exception):
+    """It can't listen there. The message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a port, or the path of a unix socket."""
+
+    host: str = ""
+    port: int = 0
+    path: Path | None = None
+
+    @property
+    def of_this_machine(self) -> bool:
+        """Whether nobody else can reach it."""
+        return self.path is not None or is_loopback(f"[{self.host}]" if ":" in self.host else self.host)
+
+    def __str__(self) -> str:
+        """As the option is written."""
+        if self.path is not None:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def read_address(listen: str, option: str = "--listen") -> Address:
+    """Read ``HOST:PORT``, ``[HOST]:PORT`` or ``unix:/path``. Raises ``BindError``."""
+    if listen.startswith("unix:"):
+        path = Path(listen.removeprefix("unix:"))
+        if not path.is_absolute() or len(os.fsencode(path)) > 107:
+            raise BindError(f"{option} unix:PATH needs an absolute path of at most 107 bytes, not {str(path)!r}")
+        return Address(path=path)
+    host, colon, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not (port.isascii() and port.isdecimal() and int(port) < 65_536):
+        raise BindError(f"{option} must be HOST:PORT, such as 127.0.0.1:8001, or unix:/path, not {listen!r}")
+    return Address("127.0.0.1" if host.lower() == "localhost" else host, int(port))
+
+
+def handed_over(name: str) -> socket.socket | None:
+    """Return the listening socket that the process's starter holds under this name, as systemd does; None: none.
+
+    Where it has no names, the first is ``listen``. Connections wait in it while the proxy restarts. The protocol is
+    that of sd_listen_fds(3): LISTEN_PID, LISTEN_FDS, LISTEN_FDNAMES. Raises ``BindError`` for what is no such socket.
+    """
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return None
+    given = os.environ.get("LISTEN_FDS", "0")
+    if not (given.isascii() and given.isdecimal()):
+        raise BindError(f"LISTEN_FDS must be a number of sockets, not {given!r}")
+    count = int(given)
+    names = os.environ.get("LISTEN_FDNAMES", "").split(":") if "LISTEN_FDNAMES" in os.environ else ["listen"]
+    number = next((at for at, each in enumerate(names[:count]) if each == name), None)
+    if number is None:
+        return None
+    try:
+        found = socket.socket(fileno=_FIRST + number)
+        if not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise BindError(f"the socket {name!r} that was handed over does not listen: set Accept=no, and a stream")
+    except OSError as error:
+        raise BindError(f"the socket {name!r} that was handed over can't be used: {error.strerror or error}") from None
+    os.set_inheritable(found.fileno(), False)
+    return found
+
+
+def check_reach(address: Address, what: str, *, use_own: bool, tls: bool) -> None:
+    """Raise ``BindError`` for an address that others can reach though they must not. ``what``: what of ours it is."""
+    if address.of_this_machine:
+        return
+    if use_own:
+        raise BindError(
+            f"--use-own-credentials would let everybody who reaches {address} act as the proxy: listen on 127.0.0.1"
+        )
+    if not tls:
+        raise BindError(
+            f"{what} can be reached from other machines, and without TLS they would read its tokens: "
+            "listen on 127.0.0.1 or unix:/path, or in TLS mode, or give --tls-cert and --tls-key"
+        )
+
+
+def check_given(bound: socket.socket, *, use_own: bool, tls: bool) -> None:
+    """Raise ``BindError`` for a socket that was handed over, and that others can reach though they must not."""
+    name = bound.getsockname()
+    if bound.family != socket.AF_UNIX:
+        address = Address(*name[:2])
+        check_reach(address, f"the socket {address} that was handed over", use_own=use_own, tls=tls)
+    elif use_own and (not name or Path(os.fsdecode(name)).stat().st_mode & 0o077):
+        raise BindError(
+            f"--use-own-credentials would let others who reach the socket {os.fsdecode(name)!r} act as the proxy: set "
+            "SocketMode=0600 where it is made"
+        )
+
+
+def bind(address: Address, option: str = "--listen", *, private: bool = False, shared: bool = False) -> socket.socket:
+    """Return a socket that is bound there, and that nobody is served on yet. Raises ``BindError``.
+
+    ``private``: at a path, it is for this user alone; else the umask says for whom. ``shared``: other processes of
+    this user may listen on that port, too (SO_REUSEPORT).
+    """
+    if address.path is not None:
+        return _bind_path(address.path, option, private=private)
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind((address.host, address.port))
+        bound.listen()  # a second process that binds the port fails now, not when this one is ready
+    except OSError as error:
+        bound.close()
+        raise BindError(f"{option}: can't listen on {address} ({error.strerror or error}): choose another") from None
+    return bound
+
+
+def _bind_path(path: Path, option: str, *, private: bool) -> socket.socket:
+    """Bind a unix socket; one that a process left behind which is gone is replaced."""
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and not _answers(path):
+            path.unlink()
+        bound.bind(str(path))
+        if private:
+            path.chmod(0o600)  # nobody is let in before it listens
+        bound.listen()
+    except OSError as error:
+        bound.close()
+        raise BindError(f"{option}: can't listen on unix:{path} ({error.strerror or error}): choose another") from None
+    return bound
+
+
+def leave_path(path: Path) -> Callable[[], None]:
+    """Return what removes the socket or file that was made there, unless the next process has made its own since."""
+    ours = _made(path)
+
+    def leave() -> None:
+        with suppress(OSError):
+            if _made(path) == ours:
+                path.unlink()
+
+    return leave
+
+
+def _made(path: Path) -> tuple[int, int, int]:
+    """Return what tells a file from a later one of its path: that may get the same inode."""
+    found = path.lstat()
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked, suppress(ConnectionRefusedError):
+        asked.connect(str(path))
+        return True
+    return False
+
+
+def url_of(bound: socket.socket, *, tls: bool) -> str:
+    """Return where a socket is reached."""
+    if bound.family == socket.AF_UNIX:
+        return f"unix:{bound.getsockname()}"
+    host, port = bound.getsockname()[:2]
+    return f"http{'s' if tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+BACKLOG: Final = 1024
+_AT_ONCE: Final = 64
+"""Connections that are accepted before anybody else is served."""
+_RETRY_S: Final = 1.0
+"""Seconds after which it is tried again where the system gives no descriptor."""
+
+
+class Handshakes:
+    """Makes TLS connections of those that arrive at a socket.
+
+    Beyond the limit of connections the handshake that has taken longest is given up for the newest, or the connection
+    that has sent nothing since, if that is older: both take a few milliseconds, so it is whoever only holds its place
+    that goes.
+    """
+
+    def __init__(
+        self, shared: Shared, bound: socket.socket, tls: ssl.SSLContext, make: Callable[[], asyncio.Protocol]
+    ) -> None:
+        """Accept nobody yet. ``make`` makes the protocol of a connection whose handshake has succeeded."""
+        self._shared = shared
+        self._bound = bound
+        self._tls = tls
+        self._make = make
+        self._loop = asyncio.get_running_loop()
+        self._under_way: dict[asyncio.Task[None], tuple[socket.socket, float]] = {}
+        """Their sockets, and when they began."""
+        self._retry: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """Return how many handshakes are under way."""
+        return len(self._under_way)
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._bound.setblocking(False)
+        self._bound.listen(BACKLOG)
+        self._listen()
+
+    def close(self) -> None:
+        """Accept nobody any more, and give up the handshakes under way."""
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._bound.fileno() >= 0:  # not closed yet
+            self._loop.remove_reader(self._bound)
+        for near, _ in self._under_way.values():
+            _end(near)
+
+    def _listen(self) -> None:
+        self._loop.add_reader(self._bound, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                near, _ = self._bound.accept()
+            except (BlockingIOError, ConnectionAbortedError):  # nobody is left; or the one that was is gone
+                return
+            except OSError:  # no descriptors: who waits stays in the backlog
+                self._loop.remove_reader(self._bound)
+                self._retry = self._loop.call_later(_RETRY_S, self._listen)
+                return
+            self._take(near)
+
+    def _take(self, near: socket.socket) -> None:
+        shared = self._shared
+        if len(shared.callers) + len(self._under_way) >= shared.limits.connections:
+            shared.counts.turned_away += 1
+            if not self._make_room():
+                near.close()
+                return
+        near.setblocking(False)
+        task = self._loop.create_task(self._shake(near))
+        self._under_way[task] = near, self._loop.time()
+        task.add_done_callback(lambda done: self._under_way.pop(done, None))
+
+    def _make_room(self) -> bool:
+        """End who has held a place for nothing the longest; return whether there is anybody."""
+        longest = next(iter(self._under_way), None)
+        if longest is None or next(iter(self._shared.silent.values()), inf) <= self._under_way[longest][1]:
+            return self._shared.make_room(self._loop.time())
+        _end(self._under_way.pop(longest)[0])
+        return True
+
+    async def _shake(self, near: socket.socket) -> None:
+        limit = self._shared.limits.head_s
+        try:
+            await accepted(self._tls, self._make(), near, limit)
+        except OSError:  # it speaks no TLS, trusts another authority, took too long, or is gone: it was never served
+            near.close()
+
+
+def _end(near: socket.socket) -> None:
+    """Let a handshake fail. Its transport closes the socket."""
+    with suppress(OSError):  # its other side is gone already
+        near.shutdown(socket.SHUT_RDWR)
+
+
+_OTHERS: Final = 64
+"""Descriptors for everything but callers: files, the loop, watches, probes."""
+_LOOK_S: Final = 0.5
+_STEP_S: Final = 0.02
+IDLE_S: Final = 0.5
+"""Seconds that a connection without a request is kept at the end."""
+
+
+def descriptors_for(connections: int, idle: int) -> int:
+    """Raise this process's limit of descriptors if need be; return how many connections of callers it allows.
+
+    Each caller may need one more connection, to the API server.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * connections + idle + _OTHERS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return connections
+    return max(1, (soft - _OTHERS - min(idle, soft // 4)) // 2)
+
+
+class Listener:
+    """Serves callers on a socket that is bound already."""
+
+    def __init__(self, shared: Shared, bound: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """Serve nobody yet."""
+        self._shared = shared
+        self._bound = bound
+        self._tls = tls
+        self._server: asyncio.Server | Handshakes | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Begin to serve."""
+        loop = asyncio.get_running_loop()
+        shared = self._shared
+        if self._tls is not None:
+            self._server = Handshakes(shared, self._bound, self._tls, lambda: Caller(shared, loop))
+            self._server.start()
+        else:
+            make: Any = loop.create_unix_server if self._bound.family == socket.AF_UNIX else loop.create_server
+            self._server = await make(lambda: Caller(shared, loop), sock=self._bound, backlog=BACKLOG)
+        self._look()
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for caller in list(self._shared.callers):
+            caller.look(now)
+        self._sweep = loop.call_later(_LOOK_S, self._look)
+
+    async def close(self, within: float) -> None:
+        """Let requests under way end, for so many seconds at most, and close.
+
+        Whoever connects meanwhile is served one request: to be refused would be an error, a 429 is none. A connection
+        without a request is kept for a moment, since its caller may be sending one; its answer then closes it.
+        """
+        shared = self._shared
+        shared.draining = True
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within
+        before = set(shared.callers)
+        for caller in before:
+            caller.drain(at_once=False)
+        await _until(lambda: not before & shared.callers, min(deadline, loop.time() + IDLE_S))
+        for caller in before & shared.callers:
+            caller.drain(at_once=True)
+        await _until(lambda: not before & shared.callers, deadline)
+        if self._server is not None:
+            self._server.close()
+        self._bound.close()  # nobody waits in its backlog for an answer that never comes
+        await _until(lambda: not shared.callers, min(deadline, loop.time() + IDLE_S))  # who came last has yet to ask
+        for caller in list(shared.callers):
+            caller.drain(at_once=True)
+        await _until(lambda: not shared.callers, deadline)
+        for caller in list(shared.callers):
+            caller.transport.abort()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        await asyncio.sleep(0)
+
+
+async def _until(over: Callable[[], bool], deadline: float) -> None:
+    """Wait until this is so, or the deadline has passed."""
+    while not over() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - once in a process's life
+        await asyncio.sleep(_STEP_S)
