@@ -161,7 +161,7 @@ async def free_asyncio_create() -> Calls:
 async def sidecar_create() -> Calls:
     """A create through the sidecar's room for held creates, from the request to the response."""
     gate = AsyncGate()
-    holding = Holding(Upstream(), gate, "http://memory", None)
+    holding = Holding(Upstream().ask, gate, "http://memory", None)
     body = json.dumps(POD).encode()
     headers = [(b"Authorization", b"Bearer ann"), (b"Accept", b"application/json")]
     headers += [(b"Content-Type", b"application/json"), (b"Content-Length", str(len(body)).encode())]

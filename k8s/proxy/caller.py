@@ -52,7 +52,6 @@ class Caller(asyncio.Protocol):
     )
 
     def __init__(self, shared: Shared, loop: asyncio.AbstractEventLoop) -> None:
-        """Expect a connection."""
         self.shared = shared
         self.loop = loop
         self.transport: Gathering
@@ -90,7 +89,6 @@ class Caller(asyncio.Protocol):
         shared.counts.connections += 1
 
     def data_received(self, data: bytes) -> None:
-        """Take in what the creator sends."""
         self.heard = self.loop.time()
         self._unread = None  # it goes on: what it was told before has arrived
         self.shared.idle.pop(self, None)
@@ -154,13 +152,11 @@ class Caller(asyncio.Protocol):
             current.gone()
 
     def pause_writing(self) -> None:
-        """Slow down who answers: the creator reads slowly."""
         self._blocked_writing = True
         if self._current is not None:
             self._current.full()
 
     def resume_writing(self) -> None:
-        """Let the answer go on."""
         self._blocked_writing = False
         if self._current is not None:
             self._current.emptied()
@@ -170,7 +166,6 @@ class Caller(asyncio.Protocol):
     # Requests.
 
     def _pump(self) -> None:
-        """Hand on the parts that can be handed on now."""
         if self._pumping:
             return  # a request ended while its own parts were handed on
         self._pumping = True
@@ -237,7 +232,6 @@ class Caller(asyncio.Protocol):
             return False
 
     def pass_on(self, asked: Asked, *, continued: bool = False) -> Current:
-        """Let the present request pass to the API server."""
         passage = Passage(self, asked, continued=continued)
         self._current = passage
         self.shared.counts.passed += 1
@@ -258,7 +252,6 @@ class Caller(asyncio.Protocol):
 
     @property
     def closes(self) -> bool:
-        """Whether the present request is the last of this connection."""
         return self._taking or self.shared.draining
 
     def skip(self) -> None:
@@ -303,7 +296,6 @@ class Caller(asyncio.Protocol):
             self.transport.close()
 
     def refuse(self, error: RefusedError) -> None:
-        """Say why, and end the connection."""
         self.shared.counts.refused += 1
         self.transport.write(refusal(error.status, str(error), close=True))
         self._end()

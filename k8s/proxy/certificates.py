@@ -133,7 +133,6 @@ def _removed_on_error(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _explained(path: Path, done: str) -> Iterator[None]:
-    """Turn an error of the system into one sentence."""
     try:
         yield
     except OSError as error:

@@ -43,7 +43,6 @@ class Address:
         return self.path is not None or is_loopback(f"[{self.host}]" if ":" in self.host else self.host)
 
     def __str__(self) -> str:
-        """As the option is written."""
         if self.path is not None:
             return f"unix:{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -217,11 +216,9 @@ class Handshakes:
         self._retry: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        """Return how many handshakes are under way."""
         return len(self._under_way)
 
     def start(self) -> None:
-        """Begin to accept."""
         self._bound.setblocking(False)
         self._bound.listen(BACKLOG)
         self._listen()
@@ -311,7 +308,6 @@ class Listener:
     """Serves callers on a socket that is bound already."""
 
     def __init__(self, shared: Shared, bound: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Serve nobody yet."""
         self._shared = shared
         self._bound = bound
         self._tls = tls
@@ -319,7 +315,6 @@ class Listener:
         self._sweep: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Begin to serve."""
         loop = asyncio.get_running_loop()
         shared = self._shared
         if self._tls is not None:
@@ -369,6 +364,5 @@ class Listener:
 
 
 async def _until(over: Callable[[], bool], deadline: float) -> None:
-    """Wait until this is so, or the deadline has passed."""
     while not over() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - once in a process's life
         await asyncio.sleep(_STEP_S)

@@ -134,7 +134,6 @@ class Shared:
         return True
 
     def forget(self, caller: Connected) -> None:
-        """Let another one have its place."""
         self.callers.discard(caller)
         self.silent.pop(caller, None)
         self.idle.pop(caller, None)
@@ -321,17 +320,14 @@ class Passage:
         self.flush()
 
     def body(self, piece: bytes) -> None:
-        """Take a piece of the body, in a chunk if it came in chunks."""
         self._out.append(b"%x\r\n%b\r\n" % (len(piece), piece) if self._asked.chunked else piece)
 
     def end(self, trailers: list[tuple[bytes, bytes]]) -> None:
-        """End the body."""
         if self._asked.chunked:
             lines = [b"%b: %b\r\n" % each for each in trailers]
             self._out += [b"0\r\n", *lines, b"\r\n"]
 
     def flush(self) -> None:
-        """Send what was taken, if there is a connection."""
         connection = self._connection
         if connection is not None and self._out:
             assert connection.transport is not None
@@ -351,12 +347,10 @@ class Passage:
             self._connection.go_on()
 
     def clogged(self) -> None:
-        """Take nothing more of the body: the server reads slowly."""
         self.blocked = True
         self._caller.regulate()
 
     def cleared(self) -> None:
-        """Take more of the body."""
         self.blocked = False
         self._caller.regulate()
 
@@ -375,7 +369,6 @@ class Passage:
             self._caller.transport.write(raw)
 
     def answered(self, head: AnswerHead, raw: bytes, body: bytes, *, whole: bool) -> None:
-        """Pass the head on, with what of the body came along."""
         caller = self._caller
         if head.status == 101:
             self._switch(head, raw, body)
@@ -390,7 +383,6 @@ class Passage:
             self._finish()
 
     def _watch(self, head: AnswerHead, raw: bytes, body: bytes) -> None:
-        """Keep the answer if the room of held creates wants to see it."""
         try:
             if self._caller.shared.creates.watches(self._asked.head, head.status):
                 self._watched = WholeBody(raw)
@@ -471,7 +463,6 @@ class Passage:
             self.from_caller(sent)
 
     def from_caller(self, data: bytes) -> None:
-        """Send what the caller says in the tunnel."""
         connection = self._connection
         if connection is not None and connection.transport is not None:
             connection.transport.write(data)
@@ -514,7 +505,6 @@ class Held:
             caller.transport.write(CONTINUE)
 
     def body(self, piece: bytes) -> None:
-        """Keep a piece, or let everything pass where it is too much."""
         caller, limits = self._caller, self._caller.shared.limits
         self._pieces.append(piece)
         self._grow(len(piece))
@@ -529,7 +519,6 @@ class Held:
         self._caller.shared.held_bytes += size
 
     def end(self, trailers: list[tuple[bytes, bytes]]) -> None:
-        """Ask for the answer; trailers say nothing about a create."""
         del trailers
         caller = self._caller
         request = Request(self._asked.head, b"".join(self._pieces))

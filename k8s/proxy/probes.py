@@ -39,7 +39,6 @@ class Probes:
         self._lacking = lacking
 
     async def answer(self, asked: Asked) -> bytes:
-        """Return the whole answer to a request."""
         path = asked.head.target.partition(b"?")[0]
         kind = _TEXT
         if asked.head.method not in {b"GET", b"HEAD"}:
@@ -70,14 +69,12 @@ class ProbeConnection(asyncio.Protocol):
     """One request, one answer."""
 
     def __init__(self, probes: Probes) -> None:
-        """Expect a request."""
         self._probes = probes
         self._reader = RequestReader()
         self._timer: asyncio.TimerHandle | None = None
         self._answering: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one of a stream
-        """Take it; where there are too many, another one goes for it."""
         self._transport = transport
         probes = self._probes
         probes.silent[self] = None
@@ -87,7 +84,6 @@ class ProbeConnection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(PATIENCE, transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Answer as soon as the head is whole."""
         self._reader.feed(data)
         if self._reader.parts and self._answering is None and not self._transport.is_closing():
             self._probes.silent.pop(self, None)
@@ -111,7 +107,6 @@ class ProbeConnection(asyncio.Protocol):
         self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - it is gone, however
-        """Make room for another."""
         self._probes.silent.pop(self, None)
         self._probes.asking.pop(self, None)
         if self._answering is not None:

@@ -53,7 +53,6 @@ class OwnRights:
         self._namespaces = [ALL if each == EVERYWHERE else each for each in namespaces]
 
     async def keep_asking(self, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> NoReturn:
-        """Ask again and again, until cancelled."""
         while True:
             await self.ask()
             await pause(EVERY)
@@ -242,7 +241,6 @@ class _Life:
             await self._over.wait()
 
     async def _open(self, listener: Listener, probes: Probes) -> None:
-        """Let creators in."""
         await listener.start()
         probes.started = True
 

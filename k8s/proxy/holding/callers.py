@@ -17,7 +17,7 @@ from backoff_ctrl.engine.requests import Identity
 from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.cluster.rights import REVIEW, Right, granted
 from backoff_ctrl.k8s.creates.calls import Target
-from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Upstream
+from backoff_ctrl.k8s.proxy.http.messages import Ask, Head, Request
 
 from .sending import JSON, as_caller, impersonation, received
 
@@ -41,10 +41,9 @@ class Caller(NamedTuple):
 
 
 def caller_of(head: Head) -> Caller:
-    """Return who sends a request."""
     secret, cookie = head.get(b"authorization") or b"", head.get(b"cookie") or b""
     parts = [secret, cookie, *(part for header in impersonation(head.headers) for part in header)]
-    digest = hashlib.blake2b(b"".join(b"%d:%s" % (len(part), part) for part in parts), digest_size=16).digest()
+    digest = hashlib.blake2b(b"".join([b"%d:%s" % (len(part), part) for part in parts]), digest_size=16).digest()
     return Caller(digest, bool(secret or cookie))
 
 
@@ -65,8 +64,7 @@ def same_call(caller: Caller, head: Head, identity: Identity) -> bytes:
 
     The same credential, path and query, the same forms sent and accepted, the same body.
     """
-    forms = (header for header in head.headers if header[0].lower() in _OF_ANSWERS)
-    asked = sorted((name.lower(), value) for name, value in forms)
+    asked = sorted([(low, value) for name, value in head.headers if (low := name.lower()) in _OF_ANSWERS])
     return hashlib.blake2b(repr((caller.digest, head.target, asked, identity.what)).encode(), digest_size=16).digest()
 
 
@@ -94,16 +92,17 @@ class Verdict(NamedTuple):
 class Reviews:
     """Asks about callers, once a minute for each credential and place."""
 
-    def __init__(self, upstream: Upstream, now: Callable[[], float], *, lends: bool = False) -> None:
-        """Ask through ``upstream``, which lends the proxy's own credentials to whoever has none, if it ``lends``."""
-        self._upstream = upstream
+    def __init__(self, ask: Ask, now: Callable[[], float], *, lends: bool = False) -> None:
+        """Ask by ``ask``, which lends the proxy's own credentials to whoever has none, if it ``lends``."""
+        self._ask_server = ask
         self._lends = lends
         self._who: _Said[Hashable] = _Said(now)
         self._may: _Said[bool] = _Said(now)
 
     def known(self, caller: Caller, target: Target) -> Verdict | None:
         """Return what the server has said a short while ago; None: it was not asked."""
-        may, who = self._may.known(_place(caller, target)), self._who.known(caller.digest)
+        who = self._who.known(caller.digest)
+        may = None if who is None else self._may.known(_place(caller, target))
         return None if may is None or who is None else Verdict(may, who)
 
     async def ask(self, caller: Caller, head: Head, target: Target) -> Verdict:
@@ -145,7 +144,7 @@ class Reviews:
         request = Request(Head(b"POST", path.encode(), given), json.dumps(review).encode())
         try:
             async with asyncio.timeout(PATIENCE):
-                return received(await self._upstream.ask(request))
+                return received(await self._ask_server(request))
         except (NotSent, OutcomeUnknown, TimeoutError):
             return None
 

@@ -42,11 +42,9 @@ class ChargedKinds(Subscriber):
     """The kinds of each namespace that a quota charges, as far as quotas were observed or have refused something."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
         self._kinds: dict[str, frozenset[str]] = {}
 
     def charges(self, namespace: str, resource: str) -> bool:
-        """Say whether creates of this kind are known to be charged."""
         return resource in ALWAYS or resource in self._kinds.get(namespace, ())
 
     def observed(self, namespace: str, quota: str, seen: ObservedQuota) -> None:  # noqa: ARG002 - as it is told
@@ -63,7 +61,6 @@ class ChargedKinds(Subscriber):
             self.observed(namespace, quota, seen)
 
     def add(self, namespace: str, *kinds: str) -> None:
-        """Note kinds that are charged."""
         known = self._kinds.get(namespace, frozenset())
         more = known.union(kinds) - ALWAYS
         if more != known:

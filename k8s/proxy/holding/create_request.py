@@ -20,7 +20,7 @@ from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT, rejected
 from backoff_ctrl.k8s.creates.wait import one_line
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
-from backoff_ctrl.k8s.proxy.http.messages import Request, Upstream
+from backoff_ctrl.k8s.proxy.http.messages import Ask, Request
 
 from .callers import Reviews, caller_of, identity, same_call
 from .choosing import ChargedKinds, Chosen, Way
@@ -40,10 +40,11 @@ CLOSING: Final = "the proxy is shutting down"
 class Shared:
     """What all requests share."""
 
-    upstream: Upstream
-    own: Upstream | None
+    ask: Ask
+    own: Ask | None
     server: str
     gate: AsyncGate
+    now: Callable[[], float]
     settings: HoldSettings
     kinds: ChargedKinds
     reviews: Reviews
@@ -52,10 +53,6 @@ class Shared:
     unproven: Noticed
     """Calls that left a place before the server had said whose they are: it is their credential's."""
     kept: KeptCreates
-
-    def now(self) -> float:
-        """Return the time of the gate's clock."""
-        return self.gate.ledger.now()
 
 
 class CreateRequest:
@@ -80,7 +77,6 @@ class CreateRequest:
     )  # fmt: skip
 
     def __init__(self, shared: Shared, chosen: Chosen, request: Request) -> None:
-        """Read who asks, and for what."""
         self._shared = shared
         self._chosen = chosen
         self._manifest = manifest_in(request, chosen.target.resource)
@@ -93,7 +89,7 @@ class CreateRequest:
         self.identity = identity(self.caller, chosen.target, self._manifest, request.body)
         self._unproven = self.identity
         self._call = same_call(self.caller, request.head, self.identity)
-        self.sender = Sender(shared.upstream, shared.own, shared.kinds, chosen.target.namespace, request)
+        self.sender = Sender(shared.ask, shared.own, shared.kinds, chosen.target.namespace, request)
         self.sender.names_itself = bool(self._metadata.get("name"))
         self.task: asyncio.Task[Any] | None = None
         self.create: Create | None = None
@@ -259,7 +255,8 @@ class CreateRequest:
             if not task.done() and create.leave():
                 self._shared.put_off.keep(self._call, self)
                 return not_yet(self.label, wait, create.seconds, again=True)
-            await asyncio.wait({task})  # it is on its way
+            if not task.done():  # it is on its way
+                await asyncio.wait({task})
         except asyncio.CancelledError as gone:
             create.cancel(gone)
             if create.creation.seat == self._unproven:
@@ -398,7 +395,6 @@ class PutOff:
     """
 
     def __init__(self, ttl: float) -> None:
-        """Wait for nobody yet."""
         self._ttl = ttl
         self._requests: dict[Hashable, deque[tuple[CreateRequest, asyncio.TimerHandle]]] = {}
 

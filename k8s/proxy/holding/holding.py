@@ -12,9 +12,10 @@ from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.creates.calls import Passed, read_target
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Response, Upstream
-from backoff_ctrl.k8s.proxy.place import Account, Place, Trust
+from backoff_ctrl.k8s.proxy.http.messages import Ask, Head, Request, Response
 from backoff_ctrl.k8s.proxy.upstream import ApiServer
+from backoff_ctrl.k8s.proxy.place import Place
+from backoff_ctrl.k8s.proxy.place import Account, Trust
 from backoff_ctrl.k8s.sharing.environment import environment
 from backoff_ctrl.k8s.sharing.process import Share
 
@@ -39,19 +40,19 @@ class Holding:
 
     def __init__(
         self,
-        upstream: Upstream,
+        ask: Ask,
         gate: AsyncGate,
         server: str,
         settings: HoldSettings | None = None,
-        own: Upstream | None = None,
+        own: Ask | None = None,
         at_end: Callable[[], object] | None = None,
         *,
         lends: bool = False,
     ) -> None:
-        """Send through ``upstream`` to ``server`` (its address), in the order of ``gate``.
+        """Send by ``ask`` to ``server`` (its address), in the order of ``gate``.
 
         ``own`` sends with the proxy's own credentials: it lists quotas where it may. None: only creators do.
-        ``at_end`` is called once all is closed. ``lends``: ``upstream`` sends what has no credentials with the proxy's.
+        ``at_end`` is called once all is closed. ``lends``: ``ask`` sends what has no credentials with the proxy's.
         """
         self._settings = settings if settings is not None else HoldSettings()
         self._kinds = ChargedKinds()
@@ -60,13 +61,14 @@ class Holding:
         ledger.subscribe(self._kinds)
         ttl = max(ledger.policy.seat_ttl, 2.0 * RETRY_AFTER)
         self._shared = Shared(
-            upstream,
+            ask,
             own,
             server,
             gate,
+            ledger.now,
             self._settings,
             self._kinds,
-            Reviews(upstream, ledger.now, lends=lends),
+            Reviews(ask, ledger.now, lends=lends),
             PutOff(ttl),
             Noticed(ttl),
             Noticed(ttl),
@@ -81,7 +83,6 @@ class Holding:
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of the bodies that are held."""
         return self._bytes
 
     # -- the listener asks ---------
@@ -144,14 +145,22 @@ class Holding:
 
     async def _answer(self, request: Request) -> Response:
         chosen = self._chosen(request.head)
-        create = None
+        create, size = None, len(request.body)
         try:
             if chosen is not None:
                 refused = self._refused(chosen, request)
                 if refused is not None:
                     return response_of(refused, request.head)
                 create = CreateRequest(self._shared, chosen, request)
-                response = response_of(await self._counted(create), request.head)
+                self._bytes += size
+                try:
+                    answer = await create.answer()
+                finally:  # its bytes may be sent for longer than its caller stays
+                    if create.task is None or create.task.done():
+                        self._bytes -= size
+                    else:
+                        create.task.add_done_callback(lambda _: self._release(size))
+                response = response_of(answer, request.head)
                 response.if_unread = create.if_unread
                 return response
         except Exception as error:  # noqa: BLE001 - law 18
@@ -166,18 +175,6 @@ class Holding:
             return come_again(label, FULL, again=self._settings.again)
         return None
 
-    async def _counted(self, create: CreateRequest) -> Answer:
-        """Count the bytes of a body for as long as it may be sent, which may be longer than its caller stays."""
-        size = len(create.sender.request.body)
-        self._bytes += size
-        try:
-            return await create.answer()
-        finally:
-            if create.task is None or create.task.done():
-                self._bytes -= size
-            else:
-                create.task.add_done_callback(lambda _: self._release(size))
-
     def _release(self, size: int) -> None:
         self._bytes -= size
 
@@ -190,7 +187,7 @@ class Holding:
             return response_of(failed(504, label, "an internal error of the proxy; it may be stored"), request.head)
         try:
             async with asyncio.timeout(SERVER_LIMIT):
-                return await self._shared.upstream.ask(request)
+                return await self._shared.ask(request)
         except NotSent as error:
             return response_of(failed(503, label, f"the API server can't be reached: {error}"), request.head)
         except (OutcomeUnknown, TimeoutError) as error:
@@ -235,18 +232,6 @@ class OwnAccount:
         return {}
 
 
-class AsProxy:
-    """The upstream, asked with the proxy's own credentials."""
-
-    def __init__(self, server: ApiServer) -> None:
-        """Each ``ask`` goes to ``server`` under the account of its place, whoever the caller of the proxy is."""
-        self._server = server
-
-    async def ask(self, request: Request, limit: int = 3 * 2**20) -> Response:
-        """Send a request of the proxy's own; raises as ``Upstream.ask`` does."""
-        return await self._server.ask_as_proxy(request, limit)
-
-
 def open_holding(server: ApiServer, settings: HoldSettings | None = None) -> Holding:
     """Return the creates of a sidecar in front of ``server``.
 
@@ -258,5 +243,5 @@ def open_holding(server: ApiServer, settings: HoldSettings | None = None) -> Hol
     share = Share(OwnAccount(place), None)
     gate = AsyncGate(ledger=share.ledger, mode=environment().mode or None)
     has_account = bool(place.token or place.basic or place.certificate)
-    own = AsProxy(server) if has_account else None
-    return Holding(server, gate, place.url, settings, own=own, at_end=share.release, lends=server.uses_own)
+    own = server.ask_as_proxy if has_account else None
+    return Holding(server.ask, gate, place.url, settings, own=own, at_end=share.release, lends=server.uses_own)

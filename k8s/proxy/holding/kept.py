@@ -42,7 +42,6 @@ class Kept:
 
     @property
     def size(self) -> int:
-        """The bytes of the answer."""
         answer = self.answer
         if answer is None:
             return 0
@@ -76,7 +75,6 @@ class KeptCreates:
     """The creates that are kept: while they are under way, and for ``ttl`` seconds after their end."""
 
     def __init__(self, ttl: float, now: Callable[[], float]) -> None:
-        """Keep none yet. ``now`` returns the time."""
         self._ttl = ttl
         self._now = now
         self._kept: dict[Hashable, deque[Kept]] = {}
@@ -90,7 +88,6 @@ class KeptCreates:
         """The size of these answers."""
 
     def __len__(self) -> int:
-        """Return how many are kept."""
         return sum(len(each) for each in self._kept.values())
 
     @asynccontextmanager
@@ -205,7 +202,6 @@ class Noticed:
     """
 
     def __init__(self, ttl: float) -> None:
-        """Know of none yet."""
         self._ttl = ttl
         self._calls: dict[Hashable, deque[tuple[float, float]]] = {}
         self._size = 0
@@ -222,6 +218,8 @@ class Noticed:
 
     def take(self, call: Hashable, now: float) -> float | None:
         """Return when the call was noticed; None: it is a new one. Of equal calls, that kept first comes."""
+        if not self._calls:
+            return None
         self._expire(now)
         return self._drop(call)
 

@@ -18,8 +18,8 @@ from backoff_ctrl.k8s.charges.resources import CLAIMS, PODS, SERVICES
 from backoff_ctrl.k8s.creates.calls import quotas_url
 from backoff_ctrl.k8s.creates.naming import CREATE_ID, Named
 from backoff_ctrl.k8s.gate.together import READ_PATIENCE
-from backoff_ctrl.k8s.proxy.http.messages import Head, Headers, PayloadError, Request, Response, Upstream, first
-from backoff_ctrl.k8s.proxy.http.payload import OURS, Form, Mark, Payload, marked, read
+from backoff_ctrl.k8s.proxy.http.messages import Ask, Head, Headers, PayloadError, Request, Response, first
+from backoff_ctrl.k8s.proxy.http.payload import OURS, Form, Payload, marked, read
 
 from .choosing import ChargedKinds
 
@@ -73,11 +73,12 @@ def _lean_container(container: Any) -> Any:
 
 def may_be_marked(request: Request, manifest: dict[str, Any]) -> bool:
     """Say whether ``marked_body`` will succeed: before a name is drawn that could not be sent."""
-    if _payload(request).form is Form.YAML:  # whether its text can be changed shows only when that is tried
-        return _marked(request, Mark("x", {CREATE_ID: "x"}, OURS)) is not None
+    payload = _payload(request)
+    if payload.form is Form.YAML:  # whether its text can be changed shows only when that is tried
+        return _marked(payload, "x", {CREATE_ID: "x"}) is not None
     metadata = manifest.get("metadata")
     if metadata is None:
-        return _payload(request).form is Form.JSON
+        return payload.form is Form.JSON
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else False
     return annotations is None or (
         isinstance(annotations, dict) and all(isinstance(each, str) for each in annotations.values())
@@ -90,18 +91,17 @@ def marked_body(request: Request, name: str, annotations: dict[str, str]) -> byt
     Raises ``ValueError`` if that can't be done: see ``may_be_marked``.
     """
     ours = {key: value for key, value in annotations.items() if key in OURS}
-    body = _marked(request, Mark(name, ours, OURS))
+    body = _marked(_payload(request), name, ours)
     if body is None:
         raise ValueError("a create whose name was drawn can't be marked with it")
     return body
 
 
-def _marked(request: Request, mark: Mark) -> bytes | None:
+def _marked(payload: Payload, name: str, annotations: dict[str, str]) -> bytes | None:
     try:
-        payload = marked(_payload(request), mark)
+        return marked(payload, name, annotations)
     except PayloadError:
         return None
-    return None if payload is None else payload.body
 
 
 def reader_of(content_type: bytes | None) -> Reader | None:
@@ -142,8 +142,8 @@ def as_caller(headers: Headers) -> Headers:
 
 def impersonation(headers: Headers) -> list[tuple[bytes, bytes]]:
     """Return the headers that say as whom the caller acts, in order."""
-    found = ((name.lower(), value) for name, value in headers)
-    return sorted(each for each in found if each[0].startswith(b"impersonate-"))
+    found = [(name.lower(), value) for name, value in headers if name[:12].lower() == b"impersonate-"]
+    return sorted(found)
 
 
 class Received(Mapping[str, str]):
@@ -152,7 +152,6 @@ class Received(Mapping[str, str]):
     __slots__ = ("response",)
 
     def __init__(self, response: Response) -> None:
-        """Read those of ``response``."""
         self.response = response
 
     def __getitem__(self, name: str) -> str:
@@ -171,16 +170,14 @@ class Received(Mapping[str, str]):
 class Sender:
     """The gate's transport for one request. It does not change the request: that is kept once, as it came."""
 
-    __slots__ = ("_kinds", "_namespace", "_own", "_upstream", "names_itself", "posts", "request", "word")
+    __slots__ = ("_ask", "_kinds", "_namespace", "_own", "names_itself", "posts", "request", "word")
 
-    def __init__(
-        self, upstream: Upstream, own: Upstream | None, kinds: ChargedKinds, namespace: str, request: Request
-    ) -> None:
-        """Send ``request`` through ``upstream``. ``own`` adds the proxy's own credentials, where it has any.
+    def __init__(self, ask: Ask, own: Ask | None, kinds: ChargedKinds, namespace: str, request: Request) -> None:
+        """Send ``request`` by ``ask``. ``own`` adds the proxy's own credentials, where it has any.
 
         ``kinds`` learns from lists of the namespace's quotas.
         """
-        self._upstream = upstream
+        self._ask = ask
         self._own = own
         self._kinds = kinds
         self._namespace = namespace
@@ -198,7 +195,7 @@ class Sender:
         marked = self._marked(body)
         headers = [header for header in head.headers if header[0].lower() not in FRAMING]
         self.posts += 1
-        self.word = await self._upstream.ask(Request(Head(head.method, head.target, headers), marked))
+        self.word = await self._ask(Request(Head(head.method, head.target, headers), marked))
         return received(self.word)
 
     def stands_in(self, named: Named) -> Answer:
@@ -217,7 +214,7 @@ class Sender:
         """GET the quotas of the namespace, as the proxy if it may, else as the creator; within 2 s."""
         path = quotas_url("", self._namespace).encode()
         async with asyncio.timeout(READ_PATIENCE):
-            answer = None if self._own is None else received(await self._own.ask(_get(path, [], JSON)))
+            answer = None if self._own is None else received(await self._own(_get(path, [], JSON)))
             if answer is None or not answer.ok:
                 answer = await self._get(path, JSON)
         self._kinds.listed(self._namespace, answer)
@@ -232,7 +229,7 @@ class Sender:
         return marked_body(self.request, name, annotations)
 
     async def _get(self, path: bytes, accept: bytes) -> Answer:
-        return received(await self._upstream.ask(_get(path, as_caller(self.request.head.headers), accept)))
+        return received(await self._ask(_get(path, as_caller(self.request.head.headers), accept)))
 
 
 def _get(path: bytes, who: Headers, accept: bytes) -> Request:

@@ -76,6 +76,8 @@ class HoldSettings:
 def patience_of(target: bytes, hold: float) -> float:
     """Return the seconds that a request may be held: ``hold``, or less where its ``timeout`` says so."""
     query = target.partition(b"?")[2].decode("latin-1")
+    if not query:
+        return hold
     found = next((value for name, value in read_query(query) if name == "timeout"), "")
     timeout = _seconds(found)
     return hold if timeout is None else min(hold, timeout - min(MARGIN, timeout / 2))

@@ -57,7 +57,6 @@ class AnswerHead:
     )
 
     def __init__(self) -> None:
-        """Begin with nothing known."""
         self.status = 0
         self.reason = b""
         self.headers: Headers = []
@@ -76,7 +75,6 @@ class AnswerReader:
     __slots__ = ("_complete", "_head", "_left", "_parser", "_partial", "_without_body", "head", "whole")
 
     def __init__(self) -> None:
-        """Expect nothing yet: ``expect`` says what was asked."""
         self._partial = b""
         self._without_body = False
         self.head: AnswerHead | None = None
@@ -84,7 +82,6 @@ class AnswerReader:
         """Whether the answer has ended."""
 
     def expect(self, method: bytes) -> None:
-        """Wait for the answer to a request of this method."""
         self._without_body = method == b"HEAD"
         self.head = None
         self.whole = False
@@ -118,7 +115,6 @@ class AnswerReader:
         return raw, data[end:]
 
     def _frame(self, head: AnswerHead) -> AnswerHead:
-        """Find out how the body ends."""
         for name, value in head.headers:
             low = name.lower()
             if low not in _CONCERNING_US:
@@ -184,7 +180,6 @@ class AnswerReader:
             raise BrokenAnswerError("more came behind its end")
 
     def on_status(self, reason: bytes) -> None:
-        """Take the reason phrase, or a piece of it."""
         self._head.reason += reason
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -193,14 +188,12 @@ class AnswerReader:
             self._head.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Take the status, and whether the connection lasts."""
         head = self._head
         head.status = self._parser.get_status_code()
         head.old = self._parser.get_http_version() != "1.1"
         head.kept = self._parser.should_keep_alive()
 
     def on_message_complete(self) -> None:
-        """Note that the answer has ended."""
         self._complete = True
 
 
@@ -214,7 +207,6 @@ class _Pieces:
         self.size = 0
 
     def on_body(self, piece: bytes) -> None:
-        """Take a piece of the body."""
         self.pieces.append(piece)
         self.size += len(piece)
 
@@ -225,7 +217,6 @@ class WholeBody:
     __slots__ = ("_parser", "_taken")
 
     def __init__(self, raw_head: bytes) -> None:
-        """Begin with the head as it was received."""
         self._taken = _Pieces()
         self._parser = httptools.HttpResponseParser(self._taken)
         self._parser.feed_data(raw_head)
@@ -236,10 +227,8 @@ class WholeBody:
 
     @property
     def size(self) -> int:
-        """The length of the body so far."""
         return self._taken.size
 
     @property
     def body(self) -> bytes:
-        """All of the body so far."""
         return b"".join(self._taken.pieces)

@@ -107,30 +107,35 @@ def _object(text: str, at: int) -> _Object:
 def _scan(text: str, start: int) -> _Object:
     members: dict[str, _Member] = {}
     read = _DECODER.raw_decode
-    at = _past(text, start, _BEGIN, "{")
+    begin = _BEGIN.match(text, start)
+    if begin is None:
+        raise _missing("{")
+    at = begin.end()
     if text.startswith("}", at):
         return _Object(start, at + 1, members)
     while True:
         if not text.startswith('"', at):
-            raise PayloadError("the body is not valid JSON: a name is missing")
+            raise _missing("a name")
         key, at = read(text, at)
-        at = _past(text, at, _COLON, ":")
-        value, stop = read(text, at)
+        colon = _COLON.match(text, at)
+        if colon is None:
+            raise _missing(":")
+        value, stop = read(text, at := colon.end())
         if key in members:
             raise PayloadError("the body has a field twice")
         members[key] = _Member(value, at, stop)
-        found = _NEXT.match(text, stop)
-        if found is None:
-            return _Object(start, _past(text, stop, _END, "}"), members)
-        at = found.end()
+        comma = _NEXT.match(text, stop)
+        if comma is None:
+            break
+        at = comma.end()
+    end = _END.match(text, stop)
+    if end is None:
+        raise _missing("}")
+    return _Object(start, end.end(), members)
 
 
-def _past(text: str, at: int, mark: re.Pattern[str], sign: str) -> int:
-    """Return where the text goes on after this mark. Raises ``PayloadError`` if it is not there."""
-    found = mark.match(text, at)
-    if found is None:
-        raise PayloadError(f"the body is not valid JSON: {sign} is missing")
-    return found.end()
+def _missing(what: str) -> PayloadError:
+    return PayloadError(f"the body is not valid JSON: {what} is missing")
 
 
 def _edited(text: str, place: _Object, fields: Mapping[str, str]) -> str:

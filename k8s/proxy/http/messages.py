@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 Headers = list[tuple[bytes, bytes]]
 """In the order in which they came, names as they were written."""
@@ -52,6 +52,14 @@ class Response:
     if_unread: Callable[[], object] | None = field(default=None, repr=False, compare=False)
 
 
+Ask = Callable[[Request], Awaitable[Response]]
+"""Sends a whole request, and returns the whole answer.
+
+Raises ``NotSent`` if no connection could be made or nothing of the request left this process, and ``OutcomeUnknown`` if
+no whole answer came. Cancelled, it closes the connection.
+"""
+
+
 def first(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     """Return the first value of a header; ``name`` in lower case."""
     for key, value in headers:
@@ -89,7 +97,6 @@ NOT_IN_TRAILERS: Final = HOP_BY_HOP | {
 
 
 def tokens(values: Iterable[bytes]) -> set[bytes]:
-    """Return the members of a list header, in lower case."""
     return {each.strip().lower() for value in values for each in value.split(b",")} - {b""}
 
 
@@ -102,21 +109,9 @@ class RefusedError(Exception):
     """A request that is not passed on. ``status`` is what the caller gets, the message says why."""
 
     def __init__(self, status: int, sentence: str) -> None:
-        """Keep the status for the answer."""
         super().__init__(sentence)
         self.status = status
 
 
 class PayloadError(ValueError):
     """A body is not what its content type says. The message says what is wrong, and never repeats what it contains."""
-
-
-class Upstream(Protocol):
-    """The way to the API server for whole requests."""
-
-    async def ask(self, request: Request, limit: int = 3 * 2**20) -> Response:
-        """Send a request and read the whole answer, at most ``limit`` bytes of it.
-
-        Raises ``NotSent`` if no connection could be made or nothing of the request left this process, and
-        ``OutcomeUnknown`` if no whole answer came. Cancelled, it closes the connection.
-        """

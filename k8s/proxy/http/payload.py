@@ -6,18 +6,15 @@ mark is the name that was drawn, and the annotations by which the object is reco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final
 
-from backoff_ctrl.k8s.creates.naming import BODY_HASH, CREATE_ID, Named
+from backoff_ctrl.k8s.creates.naming import BODY_HASH, CREATE_ID
 
 from .json_text import mark_json, read_json
 from .messages import PayloadError
 from .protobuf import mark_protobuf, read_protobuf
-
-Marker = Callable[[bytes, str, Mapping[str, str], Collection[str]], bytes | None]
 
 APPLY_PREFIX: Final = b"application/apply-patch+"
 
@@ -37,28 +34,23 @@ _FORMS: Final = {
     b"application/apply-patch+yaml": Form.YAML,
     b"application/vnd.kubernetes.protobuf": Form.PROTOBUF,
 }
+OURS: Final = frozenset({CREATE_ID, BODY_HASH})
+"""Annotations that are copies if the creator's body has them, as in a manifest exported from a living pod."""
 
 
-@dataclass(frozen=True, slots=True)
 class Payload:
     """A body with the value of its Content-Type header, None where there is none."""
 
-    body: bytes
-    content_type: bytes | None = None
+    __slots__ = ("body", "content_type", "form", "is_apply_patch")
 
-    @property
-    def form(self) -> Form | None:
-        """Return how the body is read; None if it is not."""
-        return _FORMS.get(self._media_type)
-
-    @property
-    def is_apply_patch(self) -> bool:
+    def __init__(self, body: bytes, content_type: bytes | None = None) -> None:
+        media_type = (content_type or b"").partition(b";")[0].strip().lower()
+        self.body = body
+        self.content_type = content_type
+        self.form = _FORMS.get(media_type)
+        """How the body is read; None if it is not."""
+        self.is_apply_patch = media_type.startswith(APPLY_PREFIX)
         """Whether this is a server-side apply: what it names, its field manager owns."""
-        return self._media_type.startswith(APPLY_PREFIX)
-
-    @property
-    def _media_type(self) -> bytes:
-        return (self.content_type or b"").partition(b";")[0].strip().lower()
 
 
 def read(payload: Payload, expected: tuple[str, str] = ("", "")) -> dict[str, Any] | None:
@@ -85,44 +77,16 @@ def _read_yaml(body: bytes) -> Any:
     return read_yaml(body)
 
 
-OURS: Final = frozenset({CREATE_ID, BODY_HASH})
-"""Annotations that are copies if the creator's body has them, as in a manifest exported from a living pod."""
+def marked(payload: Payload, name: str, annotations: Mapping[str, str]) -> bytes | None:
+    """Return the body with this name, if it is not empty, and these annotations; those of ``OURS`` that it has go.
 
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """What is written into a body's metadata. ``name``: empty if the body names its object itself.
-
-    ``dropped``: annotations that go, unless they are written anew.
-    """
-
-    name: str = ""
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    dropped: frozenset[str] = frozenset()
-
-
-def mark_of(named: Named) -> Mark:
-    """Return the mark of a create: what ``Named.body`` changes."""
-    name = named.name if named.minted else ""
-    if named.kept:
-        return Mark(name)
-    return Mark(name, {CREATE_ID: named.create_id, **({BODY_HASH: named.body_hash} if named.body_hash else {})}, OURS)
-
-
-def marked(payload: Payload, mark: Mark) -> Payload | None:
-    """Return the payload with a mark, in the same form; None if it can't be marked and is to be sent as it is.
-
-    Never marked is a server-side apply: the marks would belong to its field manager, and the next apply would take them
-    away. Raises ``PayloadError`` as ``read`` does.
+    None if it can't be marked, and is to be sent as it is. Never marked is a server-side apply: the marks would belong
+    to its field manager, and the next apply would take them away. Raises ``PayloadError`` as ``read`` does.
     """
     if payload.form is None or payload.is_apply_patch:
         return None
-    marker: Marker = {Form.JSON: mark_json, Form.PROTOBUF: mark_protobuf, Form.YAML: _mark_yaml}[payload.form]
-    body = marker(payload.body, mark.name, mark.annotations, mark.dropped)
-    return None if body is None else replace(payload, body=body)
+    if payload.form is Form.YAML:
+        from .yaml_text import mark_yaml  # noqa: PLC0415 - as above
 
-
-def _mark_yaml(body: bytes, name: str, annotations: Mapping[str, str], dropped: Collection[str]) -> bytes | None:
-    from .yaml_text import mark_yaml  # noqa: PLC0415 - loads in 20 ms, which hardly any creator needs
-
-    return mark_yaml(body, name, annotations, dropped)
+        return mark_yaml(payload.body, name, annotations, OURS)
+    return (mark_json if payload.form is Form.JSON else mark_protobuf)(payload.body, name, annotations, OURS)

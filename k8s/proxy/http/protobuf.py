@@ -70,7 +70,6 @@ class Wire:
             at += size
 
     def text(self, piece: Piece) -> str:
-        """Return a field that is a text."""
         expect(piece, BYTES)
         try:
             return self.data[piece.start : piece.stop].decode()
@@ -109,7 +108,6 @@ def varint(value: int) -> bytes:
 
 
 def field(number: int, content: bytes) -> bytes:
-    """Write a field that is a text or a message."""
     return varint(number << 3 | BYTES) + varint(len(content)) + content
 
 

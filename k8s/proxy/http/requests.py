@@ -72,7 +72,6 @@ class Asked:
 
     @property
     def has_body(self) -> bool:
-        """Whether a body follows the head."""
         return self.chunked or self.length > 0
 
 
@@ -97,7 +96,6 @@ class RequestReader:
     )
 
     def __init__(self) -> None:
-        """Expect a request."""
         self.parts: deque[tuple[Part, Asked | bytes | Headers | RefusedError]] = deque()
         self.rest = b""
         """What came behind the head of a request that asks to leave HTTP."""
@@ -129,7 +127,6 @@ class RequestReader:
             self.feed(rest)
 
     def feed(self, data: bytes) -> None:
-        """Take in what was received."""
         if self.over:
             return
         if self.stopped:
@@ -160,7 +157,6 @@ class RequestReader:
     # Called by the parser.
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
         self._fed = self._fed or 1
         self._target = b""
         self._headers = []
@@ -168,7 +164,6 @@ class RequestReader:
         self._in_body = False
 
     def on_url(self, piece: bytes) -> None:
-        """Take a piece of the target."""
         self._target += piece
         self._sizes += len(piece)
 
@@ -201,7 +196,6 @@ class RequestReader:
         self.parts.append((Part.HEAD, asked))
 
     def on_body(self, piece: bytes) -> None:
-        """Take a piece of the body, without the framing of chunks."""
         self.parts.append((Part.BODY, piece))
 
     def on_message_complete(self) -> None:

@@ -29,7 +29,6 @@ class Outbox:
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        """Begin with nothing that waits to be sent."""
         self._waiting: deque[Gathering] = deque()
 
     def add(self, one: Gathering) -> None:
@@ -39,7 +38,6 @@ class Outbox:
         self._waiting.append(one)
 
     def flush(self) -> None:
-        """Send all that waits."""
         waiting = self._waiting
         try:
             while waiting:
@@ -65,7 +63,6 @@ class Gathering:
     )
 
     def __init__(self, transport: asyncio.Transport, outbox: Outbox) -> None:
-        """Write to ``transport``; all but writes and ends is its own."""
         self._transport = transport
         self._outbox = outbox
         self._pieces: list[bytes] = []
@@ -107,7 +104,6 @@ class Gathering:
         self._transport.abort()
 
     def write_eof(self) -> None:
-        """End this half once all is sent."""
         self.flush()
         self._transport.write_eof()
 
@@ -181,7 +177,6 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     # What the socket's transport calls.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one of a stream
-        """Begin the handshake."""
         self._socket = transport
         self._timer = self._loop.call_later(self._within, self._too_slow)
         self._shake()
@@ -202,7 +197,6 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell whom it concerns."""
         self._end_timer()
         self._open = False
         why = self._why or exc
@@ -212,12 +206,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._settled(why or ConnectionResetError())
 
     def pause_writing(self) -> None:
-        """Slow the protocol down: the other side reads slowly."""
         if self._open:
             self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        """Let the protocol go on."""
         if self._open:
             self._protocol.resume_writing()
 
@@ -256,7 +248,6 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     # What comes, and what goes.
 
     def _deliver(self) -> None:
-        """Hand on all that can be decrypted, in one piece."""
         read, incoming = self._read, self._incoming
         pieces: list[bytes] = []
         ended = False
@@ -327,7 +318,6 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._socket.abort()
 
     def is_closing(self) -> bool:
-        """Whether nothing more can be written."""
         return not self._open or self._socket.is_closing()
 
     def can_write_eof(self) -> bool:
@@ -337,27 +327,22 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     # What the socket's transport does for it.
 
     def pause_reading(self) -> None:
-        """Take nothing in for now."""
         if self._open:
             self._paused = True
             self._socket.pause_reading()
 
     def resume_reading(self) -> None:
-        """Take in what comes again."""
         if self._open:
             self._paused = False
             self._socket.resume_reading()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Say how many encrypted bytes may wait."""
         self._socket.set_write_buffer_limits(high, low)
 
     def get_write_buffer_size(self) -> int:
-        """Return how many encrypted bytes wait."""
         return self._socket.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what is known of the socket."""
         return self._socket.get_extra_info(name, default)
 
 

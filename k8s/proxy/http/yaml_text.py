@@ -70,7 +70,6 @@ def _text(body: bytes) -> str:
 
 
 def _loaded(text: str) -> Any:
-    """Return the one document of a text, in time that is bounded."""
     document = _Document()
     try:
         for event in yaml.parse(text, Loader=_LOADER):

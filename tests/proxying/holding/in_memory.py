@@ -124,7 +124,7 @@ class Proxied:
         """Hold creates with these settings."""
         self.server = server
         self.gate = gate
-        self.holding = Holding(server, gate, "http://sandbox", settings)
+        self.holding = Holding(server.ask, gate, "http://sandbox", settings)
 
     def post(
         self,

@@ -291,7 +291,7 @@ async def test_quotas_are_listed_with_the_proxys_own_account_where_it_may() -> N
             gate.ledger.line.list_quotas_first(100.0)
             proxy.server.asked.clear()
             again = Proxied(proxy.server, gate, HoldSettings(hold=0.2))
-            again.holding = Holding(proxy.server, gate, "http://sandbox", HoldSettings(hold=0.2), own)
+            again.holding = Holding(proxy.server.ask, gate, "http://sandbox", HoldSettings(hold=0.2), own.ask)
             assert (await again.post(pod())).status == 429
             lists = [each.head for each in proxy.server.asked if each.head.target.endswith(b"/resourcequotas")]
             assert [head.get(b"authorization") for head in lists] == asked
@@ -305,7 +305,7 @@ async def test_a_list_of_quotas_that_hangs_is_not_waited_for() -> None:
         ledger = proxy.gate.ledger
         ledger.line.list_quotas_first(100.0)
         hanging = Hanging(proxy.server)
-        proxy.holding = Holding(hanging, proxy.gate, "http://sandbox")
+        proxy.holding = Holding(hanging.ask, proxy.gate, "http://sandbox")
         began = now()
         assert (await proxy.post(pod())).status == 201
         assert now() - began == pytest.approx(2.0, abs=0.1)
@@ -358,7 +358,7 @@ class Hanging:
 def test_the_room_of_held_creates_loads_no_client() -> None:
     """A sidecar starts within half a second of CPU: ``kubernetes`` takes longer, and aiohttp waits for a watch."""
     script = (
-        "import sys, backoff_ctrl.k8s.proxy.holding.opening; "
+        "import sys, backoff_ctrl.k8s.proxy.holding.holding; "
         "print([name for name in ('kubernetes', 'aiohttp') if name in sys.modules])"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

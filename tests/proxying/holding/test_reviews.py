@@ -129,7 +129,7 @@ def test_a_create_without_credentials_may_wait_where_the_proxy_lends_its_own() -
         async with proxied(1) as proxy:
             await proxy.fill(1)
             proxy.watch()
-            proxy.holding = Holding(proxy.server, proxy.gate, "http://sandbox", lends=True)
+            proxy.holding = Holding(proxy.server.ask, proxy.gate, "http://sandbox", lends=True)
             proxy.server.review = lambda _: forbidden("selfsubjectaccessreviews")
             request = Request(Head(b"POST", PODS + b"?timeout=500ms", []), json.dumps(pod()).encode())
             assert (await proxy.holding.answer(request)).status == 429

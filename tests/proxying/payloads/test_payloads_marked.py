@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from backoff_ctrl.k8s.creates.naming import BODY_HASH, CREATE_ID, Signature, name_create
 from backoff_ctrl.k8s.proxy.http.messages import PayloadError
-from backoff_ctrl.k8s.proxy.http.payload import OURS, Mark, Payload, mark_of, marked, read
+from backoff_ctrl.k8s.proxy.http.payload import OURS, Payload, marked, read
 from backoff_ctrl.k8s.proxy.http.protobuf import Wire, field
 from tests.cluster.proxying.payloads.twins import recorded
 from tests.proxying.payloads.payload_parts import JSON, YAML, enveloped, protobuf
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.cluster.proxying.payloads.twins import Twin
 
 TWINS = [twin for twin in recorded() if twin.resource]
-MARK = Mark("drawn-name", {CREATE_ID: "gate/12"}, OURS)
+NAME, IDS = "drawn-name", {CREATE_ID: "gate/12"}
 
 texts = st.text(max_size=6)
 values = st.recursive(
@@ -39,19 +39,17 @@ objects: st.SearchStrategy[JSON] = st.fixed_dictionaries(
 )
 
 
-def _mark(payload: Payload, mark: Mark = MARK) -> bytes:
-    found = marked(payload, mark)
+def _mark(payload: Payload, name: str = NAME, annotations: dict[str, str] = IDS) -> bytes:
+    found = marked(payload, name, annotations)
     assert found is not None
-    assert found.content_type == payload.content_type
-    return found.body
+    return found
 
 
-def _expected(given: JSON, mark: Mark = MARK) -> JSON:
+def _expected(given: JSON, name: str = NAME) -> JSON:
     """Return what a marked object is, computed on the object."""
     meta = given.get("metadata") or {}
-    kept = {key: value for key, value in (meta.get("annotations") or {}).items() if key not in mark.dropped}
-    named = {"name": mark.name} if mark.name else {}
-    return {**given, "metadata": {**meta, **named, "annotations": {**kept, **mark.annotations}}}
+    kept = {key: value for key, value in (meta.get("annotations") or {}).items() if key not in OURS}
+    return {**given, "metadata": {**meta, **({"name": name} if name else {}), "annotations": {**kept, **IDS}}}
 
 
 # -- JSON ---------
@@ -66,9 +64,9 @@ def test_json_is_marked_in_its_metadata_and_nowhere_else(
         body = f" {json.dumps(given, indent=indent, ensure_ascii=ascii_only)}\n".encode()
     except UnicodeEncodeError:  # half a surrogate that is not written as an escape
         assume(False)
-    mark = MARK if named else Mark("", MARK.annotations, OURS)
-    after = _mark(Payload(body), mark)
-    assert json.loads(after) == _expected(given, mark)
+    name = NAME if named else ""
+    after = _mark(Payload(body), name)
+    assert json.loads(after) == _expected(given, name)
     meta = given.get("metadata")
     if meta is not None and not meta.keys() & {"name", "annotations"}:
         added = ('"name":"drawn-name",' if named else "") + '"annotations":{"backoff-ctrl.dev/create-id": "gate/12"}'
@@ -99,7 +97,7 @@ def test_numbers_and_escapes_of_the_creator_stay_as_they_were_written() -> None:
 def test_json_that_comes_twice_or_is_malformed_is_not_marked(body: bytes) -> None:
     """The last of two counts in a custom object, both in a typed one: a name put into one might not be the name."""
     with pytest.raises(PayloadError):
-        marked(Payload(body), MARK)
+        marked(Payload(body), NAME, IDS)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +105,7 @@ def test_json_that_comes_twice_or_is_malformed_is_not_marked(body: bytes) -> Non
 )
 def test_metadata_that_the_server_refuses_is_sent_as_it_is(body: bytes) -> None:
     """Its own sentence says best what is wrong."""
-    assert marked(Payload(body), MARK) is None
+    assert marked(Payload(body), NAME, IDS) is None
 
 
 # -- protobuf ---------
@@ -156,7 +154,7 @@ def test_copied_marks_are_cut_out_of_protobuf() -> None:
 
 def test_an_envelope_without_an_object_is_not_marked() -> None:
     """There is nothing to name."""
-    assert marked(protobuf(b"k8s\0" + field(1, field(2, b"Pod"))), MARK) is None
+    assert marked(protobuf(b"k8s\0" + field(1, field(2, b"Pod"))), NAME, IDS) is None
 
 
 # -- YAML ---------
@@ -217,7 +215,7 @@ def test_yaml_in_flow_style_is_marked() -> None:
 )
 def test_yaml_that_cannot_be_marked_exactly_is_sent_as_it_is(text: str) -> None:
     """Rather unmarked than changed in a way that nobody asked for."""
-    assert marked(Payload(text.encode(), YAML), Mark("drawn", {CREATE_ID: "1"}, OURS)) is None
+    assert marked(Payload(text.encode(), YAML), "drawn", {CREATE_ID: "1"}) is None
 
 
 # -- which, and with what ---------
@@ -228,7 +226,7 @@ def test_yaml_that_cannot_be_marked_exactly_is_sent_as_it_is(text: str) -> None:
 )
 def test_applies_and_unread_forms_are_never_marked(form: bytes) -> None:
     """Marks in an apply would belong to the field manager of the creator."""
-    assert marked(Payload(b"metadata: {name: a}", form), MARK) is None
+    assert marked(Payload(b"metadata: {name: a}", form), NAME, IDS) is None
 
 
 @given(given=objects, seed=st.integers(0, 9), key=st.none() | texts, trusted=st.booleans())
@@ -241,5 +239,7 @@ def test_the_mark_of_a_create_changes_what_the_gate_itself_changes(
         given["metadata"]["annotations"] = {CREATE_ID: "front/ab12"}
     signature = Signature("gate", frozenset({"front"}))
     named = name_create(given, namespace="n", resource="pods", key=key, rng=random.Random(seed), signature=signature)
-    found: Any = json.loads(_mark(Payload(json.dumps(given).encode()), mark_of(named)))
+    annotations = named.body["metadata"].get("annotations") or {}
+    ours = {key: value for key, value in annotations.items() if key in OURS}
+    found: Any = json.loads(_mark(Payload(json.dumps(given).encode()), named.name if named.minted else "", ours))
     assert found == named.body

@@ -11,7 +11,7 @@ from aiohttp import web
 from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from backoff_ctrl.k8s.proxy.authority import Serving, TlsFiles
-from backoff_ctrl.k8s.proxy.http.payload import OURS, Form, Mark, Payload, marked, read
+from backoff_ctrl.k8s.proxy.http.payload import Form, Payload, marked, read
 from tests.kubeconfigs import write_kubeconfig
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ class Recorder:
         if request.method == "POST":
             sent = Payload(await request.read(), request.headers["Content-Type"].encode())
             self.creates.append(sent)
-            answer = marked(sent, Mark(f"drawn-{len(self.creates)}", {CREATE_ID: "1"}, OURS))
+            answer = marked(sent, f"drawn-{len(self.creates)}", {CREATE_ID: "1"})
             assert answer is not None
-            return web.Response(status=201, body=answer.body, content_type=request.content_type)
+            return web.Response(status=201, body=answer, content_type=request.content_type)
         if "sendInitialEvents" in request.query:
             return web.json_response(INVALID, status=422)
         if "watch" not in request.query:

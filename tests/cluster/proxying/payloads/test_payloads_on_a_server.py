@@ -10,7 +10,7 @@ import pytest
 from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.charges.resources import resource_of
 from backoff_ctrl.k8s.creates.naming import BODY_HASH, CREATE_ID
-from backoff_ctrl.k8s.proxy.http.payload import OURS, Mark, Payload, marked, read
+from backoff_ctrl.k8s.proxy.http.payload import OURS, Payload, marked, read
 from tests.charged import cases
 from tests.cluster.proxying.payloads.twins import PROTOBUF, Raw, space_of, twins_of_objects, twins_of_refusals
 from tests.cluster.quotas.charging import path_of, prepare
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BUILT_IN: Final = [case for case in cases() if case.theme != "custom"]
 POD: Final = {"containers": [{"name": "a", "image": "i", "resources": {"requests": {"cpu": "1500m"}}}]}
-MARK: Final = Mark("drawn-name", {CREATE_ID: "gate/12"}, OURS)
+IDS: Final = {CREATE_ID: "gate/12"}
 COPIED: Final = {CREATE_ID: "copied/99", BODY_HASH: "copied", "own": "kept"}
 
 
@@ -52,10 +52,9 @@ async def test_a_marked_protobuf_body_is_stored_with_its_mark(real_api: Api) -> 
     for number, case in enumerate(chosen):
         path = path_of(case.manifest, space)
         body = await _as_sent(real_api, case, space, path)
-        mark = Mark(f"drawn-{number}", MARK.annotations, OURS)
-        after = marked(Payload(body, PROTOBUF.encode()), mark)
+        after = marked(Payload(body, PROTOBUF.encode()), f"drawn-{number}", IDS)
         assert after is not None
-        status, answer, _ = await Raw(real_api).call("POST", path, after.body)
+        status, answer, _ = await Raw(real_api).call("POST", path, after)
         assert status == 201, (case.key, answer)
         stored = (await real_api.get(f"{path}/drawn-{number}")).json
         before, resource = read(Payload(body, PROTOBUF.encode())), resource_of(case.manifest)
@@ -102,10 +101,10 @@ def _given(case: Case) -> dict[str, str]:
 async def test_a_marked_text_is_stored_with_its_mark(real_api: Api, content_type: str, body: str) -> None:
     """JSON and YAML: the server reads the marked text as it reads the creator's."""
     space = await space_of(real_api)
-    after = marked(Payload(body.encode(), content_type.encode()), MARK)
+    after = marked(Payload(body.encode(), content_type.encode()), "drawn-name", IDS)
     assert after is not None
     path = f"/api/v1/namespaces/{space}/pods"
-    status, answer, _ = await Raw(real_api).call("POST", path, after.body, sends=content_type)
+    status, answer, _ = await Raw(real_api).call("POST", path, after, sends=content_type)
     assert status == 201, answer
     stored = (await real_api.get(f"{path}/drawn-name")).json["metadata"]
     own = {"own": "kept"} if "kept" in body else {}
