@@ -165,12 +165,8 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
     """
     try:
         from backoff_ctrl.k8s.proxy.listening import BindError, check_reach, read_address  # noqa: PLC0415
+        from backoff_ctrl.k8s.proxy.serving import Settings, run  # noqa: PLC0415 - loads the parser and the loop
         from backoff_ctrl.k8s.proxy.place import PlaceError, find_place  # noqa: PLC0415
-        from backoff_ctrl.k8s.proxy.serving import (  # noqa: PLC0415 - loads the parser and the loop
-            Settings,
-            Wiring,
-            run,
-        )
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("backoff_ctrl"):
             raise
@@ -184,6 +180,8 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
         settings = Settings(
             address,
             find_place(upstream, kubeconfig, context),
+            _holds(given),
+            given["admin"],
             use_own=given["use_own_credentials"],
             tls=tls,
             probes=None if given["probe_listen"] is None else read_address(given["probe_listen"], "--probe-listen"),
@@ -196,7 +194,7 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
         )
         if not tls and not settings.use_own and address.path is None and settings.place.tls:  # else none is needed
             _logger.info("%s", _GO_DROPS_TOKENS)
-        run(settings, Wiring(_holds(given), given["admin"], reuse_port=given["reuse_port"]), click.echo)
+        run(settings, click.echo)
     except (BindError, PlaceError, OptionError) as error:
         raise BadInput(str(error)) from None
     return DONE

@@ -15,7 +15,7 @@ from backoff_ctrl.k8s.proxy.http.writing import refusal
 from backoff_ctrl.k8s.proxy.upstream import BUFFER
 from backoff_ctrl.k8s.status.address import is_loopback
 
-from .passing import Current, Held, Passage, Shared, Tunnel
+from .passing import Held, Passage, Shared
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +60,9 @@ class Caller(asyncio.Protocol):
         self.sends_no_more = False
         self._amid = 0.0
         self._behind = b""
-        self._current: Current | None = None
+        self._current: Passage | Held | None = None
         self._taking = False
-        self._tunnel: Tunnel | None = None
+        self._tunnel: Passage | None = None
         self._paused = False
         self._lingers = False
         self._pumping = False
@@ -231,7 +231,7 @@ class Caller(asyncio.Protocol):
             log.exception("a request passes ungated: the gate failed")
             return False
 
-    def pass_on(self, asked: Asked, *, continued: bool = False) -> Current:
+    def pass_on(self, asked: Asked, *, continued: bool = False) -> Passage:
         passage = Passage(self, asked, continued=continued)
         self._current = passage
         self.shared.counts.passed += 1
@@ -262,14 +262,14 @@ class Caller(asyncio.Protocol):
                 pass
             self._taking = False
 
-    def tunnel(self, through: Tunnel) -> bytes:
+    def tunnel(self, through: Passage) -> bytes:
         """Speak no HTTP any more; return what came already."""
         self._tunnel = through
         early, self.reader.rest, self._behind = self.reader.rest + self._behind, b"", b""
         self._regulate()
         return early
 
-    def finished(self, current: Current, *, close: bool) -> None:
+    def finished(self, current: Passage | Held, *, close: bool) -> None:
         """Go on with the next request, or end the connection, once ``current`` has been answered."""
         if self._current is not current:
             return

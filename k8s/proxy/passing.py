@@ -17,6 +17,12 @@ from backoff_ctrl.k8s.proxy.http.transports import Gathering
 from backoff_ctrl.k8s.proxy.http.writing import CONTINUE, answer_head, note_for, refusal, request_head, whole
 from backoff_ctrl.k8s.proxy.upstream import REPEATABLE, ApiServer, Pool, Unreachable, UpstreamConnection
 
+log = logging.getLogger(__name__)
+
+WATCHED_MAX: Final = 64 * 1024
+"""Bytes of an answer that the room of held creates looks at."""
+_ENDLESS: Final = (b"watch=true", b"watch=1", b"follow=true", b"follow=1", b"/watch/")
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -71,24 +77,6 @@ class Creates(Protocol):
         """
 
 
-class Connected(Protocol):
-    """A connection, as its listener sees it."""
-
-    transport: Gathering
-    heard: float
-    """When it last sent something."""
-
-    @property
-    def owes(self) -> bool:
-        """Whether it has begun a request whose body has not come whole, though it could."""
-
-    def look(self, now: float) -> None:
-        """End what takes too long; called every now and then."""
-
-    def drain(self, *, at_once: bool) -> None:
-        """End the connection with its present request; if there is none, with its next one, or at once."""
-
-
 @dataclass(slots=True)
 class Counts:
     """What has happened since the start."""
@@ -109,10 +97,10 @@ class Shared:
     creates: Creates
     limits: Limits = field(default_factory=Limits)
     counts: Counts = field(default_factory=Counts)
-    callers: set[Connected] = field(default_factory=set)
-    silent: dict[Connected, float] = field(default_factory=dict)
+    callers: set[Connection] = field(default_factory=set)
+    silent: dict[Connection, float] = field(default_factory=dict)
     """Those of them that have sent no head yet, and since when, the oldest first."""
-    idle: dict[Connected, float] = field(default_factory=dict)
+    idle: dict[Connection, float] = field(default_factory=dict)
     """Those between two requests, and since when, the oldest first."""
     held_bytes: int = 0
     draining: bool = False
@@ -133,67 +121,24 @@ class Shared:
         gone.transport.abort()
         return True
 
-    def forget(self, caller: Connected) -> None:
+    def forget(self, caller: Connection) -> None:
         self.callers.discard(caller)
         self.silent.pop(caller, None)
         self.idle.pop(caller, None)
 
 
-class Current(Protocol):
-    """What a caller's present request is in: it passes, or it is held."""
+class Connection(Protocol):
+    """A creator's connection, as its present request and its listener see it: ``Caller``, which makes both.
 
-    @property
-    def blocked(self) -> bool:
-        """Whether it takes nothing more of the body for now."""
-
-    @property
-    def half_closable(self) -> bool:
-        """Whether it goes on for a caller that sends nothing more."""
-
-    @property
-    def endless(self) -> bool:
-        """Whether its answer ends only with its caller, or the server: a watch, or a log that is followed."""
-
-    def body(self, piece: bytes) -> None:
-        """Take a piece of the body."""
-
-    def end(self, trailers: list[tuple[bytes, bytes]]) -> None:
-        """Learn that the request is whole."""
-
-    def flush(self) -> None:
-        """Send what was taken."""
-
-    def gone(self) -> None:
-        """Give up: the caller is gone, or its request is broken."""
-
-    def full(self) -> None:
-        """Bring nothing more for now: the caller reads slowly."""
-
-    def emptied(self) -> None:
-        """Bring more again: the caller has read what was written."""
-
-
-class Tunnel(Protocol):
-    """A connection that speaks no HTTP any more."""
-
-    @property
-    def blocked(self) -> bool:
-        """Whether it takes nothing more for now."""
-
-    def from_caller(self, data: bytes) -> None:
-        """Send what the caller says in the tunnel."""
-
-    def caller_ended(self) -> bool:
-        """Let the server know that the caller says nothing more; return whether the tunnel lives on."""
-
-
-class Waiting(Protocol):
-    """A caller, as its present request sees it."""
+    It is described here, since requests and their connection call each other.
+    """
 
     transport: Gathering
     loop: asyncio.AbstractEventLoop
     shared: Shared
     reader: RequestReader
+    heard: float
+    """When it last sent something."""
     sends_no_more: bool
 
     @property
@@ -201,10 +146,14 @@ class Waiting(Protocol):
         """Whether the present request has not come to its end yet."""
 
     @property
+    def owes(self) -> bool:
+        """Whether the rest of its body has not come, though nothing of ours keeps it from coming."""
+
+    @property
     def closes(self) -> bool:
         """Whether the present request is the last of this connection."""
 
-    def pass_on(self, asked: Asked, *, continued: bool = False) -> Current:
+    def pass_on(self, asked: Asked, *, continued: bool = False) -> Passage:
         """Let the present request pass to the API server."""
 
     def told(self, if_unread: Callable[[], object] | None) -> None:
@@ -213,21 +162,20 @@ class Waiting(Protocol):
     def skip(self) -> None:
         """Throw the rest of the present request away if all of it has come."""
 
-    def tunnel(self, through: Tunnel) -> bytes:
+    def tunnel(self, through: Passage) -> bytes:
         """Speak no HTTP any more; return what came already."""
 
-    def finished(self, current: Current, *, close: bool) -> None:
+    def finished(self, current: Passage | Held, *, close: bool) -> None:
         """Go on with the next request, or end the connection, once ``current`` has been answered."""
 
     def regulate(self) -> None:
         """Read on, or stop, after the request has become ready for more, or unready."""
 
+    def look(self, now: float) -> None:
+        """End what takes too long; called every now and then."""
 
-log = logging.getLogger(__name__)
-
-WATCHED_MAX: Final = 64 * 1024
-"""Bytes of an answer that the room of held creates looks at."""
-_ENDLESS: Final = (b"watch=true", b"watch=1", b"follow=true", b"follow=1", b"/watch/")
+    def drain(self, *, at_once: bool) -> None:
+        """End the connection with its present request; if there is none, with its next one, or at once."""
 
 
 class Passage:
@@ -251,7 +199,7 @@ class Passage:
         "blocked",
     )
 
-    def __init__(self, caller: Waiting, asked: Asked, *, continued: bool = False) -> None:
+    def __init__(self, caller: Connection, asked: Asked, *, continued: bool = False) -> None:
         """``continued``: the caller got its ``100 Continue`` already."""
         self._caller = caller
         self._asked = asked
@@ -490,7 +438,7 @@ class Held:
 
     __slots__ = ("_asked", "_caller", "_continued", "_pieces", "_size", "_task", "blocked", "endless", "half_closable")
 
-    def __init__(self, caller: Waiting, asked: Asked) -> None:
+    def __init__(self, caller: Connection, asked: Asked) -> None:
         """Read the body; who waits to be asked for it is asked."""
         self._caller = caller
         self._asked = asked

@@ -78,41 +78,6 @@ class OwnRights:
         return denied(said.status, said.body)
 
 
-class Wiring:
-    """The rooms behind the data path, as the command line asked for them."""
-
-    def __init__(self, holds: HoldSettings, admin: str | None = None, *, reuse_port: bool = False) -> None:
-        """``admin``: where the status API of the gate is served, ``127.0.0.1:9095``; None: nowhere.
-
-        ``reuse_port``: the process that follows may serve there before this one has ended.
-        """
-        self._holds = holds
-        self._admin = admin
-        self._reuse_port = reuse_port
-
-    def creates(self, server: ApiServer) -> Creates:
-        """Return the room that answers the creates which go to ``server``, and serve its status.
-
-        Raises ``BindError``, and ``OptionError`` for an environment variable that says nothing sensible.
-        """
-        holding = open_holding(server, self._holds)
-        if self._admin is None:
-            shown()
-            return holding
-        try:
-            serve_status(listen=self._admin, exact=True, shared=self._reuse_port)
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise BindError(f"--admin: can't listen on {self._admin} ({why}): choose another") from None
-        return holding
-
-    def metrics(self) -> str:
-        """Return the metrics of the gate as text for Prometheus. It rests between its steps: call it in a thread."""
-        from backoff_ctrl.k8s.status.metrics import exposition  # noqa: PLC0415 - after the start
-
-        return b"".join(exposition(shown())).decode()
-
-
 PATIENCE: Final = 5.0
 """Seconds that an API server which refuses connections is waited for at the start: both may start together."""
 _RETRY: Final = 0.25
@@ -141,6 +106,9 @@ class Settings:
 
     listen: Address
     place: Place
+    holds: HoldSettings
+    admin: str | None = None
+    """Where the status API of the gate is served, ``127.0.0.1:9095``; None: nowhere."""
     use_own: bool = False
     tls: Certificates | None = None
     probes: Address | None = None
@@ -155,14 +123,14 @@ class Settings:
     """Namespaces, or ``*``, in which ``/readyz`` is to name a right that the proxy's own account lacks."""
 
 
-def run(settings: Settings, wiring: Wiring, say: Callable[[str], None]) -> None:
+def run(settings: Settings, say: Callable[[str], None]) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP. ``say`` gets the line that tells where.
 
-    Raises ``BindError`` and ``PlaceError``.
+    Raises ``BindError`` and ``PlaceError``, and ``OptionError`` for an environment variable that says nothing sensible.
     """
     keep_memory()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_Life(settings, wiring, say).serve())
+        runner.run(_Life(settings, say).serve())
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -187,9 +155,8 @@ def keep_memory() -> None:
 class _Life:
     """One run."""
 
-    def __init__(self, settings: Settings, wiring: Wiring, say: Callable[[str], None]) -> None:
+    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         self._settings = settings
-        self._wiring = wiring
         self._say = say
         self._over = asyncio.Event()
 
@@ -213,12 +180,12 @@ class _Life:
         ends.callback(bound.close)
         server = ApiServer(settings.place, use_own=settings.use_own)
         ends.callback(server.close)
-        creates = self._wiring.creates(server)
+        creates = self._creates(server)
         own_only = settings.use_own and bound.family != socket.AF_UNIX
         shared = Shared(server, creates, Limits(connections=connections), local_hosts_only=own_only)
         listener = Listener(shared, bound, None if settings.tls is None else settings.tls.context)
         rights = OwnRights(server, settings.check_rights)
-        probes = Probes(shared, self._wiring.metrics, lambda: rights.lacking)
+        probes = Probes(shared, _metrics, lambda: rights.lacking)
         await self._serve_probes(probes, ends)
         ends.push_async_callback(self._end, shared, listener)
         if settings.tls is not None:
@@ -239,6 +206,20 @@ class _Life:
             if not settings.listen_first:
                 self._say(f"listening on {url}")
             await self._over.wait()
+
+    def _creates(self, server: ApiServer) -> Creates:
+        """Return the room that answers creates, and serve its status. Raises ``BindError`` and ``OptionError``."""
+        settings = self._settings
+        holding = open_holding(server, settings.holds)
+        if settings.admin is None:
+            shown()
+            return holding
+        try:
+            serve_status(listen=settings.admin, exact=True, shared=settings.reuse_port)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise BindError(f"--admin: can't listen on {settings.admin} ({why}): choose another") from None
+        return holding
 
     async def _open(self, listener: Listener, probes: Probes) -> None:
         await listener.start()
@@ -286,3 +267,10 @@ class _Life:
         closing = asyncio.ensure_future(shared.creates.close(drain))
         await listener.close(drain)
         await closing
+
+
+def _metrics() -> str:
+    """Return the metrics of the gate as text for Prometheus. It rests between its steps: call it in a thread."""
+    from backoff_ctrl.k8s.status.metrics import exposition  # noqa: PLC0415 - after the start
+
+    return b"".join(exposition(shown())).decode()

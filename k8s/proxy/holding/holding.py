@@ -23,9 +23,9 @@ from .callers import Reviews
 from .choosing import ChargedKinds, Chosen, choose, creates
 from .create_request import CLOSING, CreateRequest, PutOff, Shared
 from .kept import KeptCreates, Noticed
-from .sending import Received
+from .sending import Received, response_of
 from .settings import RESTART, RETRY_AFTER, HoldSettings
-from .telling import come_again, failed, response_of
+from .telling import come_again, failed
 
 _STEP: Final = 0.05
 FULL: Final = "the proxy holds as many bytes as it may"

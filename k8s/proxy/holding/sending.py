@@ -10,6 +10,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -20,6 +21,7 @@ from backoff_ctrl.k8s.creates.naming import CREATE_ID, Named
 from backoff_ctrl.k8s.gate.together import READ_PATIENCE
 from backoff_ctrl.k8s.proxy.http.messages import Ask, Head, Headers, PayloadError, Request, Response, first
 from backoff_ctrl.k8s.proxy.http.payload import OURS, Form, Payload, marked, read
+from backoff_ctrl.k8s.proxy.http.protobuf import status_message
 
 from .choosing import ChargedKinds
 
@@ -132,6 +134,7 @@ FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"expect"})
 UNPACKED_MAX: Final = 2**23
 _WHO: Final = frozenset({b"authorization", b"cookie", b"host", b"user-agent"})
 """Headers of a create that go with our questions about it: who asks."""
+_PHRASES: Final = {each.value: each.phrase.encode() for each in HTTPStatus}
 _SLASHES_AT_END: Final = re.compile(rb"(?:/|%2[Ff])+\Z")
 
 
@@ -253,3 +256,34 @@ def _unpacked(reader: Reader | None, body: bytes) -> dict[str, Any] | None:
     except zlib.error:
         return None
     return Answer(0, {}, plain, reader=reader).json()
+
+
+def response_of(answer: Answer, head: Head) -> Response:
+    """Return an answer as its caller gets it: as the server sent it, or our own in a form that the caller accepts."""
+    if isinstance(answer.headers, Received):
+        came = answer.headers.response
+        if came.status == answer.status:
+            return came
+        return Response(answer.status, _phrase(answer.status), came.headers, answer.body)
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
+    body = answer.body
+    form = _form(head.get(b"accept"))
+    status = answer.json() if form else None
+    if form and status is not None and status.get("kind") == "Status":
+        headers = [header for header in headers if header[0].lower() != b"content-type"]
+        headers.append((b"Content-Type", form))
+        body = status_message(status) if form == PROTOBUF else body
+    return Response(answer.status, _phrase(answer.status), headers, body)
+
+
+def _form(accept: bytes | None) -> bytes:
+    """Return the form that a caller wants who does not take JSON; empty: it does, or we have none that it wants."""
+    wanted = [each.partition(b";")[0].strip().lower() for each in (accept or b"*/*").split(b",")]
+    if any(each in (b"application/json", b"application/*", b"*/*") for each in wanted):
+        return b""
+    forms = (PROTOBUF, b"application/yaml")  # JSON is YAML
+    return next((each for each in wanted if each in forms), b"")
+
+
+def _phrase(status: int) -> bytes:
+    return _PHRASES.get(status, b"")

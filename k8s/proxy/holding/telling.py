@@ -3,37 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from http import HTTPStatus
 from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.answer import Answer, status_answer
 from backoff_ctrl.k8s.creates.wait import Wait
-from backoff_ctrl.k8s.proxy.http.messages import Head, Response
-from backoff_ctrl.k8s.proxy.http.protobuf import status_message
 
-from .sending import PROTOBUF, Received
 from .settings import RETRY_AFTER
 
 REASONS: Final = {429: "TooManyRequests", 503: "ServiceUnavailable", 504: "Timeout", 502: "InternalError"}
-_PHRASES: Final = {each.value: each.phrase.encode() for each in HTTPStatus}
-
-
-def response_of(answer: Answer, head: Head) -> Response:
-    """Return an answer as its caller gets it: as the server sent it, or our own in a form that the caller accepts."""
-    if isinstance(answer.headers, Received):
-        came = answer.headers.response
-        if came.status == answer.status:
-            return came
-        return Response(answer.status, _phrase(answer.status), came.headers, answer.body)
-    headers = [(name.encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
-    body = answer.body
-    form = _form(head.get(b"accept"))
-    status = answer.json() if form else None
-    if form and status is not None and status.get("kind") == "Status":
-        headers = [header for header in headers if header[0].lower() != b"content-type"]
-        headers.append((b"Content-Type", form))
-        body = status_message(status) if form == PROTOBUF else body
-    return Response(answer.status, _phrase(answer.status), headers, body)
 
 
 def not_yet(label: tuple[str, str], wait: Wait | None, held: float, *, again: bool) -> Answer:
@@ -97,16 +74,3 @@ def _causes(wait: Wait) -> list[dict[str, str]]:
 def _details(label: tuple[str, str]) -> dict[str, Any]:
     kind, _, group = label[0].partition(".")
     return {"name": label[1], "kind": kind, **({"group": group} if group else {})}
-
-
-def _form(accept: bytes | None) -> bytes:
-    """Return the form that a caller wants who does not take JSON; empty: it does, or we have none that it wants."""
-    wanted = [each.partition(b";")[0].strip().lower() for each in (accept or b"*/*").split(b",")]
-    if any(each in (b"application/json", b"application/*", b"*/*") for each in wanted):
-        return b""
-    forms = (PROTOBUF, b"application/yaml")  # JSON is YAML
-    return next((each for each in wanted if each in forms), b"")
-
-
-def _phrase(status: int) -> bytes:
-    return _PHRASES.get(status, b"")

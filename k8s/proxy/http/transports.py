@@ -15,7 +15,6 @@ import asyncio
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -132,7 +131,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         "_paused",
         "_protocol",
         "_read",
-        "_settled",
+        "_shaken",
         "_shaking",
         "_socket",
         "_timer",
@@ -149,12 +148,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         *,
         server_name: str | None = None,
         within: float = HANDSHAKE_MAX,
-        settled: Callable[[Exception | None], object] | None = None,
     ) -> None:
         """Expect a connection: to ``server_name``; if there is none, of a client.
 
-        ``within``: seconds for the handshake. ``settled`` is told whether it has succeeded. Raises ``ValueError`` for a
-        name that is none.
+        ``within``: seconds for the handshake. Raises ``ValueError`` for a name that is none.
         """
         super().__init__()
         self._protocol = protocol
@@ -166,7 +163,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._read, self._encrypt = self._tls.read, self._tls.write
         self._is_client = server_name is not None
         self._within = within
-        self._settled = settled
+        self._shaken: asyncio.Future[None] = loop.create_future()
         self._socket: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
         self._shaking = True
@@ -202,8 +199,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         why = self._why or exc
         if not self._shaking:
             self._protocol.connection_lost(why)
-        elif self._settled is not None:
-            self._settled(why or ConnectionResetError())
+        elif not self._shaken.done():
+            self._shaken.set_exception(why or ConnectionResetError())
 
     def pause_writing(self) -> None:
         if self._open:
@@ -214,6 +211,14 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._protocol.resume_writing()
 
     # The handshake.
+
+    async def shaken(self) -> None:
+        """Wait until the handshake has succeeded. Raises ``OSError``; then, or cancelled, it ends the connection."""
+        try:
+            await self._shaken
+        except BaseException:
+            self.abort()
+            raise
 
     def _shake(self) -> None:
         try:
@@ -230,8 +235,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._shaking = False
             self._open = True
             self._protocol.connection_made(self)
-            if self._settled is not None:
-                self._settled(None)
+            if not self._shaken.done():
+                self._shaken.set_result(None)
             if self._open and self._incoming.pending:
                 self._deliver()
 
@@ -349,38 +354,14 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 async def connect(context: ssl.SSLContext, server_name: str, protocol: asyncio.Protocol, host: str, port: int) -> None:
     """Connect ``protocol`` to a server that proves to be ``server_name``. Raises ``OSError``, ``ValueError``."""
     loop = asyncio.get_running_loop()
-    shaken = _Shaken(loop)
-    tls = TlsTransport(context, protocol, loop, server_name=server_name, settled=shaken.settle)
+    tls = TlsTransport(context, protocol, loop, server_name=server_name)
     await loop.create_connection(lambda: tls, host, port)
-    await shaken.wait(tls)
+    await tls.shaken()
 
 
 async def accepted(context: ssl.SSLContext, protocol: asyncio.Protocol, near: socket.socket, within: float) -> None:
     """Connect ``protocol`` to a client that was accepted; so many seconds for its handshake. Raises ``OSError``."""
     loop = asyncio.get_running_loop()
-    shaken = _Shaken(loop)
-    tls = TlsTransport(context, protocol, loop, within=within, settled=shaken.settle)
+    tls = TlsTransport(context, protocol, loop, within=within)
     await loop.connect_accepted_socket(lambda: tls, near)
-    await shaken.wait(tls)
-
-
-class _Shaken:
-    """Whether a handshake has succeeded, for who waits for it."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._future: asyncio.Future[None] = loop.create_future()
-
-    def settle(self, error: Exception | None) -> None:
-        if self._future.done():
-            return
-        if error is None:
-            self._future.set_result(None)
-        else:
-            self._future.set_exception(error)
-
-    async def wait(self, tls: TlsTransport) -> None:
-        try:
-            await self._future
-        except BaseException:
-            tls.abort()
-            raise
+    await tls.shaken()

@@ -203,7 +203,7 @@ async def test_behind_a_half_closed_connection_nothing_is_waited_for(cut: bytes)
         await server.head()
         caller.writer.write_eof()
         (known,) = proxy.shared.callers
-        await until(lambda: known.sends_no_more)  # type: ignore[attr-defined]
+        await until(lambda: known.sends_no_more)
         server.send(OK)
         assert await caller.rest() == OK
         await until(lambda: not proxy.shared.callers)
