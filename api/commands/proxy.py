@@ -51,6 +51,11 @@ _GO_DROPS_TOKENS = (
     help="Add the proxy's own credentials to requests that bring none. Anyone who can connect acts as the proxy.",
 )
 @click.option(
+    "--allow-exec",
+    is_flag=True,
+    help="Add them to exec and attach, too, which a web page behind pods/x/proxy could use to run commands.",
+)
+@click.option(
     "--hold",
     type=float,
     default=None,
@@ -183,6 +188,7 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
             _holds(given),
             given["admin"],
             use_own=given["use_own_credentials"],
+            allow_exec=given["allow_exec"],
             tls=tls,
             probes=None if given["probe_listen"] is None else read_address(given["probe_listen"], "--probe-listen"),
             ready_file=given["ready_file"],

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
+from posixpath import normpath
 from socket import SO_ERROR, SOL_SOCKET
 from typing import Final
+from urllib.parse import unquote_to_bytes
 
 from backoff_ctrl.k8s.proxy.http.messages import RefusedError
 from backoff_ctrl.k8s.proxy.http.requests import Asked, Part, RequestReader
@@ -24,6 +27,13 @@ UNREAD_S: Final = 5.0
 BEHIND_MAX: Final = 64 * 1024
 """Bytes that may come behind a request which is being answered; then reading stops."""
 _OWN: Final = "this proxy adds its own credentials"
+_EXEC_REFUSED: Final = (
+    f"{_OWN}, and a web page behind pods/x/proxy could run commands with them: "
+    "send a token of yours, or start the proxy with --allow-exec"
+)
+_RUNS: Final = re.compile(
+    rb"/+api/[^/]+/(namespaces/[^/]+/pods/[^/]+/(exec|attach)|nodes/[^/]+/proxy/(exec|attach|run))(/|\Z)"
+)
 _OF_FORMS: Final = frozenset({b"text/plain", b"multipart/form-data", b"application/x-www-form-urlencoded"})
 """Types of content that a page may send anywhere without asking leave. Without any only a script can send a body, with
 its origin; and so do client-go's raw requests, without one."""
@@ -207,7 +217,7 @@ class Caller(asyncio.Protocol):
         shared = self.shared
         shared.silent.pop(self, None)
         shared.idle.pop(self, None)
-        refused = _refused_to_pages(asked) if shared.local_hosts_only else None
+        refused = self._refused(asked)
         if refused is not None:
             self.refuse(refused)
             return
@@ -217,6 +227,13 @@ class Caller(asyncio.Protocol):
             shared.counts.held += 1
         else:
             self.pass_on(asked)
+
+    def _refused(self, asked: Asked) -> RefusedError | None:
+        """Return why a request may not use the proxy's own credentials; None: it may, or brings some."""
+        shared = self.shared
+        if shared.server.uses_own and not asked.has_credentials and not shared.lends_exec and _runs(asked.head.target):
+            return RefusedError(403, _EXEC_REFUSED)
+        return _refused_to_pages(asked) if shared.local_hosts_only else None
 
     def _reads(self, asked: Asked) -> bool:
         """Say whether the body is to be read; a failure of the room that says so stops no request."""
@@ -373,6 +390,15 @@ class Caller(asyncio.Protocol):
                 self.transport.close()
         elif self._current.endless:
             self.transport.close()
+
+
+def _runs(target: bytes) -> bool:
+    """Say whether a request runs something in a pod: exec or attach, of the API server, or of a node's kubelet.
+
+    A page that a pod shows behind ``pods/x/proxy/`` has the origin of this proxy. ``kubectl proxy`` refuses both, too.
+    """
+    path = normpath(unquote_to_bytes(target.partition(b"?")[0]))  # as the API server, or one before it, may read it
+    return _RUNS.match(path) is not None
 
 
 def _refused_to_pages(asked: Asked) -> RefusedError | None:

@@ -107,6 +107,8 @@ class Shared:
     """Whether each connection ends with its present request."""
     local_hosts_only: bool = False
     """Whether requests must name this machine: a web page could rebind a name of its own to it."""
+    lends_exec: bool = False
+    """Whether exec and attach, too, get the proxy's own credentials."""
 
     def make_room(self, now: float) -> bool:
         """End the connection that has held its place for nothing the longest; return whether there is one."""

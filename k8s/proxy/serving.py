@@ -110,6 +110,8 @@ class Settings:
     admin: str | None = None
     """Where the status API of the gate is served, ``127.0.0.1:9095``; None: nowhere."""
     use_own: bool = False
+    allow_exec: bool = False
+    """Lend the proxy's own credentials to exec and attach, too."""
     tls: Certificates | None = None
     probes: Address | None = None
     ready_file: Path | None = None
@@ -182,7 +184,9 @@ class _Life:
         ends.callback(server.close)
         creates = self._creates(server)
         own_only = settings.use_own and bound.family != socket.AF_UNIX
-        shared = Shared(server, creates, Limits(connections=connections), local_hosts_only=own_only)
+        shared = Shared(
+            server, creates, Limits(connections=connections), local_hosts_only=own_only, lends_exec=settings.allow_exec
+        )
         listener = Listener(shared, bound, None if settings.tls is None else settings.tls.context)
         rights = OwnRights(server, settings.check_rights)
         probes = Probes(shared, _metrics, lambda: rights.lacking)

@@ -163,3 +163,47 @@ async def test_a_page_of_elsewhere_can_not_use_our_credentials() -> None:
         assert (await caller.rest()).startswith(b"HTTP/1.1 403 ")
         _, server = await proxy.pair(GET.replace(b"Host: a", b"Host: localhost:8001"))
         await server.head()
+
+
+@pytest.mark.parametrize(
+    ("path", "runs"),
+    [
+        ("/api/v1/namespaces/n/pods/p/exec?command=sh", True),
+        ("/api/v1/namespaces/n/pods/p/attach", True),
+        ("/api/v1/namespaces/pods/pods/p/exec/", True),
+        ("//api/v1/namespaces/n//pods/p/%65xec", True),
+        ("/api/v1/namespaces/n/pods/p%2Fexec", True),
+        ("/api/v1/namespaces/n/pods/p/log/../exec", True),
+        ("/api/v1/nodes/node-1/proxy/run/n/p/c?cmd=id", True),
+        ("/api/v1/nodes/node-1:10250/proxy/exec/n/p/c", True),
+        ("/api/v1/namespaces/n/pods/p/portforward", False),
+        ("/api/v1/namespaces/n/pods/p/proxy/exec", False),
+        ("/api/v1/namespaces/n/pods/exec", False),
+        ("/api/v1/namespaces/n/pods/exec/log?x=/pods/p/exec", False),
+        ("/apis/g/v1/namespaces/n/pods/p/exec", False),
+    ],
+)
+async def test_our_credentials_run_nothing_in_a_pod_unless_that_is_allowed(path: str, runs: bool) -> None:
+    """A page behind ``pods/x/proxy/`` has the origin of the proxy itself. Who brings a token of its own may."""
+    upgrade = (
+        "Host: localhost:8001\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nOrigin: http://localhost:8001\r\n\r\n"
+    )
+    asked = f"GET {path} HTTP/1.1\r\n{upgrade}".encode()
+    async with proxied(use_own=True, local_hosts_only=True) as proxy:
+        if runs:
+            caller = await proxy.caller(sent=asked)
+            answer = await caller.rest()
+            assert answer.startswith(b"HTTP/1.1 403 ")
+            assert b"start the proxy with --allow-exec" in answer
+            asked = asked.replace(b"\r\n\r\n", b"\r\nAuthorization: Bearer mine\r\n\r\n")
+        _, server = await proxy.pair(asked)
+        assert (await server.head()).startswith(f"GET {path} ".encode())
+
+
+async def test_exec_is_lent_our_credentials_where_that_is_allowed() -> None:
+    """With ``--allow-exec``; and without credentials of ours nothing is refused."""
+    exec_ = GET.replace(b"GET /api ", b"GET /api/v1/namespaces/n/pods/p/exec ")
+    for own in (True, False):
+        async with proxied(use_own=own, lends_exec=own) as proxy:
+            _, server = await proxy.pair(exec_)
+            await server.head()

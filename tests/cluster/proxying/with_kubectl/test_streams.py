@@ -129,7 +129,7 @@ async def test_streams_are_as_without_the_sidecar(
 ) -> None:
     """Output, errors, exit codes and every byte, over WebSockets and over SPDY."""
     own = kubernetes.kubeconfig("tester")
-    options = ("--use-own-credentials",) if way == "plain" else ()
+    options = ("--use-own-credentials", "--allow-exec") if way == "plain" else ()
     async with (
         _running_pod(real_api, real_namespace, creators.path("kubelet")) as pod,
         proxy(own, tmp_path, *options, tls=way == "tls") as running,
