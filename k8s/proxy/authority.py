@@ -65,6 +65,11 @@ _USAGE: Final = (
     "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
     "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
 )  # fmt: skip
+LEAF_LIFE: Final = timedelta(days=1)
+_LOOK_EVERY: Final = 600.0
+"""Seconds between looks at the clock: it may have been set, or the machine may have slept."""
+_AUTHORITY, _LEAF = "authority.pem", "leaf.pem"
+_logger = logging.getLogger("backoff_ctrl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,13 +188,6 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-
-
-LEAF_LIFE: Final = timedelta(days=1)
-_LOOK_EVERY: Final = 600.0
-"""Seconds between looks at the clock: it may have been set, or the machine may have slept."""
-_AUTHORITY, _LEAF = "authority.pem", "leaf.pem"
-_logger = logging.getLogger("backoff_ctrl")
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,25 +42,6 @@ its origin; and so do client-go's raw requests, without one."""
 class Caller(asyncio.Protocol):
     """One connection. Requests are answered one after the other, in their order."""
 
-    __slots__ = (
-        "_amid",
-        "_behind",
-        "_blocked_writing",
-        "_current",
-        "_lingers",
-        "_paused",
-        "_pumping",
-        "_taking",
-        "_tunnel",
-        "_unread",
-        "heard",
-        "loop",
-        "reader",
-        "sends_no_more",
-        "shared",
-        "transport",
-    )
-
     def __init__(self, shared: Shared, loop: asyncio.AbstractEventLoop) -> None:
         self.shared = shared
         self.loop = loop

@@ -24,6 +24,9 @@ PRIVATE: Final = 0o600
 PUBLIC: Final = 0o644
 _BEGUN: Final = ".backoff-ctrl-"  # a file that is being written
 _LONGEST: Final = 65_536
+LOOK_EVERY: Final = 10.0
+"""Seconds between looks at the files: the kubelet itself takes a minute to show a Secret's change."""
+_logger = logging.getLogger("backoff_ctrl")
 
 
 class CertificatesError(Exception):
@@ -154,11 +157,6 @@ def listener_context() -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-LOOK_EVERY: Final = 10.0
-"""Seconds between looks at the files: the kubelet itself takes a minute to show a Secret's change."""
-_logger = logging.getLogger("backoff_ctrl")
 
 
 class GivenCertificate:

@@ -23,6 +23,17 @@ from .passing import Shared
 
 _FIRST: Final = 3
 """The descriptor of the first socket that is handed over: SD_LISTEN_FDS_START."""
+BACKLOG: Final = 1024
+_AT_ONCE: Final = 64
+"""Connections that are accepted before anybody else is served."""
+_RETRY_S: Final = 1.0
+"""Seconds after which it is tried again where the system gives no descriptor."""
+_OTHERS: Final = 64
+"""Descriptors for everything but callers: files, the loop, watches, probes."""
+_LOOK_S: Final = 0.5
+_STEP_S: Final = 0.02
+IDLE_S: Final = 0.5
+"""Seconds that a connection without a request is kept at the end."""
 
 
 class BindError(Exception):
@@ -187,13 +198,6 @@ def url_of(bound: socket.socket, *, tls: bool) -> str:
     return f"http{'s' if tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-BACKLOG: Final = 1024
-_AT_ONCE: Final = 64
-"""Connections that are accepted before anybody else is served."""
-_RETRY_S: Final = 1.0
-"""Seconds after which it is tried again where the system gives no descriptor."""
-
-
 class Handshakes:
     """Makes TLS connections of those that arrive at a socket.
 
@@ -202,14 +206,10 @@ class Handshakes:
     that goes.
     """
 
-    def __init__(
-        self, shared: Shared, bound: socket.socket, tls: ssl.SSLContext, make: Callable[[], asyncio.Protocol]
-    ) -> None:
-        """Accept nobody yet. ``make`` makes the protocol of a connection whose handshake has succeeded."""
+    def __init__(self, shared: Shared, bound: socket.socket, tls: ssl.SSLContext) -> None:
         self._shared = shared
         self._bound = bound
         self._tls = tls
-        self._make = make
         self._loop = asyncio.get_running_loop()
         self._under_way: dict[asyncio.Task[None], tuple[socket.socket, float]] = {}
         """Their sockets, and when they began."""
@@ -270,7 +270,7 @@ class Handshakes:
     async def _shake(self, near: socket.socket) -> None:
         limit = self._shared.limits.head_s
         try:
-            await accepted(self._tls, self._make(), near, limit)
+            await accepted(self._tls, Caller(self._shared, self._loop), near, limit)
         except OSError:  # it speaks no TLS, trusts another authority, took too long, or is gone: it was never served
             near.close()
 
@@ -279,14 +279,6 @@ def _end(near: socket.socket) -> None:
     """Let a handshake fail. Its transport closes the socket."""
     with suppress(OSError):  # its other side is gone already
         near.shutdown(socket.SHUT_RDWR)
-
-
-_OTHERS: Final = 64
-"""Descriptors for everything but callers: files, the loop, watches, probes."""
-_LOOK_S: Final = 0.5
-_STEP_S: Final = 0.02
-IDLE_S: Final = 0.5
-"""Seconds that a connection without a request is kept at the end."""
 
 
 def descriptors_for(connections: int, idle: int) -> int:
@@ -318,7 +310,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         shared = self._shared
         if self._tls is not None:
-            self._server = Handshakes(shared, self._bound, self._tls, lambda: Caller(shared, loop))
+            self._server = Handshakes(shared, self._bound, self._tls)
             self._server.start()
         else:
             make: Any = loop.create_unix_server if self._bound.family == socket.AF_UNIX else loop.create_server

@@ -183,24 +183,6 @@ class Connection(Protocol):
 class Passage:
     """One request, and its answer or its tunnel."""
 
-    __slots__ = (
-        "_answer",
-        "_asked",
-        "_caller",
-        "_close",
-        "_connecting",
-        "_connection",
-        "_continued",
-        "_out",
-        "_own_lines",
-        "_pool",
-        "_repeated",
-        "_slow",
-        "_tunnel",
-        "_watched",
-        "blocked",
-    )
-
     def __init__(self, caller: Connection, asked: Asked, *, continued: bool = False) -> None:
         """``continued``: the caller got its ``100 Continue`` already."""
         self._caller = caller
@@ -437,8 +419,6 @@ class Passage:
 
 class Held:
     """One request. Its caller hangs up by closing even its half of the connection."""
-
-    __slots__ = ("_asked", "_caller", "_continued", "_pieces", "_size", "_task", "blocked", "endless", "half_closable")
 
     def __init__(self, caller: Connection, asked: Asked) -> None:
         """Read the body; who waits to be asked for it is asked."""

@@ -118,22 +118,23 @@ class ProbeConnection(asyncio.Protocol):
 def metrics(shared: Shared) -> str:
     """Return the counts of the data path in Prometheus' text format."""
     counts = shared.counts
-    requests = {"passed": counts.passed, "held": counts.held, "refused": counts.refused, "failed": counts.failed}
-    lines = [
-        "# HELP backoff_ctrl_proxy_connections Connections of callers that are open.",
-        "# TYPE backoff_ctrl_proxy_connections gauge",
-        f"backoff_ctrl_proxy_connections {len(shared.callers)}",
-        "# HELP backoff_ctrl_proxy_upstream_connections Connections to the API server that are open.",
-        "# TYPE backoff_ctrl_proxy_upstream_connections gauge",
-        f"backoff_ctrl_proxy_upstream_connections {shared.server.connections}",
-        "# HELP backoff_ctrl_proxy_connections_turned_away_total Connections over the limit.",
-        "# TYPE backoff_ctrl_proxy_connections_turned_away_total counter",
-        f"backoff_ctrl_proxy_connections_turned_away_total {counts.turned_away}",
-        "# HELP backoff_ctrl_proxy_requests_total Requests that passed, were read whole, were refused, or failed.",
-        "# TYPE backoff_ctrl_proxy_requests_total counter",
-        *(f'backoff_ctrl_proxy_requests_total{{way="{way}"}} {count}' for way, count in requests.items()),
-        "# HELP backoff_ctrl_proxy_held_bytes Bytes of bodies that are held.",
-        "# TYPE backoff_ctrl_proxy_held_bytes gauge",
-        f"backoff_ctrl_proxy_held_bytes {shared.held_bytes}",
-    ]
+    ways = {"passed": counts.passed, "held": counts.held, "refused": counts.refused, "failed": counts.failed}
+    requests = {f'{{way="{way}"}}': count for way, count in ways.items()}
+    families = (
+        ("connections", "gauge", "Connections of callers that are open.", {"": len(shared.callers)}),
+        (
+            "upstream_connections",
+            "gauge",
+            "Connections to the API server that are open.",
+            {"": shared.server.connections},
+        ),
+        ("connections_turned_away_total", "counter", "Connections over the limit.", {"": counts.turned_away}),
+        ("requests_total", "counter", "Requests that passed, were read whole, were refused, or failed.", requests),
+        ("held_bytes", "gauge", "Bytes of bodies that are held.", {"": shared.held_bytes}),
+    )
+    lines = []
+    for short, kind, text, samples in families:
+        name = f"backoff_ctrl_proxy_{short}"
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+        lines += [f"{name}{labels} {value}" for labels, value in samples.items()]
     return "\n".join([*lines, ""])

@@ -58,24 +58,6 @@ class Shared:
 class CreateRequest:
     """One request that was chosen. ``task`` drives its create, which may go on after the caller has hung up."""
 
-    __slots__ = (
-        "_call",
-        "_chosen",
-        "_manifest",
-        "_may",
-        "_refusal",
-        "_resumed",
-        "_review",
-        "_shared",
-        "_unproven",
-        "caller",
-        "create",
-        "identity",
-        "if_unread",
-        "sender",
-        "task",
-    )  # fmt: skip
-
     def __init__(self, shared: Shared, chosen: Chosen, request: Request) -> None:
         self._shared = shared
         self._chosen = chosen

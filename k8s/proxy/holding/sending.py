@@ -152,8 +152,6 @@ def impersonation(headers: Headers) -> list[tuple[bytes, bytes]]:
 class Received(Mapping[str, str]):
     """The headers of a response, read where they are asked for. Names may be in any case."""
 
-    __slots__ = ("response",)
-
     def __init__(self, response: Response) -> None:
         self.response = response
 
@@ -172,8 +170,6 @@ class Received(Mapping[str, str]):
 
 class Sender:
     """The gate's transport for one request. It does not change the request: that is kept once, as it came."""
-
-    __slots__ = ("_ask", "_kinds", "_namespace", "_own", "names_itself", "posts", "request", "word")
 
     def __init__(self, ask: Ask, own: Ask | None, kinds: ChargedKinds, namespace: str, request: Request) -> None:
         """Send ``request`` by ``ask``. ``own`` adds the proxy's own credentials, where it has any.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -40,39 +41,24 @@ class Framing(Enum):
     TUNNEL = 4
 
 
+@dataclass(slots=True)
 class AnswerHead:
     """The head of an answer."""
 
-    __slots__ = (
-        "concerns_connection",
-        "dropped",
-        "framing",
-        "headers",
-        "kept",
-        "length",
-        "old",
-        "reason",
-        "status",
-        "upgrades",
-    )
-
-    def __init__(self) -> None:
-        self.status = 0
-        self.reason = b""
-        self.headers: Headers = []
-        self.framing = Framing.NONE
-        self.length = 0
-        self.kept = True
-        self.old = False
-        self.concerns_connection = False
-        self.dropped: frozenset[bytes] = frozenset()
-        self.upgrades: list[bytes] = []
+    status: int = 0
+    reason: bytes = b""
+    headers: Headers = field(default_factory=list)
+    framing: Framing = Framing.NONE
+    length: int = 0
+    kept: bool = True
+    old: bool = False
+    concerns_connection: bool = False
+    dropped: frozenset[bytes] = frozenset()
+    upgrades: list[bytes] = field(default_factory=list)
 
 
 class AnswerReader:
     """Reads one answer after the other from the connection on which their requests were sent."""
-
-    __slots__ = ("_complete", "_head", "_left", "_parser", "_partial", "_without_body", "head", "whole")
 
     def __init__(self) -> None:
         self._partial = b""
@@ -200,8 +186,6 @@ class AnswerReader:
 class _Pieces:
     """What the parser calls: it is not whoever holds the parser, for both would wait for a collection of cycles."""
 
-    __slots__ = ("pieces", "size")
-
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
         self.size = 0
@@ -213,8 +197,6 @@ class _Pieces:
 
 class WholeBody:
     """Takes the framing off a raw answer's body."""
-
-    __slots__ = ("_parser", "_taken")
 
     def __init__(self, raw_head: bytes) -> None:
         self._taken = _Pieces()

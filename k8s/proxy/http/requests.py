@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 from urllib.parse import urlsplit
@@ -41,34 +42,21 @@ class Part(Enum):
     BAD = 3
 
 
+@dataclass(slots=True)
 class Asked:
     """A request's head, and what it means for the connections on both sides."""
 
-    __slots__ = (
-        "chunked",
-        "closing",
-        "dropped",
-        "expects",
-        "has_credentials",
-        "head",
-        "length",
-        "old",
-        "te",
-        "upgrade",
-    )
-
-    def __init__(self, head: Head) -> None:
-        """Begin with a request without a body, on a connection that is kept."""
-        self.head = head
-        self.length = 0
-        self.chunked = False
-        self.closing = False
-        self.old = False  # HTTP/1.0
-        self.expects = False
-        self.te = False
-        self.upgrade = b""
-        self.dropped: frozenset[bytes] = frozenset()
-        self.has_credentials = False
+    head: Head
+    length: int = 0
+    chunked: bool = False
+    closing: bool = False
+    old: bool = False
+    """HTTP/1.0."""
+    expects: bool = False
+    te: bool = False
+    upgrade: bytes = b""
+    dropped: frozenset[bytes] = frozenset()
+    has_credentials: bool = False
 
     @property
     def has_body(self) -> bool:
@@ -80,20 +68,6 @@ class RequestReader:
 
     The first mistake ends it: its ``RefusedError`` is the last part.
     """
-
-    __slots__ = (
-        "_closing",
-        "_fed",
-        "_headers",
-        "_in_body",
-        "_parser",
-        "_sizes",
-        "_target",
-        "over",
-        "parts",
-        "rest",
-        "stopped",
-    )
 
     def __init__(self) -> None:
         self.parts: deque[tuple[Part, Asked | bytes | Headers | RefusedError]] = deque()

@@ -25,8 +25,6 @@ LONG: Final = 16 * 1024
 class Outbox:
     """The transports of one event loop on which something waits to be sent."""
 
-    __slots__ = ("_waiting",)
-
     def __init__(self) -> None:
         self._waiting: deque[Gathering] = deque()
 
@@ -48,18 +46,6 @@ class Outbox:
 
 class Gathering:
     """A transport whose short writes wait for a moment: they stay in order, and come before any end."""
-
-    __slots__ = (
-        "_outbox",
-        "_pieces",
-        "_transport",
-        "can_write_eof",
-        "get_extra_info",
-        "is_closing",
-        "pause_reading",
-        "resume_reading",
-        "set_write_buffer_limits",
-    )
 
     def __init__(self, transport: asyncio.Transport, outbox: Outbox) -> None:
         self._transport = transport
@@ -120,25 +106,6 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     As in any TLS, no side can end its half alone.
     """
-
-    __slots__ = (
-        "_encrypt",
-        "_incoming",
-        "_is_client",
-        "_loop",
-        "_open",
-        "_outgoing",
-        "_paused",
-        "_protocol",
-        "_read",
-        "_shaken",
-        "_shaking",
-        "_socket",
-        "_timer",
-        "_tls",
-        "_why",
-        "_within",
-    )
 
     def __init__(
         self,
