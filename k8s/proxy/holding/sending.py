@@ -9,8 +9,8 @@ import asyncio
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
-from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -22,6 +22,7 @@ from backoff_ctrl.k8s.gate.together import READ_PATIENCE
 from backoff_ctrl.k8s.proxy.http.messages import Ask, Head, Headers, PayloadError, Request, Response, first
 from backoff_ctrl.k8s.proxy.http.payload import OURS, Form, Payload, marked, read
 from backoff_ctrl.k8s.proxy.http.protobuf import status_message
+from backoff_ctrl.k8s.proxy.http.writing import own_response
 
 from .choosing import ChargedKinds
 
@@ -134,7 +135,6 @@ FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"expect"})
 UNPACKED_MAX: Final = 2**23
 _WHO: Final = frozenset({b"authorization", b"cookie", b"host", b"user-agent"})
 """Headers of a create that go with our questions about it: who asks."""
-_PHRASES: Final = {each.value: each.phrase.encode() for each in HTTPStatus}
 _SLASHES_AT_END: Final = re.compile(rb"(?:/|%2[Ff])+\Z")
 
 
@@ -260,16 +260,15 @@ def response_of(answer: Answer, head: Head) -> Response:
         came = answer.headers.response
         if came.status == answer.status:
             return came
-        return Response(answer.status, _phrase(answer.status), came.headers, answer.body)
-    headers = [(name.encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
-    body = answer.body
+        return replace(own_response(answer), headers=came.headers)
+    own = own_response(answer)
     form = _form(head.get(b"accept"))
     status = answer.json() if form else None
     if form and status is not None and status.get("kind") == "Status":
-        headers = [header for header in headers if header[0].lower() != b"content-type"]
-        headers.append((b"Content-Type", form))
-        body = status_message(status) if form == PROTOBUF else body
-    return Response(answer.status, _phrase(answer.status), headers, body)
+        own.headers = [header for header in own.headers if header[0].lower() != b"content-type"]
+        own.headers.append((b"Content-Type", form))
+        own.body = status_message(status) if form == PROTOBUF else own.body
+    return own
 
 
 def _form(accept: bytes | None) -> bytes:
@@ -279,7 +278,3 @@ def _form(accept: bytes | None) -> bytes:
         return b""
     forms = (PROTOBUF, b"application/yaml")  # JSON is YAML
     return next((each for each in wanted if each in forms), b"")
-
-
-def _phrase(status: int) -> bytes:
-    return _PHRASES.get(status, b"")

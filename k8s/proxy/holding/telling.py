@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from backoff_ctrl.k8s.answers.answer import Answer, status_answer
 from backoff_ctrl.k8s.creates.wait import Wait
+from backoff_ctrl.k8s.proxy.http.writing import REASONS
 
 from .settings import RETRY_AFTER
-
-REASONS: Final = {429: "TooManyRequests", 503: "ServiceUnavailable", 504: "Timeout", 502: "InternalError"}
 
 
 def not_yet(label: tuple[str, str], wait: Wait | None, held: float, *, again: bool) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from .messages import LARGEST, PayloadError
@@ -144,6 +144,11 @@ def _edited(text: str, place: _Object, fields: Mapping[str, str]) -> str:
     inserted = ",".join(new) + ("," if new and place.members else "")
     edits = [(place.start + 1, place.start + 1, inserted)]
     edits += [(*place.members[key][1:], value) for key, value in fields.items() if key in place.members]
+    return with_edits(text, edits)
+
+
+def with_edits(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
+    """Return the text with what is to be written in place of what lies between two places."""
     parts, at = [], 0
     for start, stop, written in sorted(edits):
         parts += [text[at:start], written]

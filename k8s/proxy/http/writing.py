@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Final
+
+from backoff_ctrl.k8s.answers.answer import Answer, status_answer
 
 from .answers import AnswerHead
 from .messages import HOP_BY_HOP, Request, Response, tokens, values_of
@@ -87,39 +88,30 @@ def answer_head(answer: AnswerHead, raw: bytes, *, closing: bool, note: bytes = 
 
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-_REASONS: Final = {
+REASONS: Final = {
     400: "BadRequest",
     403: "Forbidden",
     408: "Timeout",
     429: "TooManyRequests",
     502: "InternalError",
     503: "ServiceUnavailable",
+    504: "Timeout",
 }
+"""As the API server names them."""
+_PHRASES: Final = {each.value: each.phrase for each in HTTPStatus}
+
+
+def own_response(answer: Answer) -> Response:
+    """Return an answer of ours as a response."""
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
+    return Response(answer.status, _PHRASES.get(answer.status, "").encode(), headers, answer.body)
 
 
 def refusal(status: int, sentence: str, *, close: bool, retry_after: int | None = None) -> bytes:
     """Return a whole answer with a ``Status``, as the API server would refuse."""
-    document: dict[str, object] = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": sentence,
-    }
-    document |= {"reason": _REASONS.get(status, HTTPStatus(status).phrase.replace(" ", "")), "code": status}
-    if retry_after is not None:
-        document["details"] = {"retryAfterSeconds": retry_after}
-    body = json.dumps(document).encode()
-    lines = [
-        b"HTTP/1.1 %d %b" % (status, HTTPStatus(status).phrase.encode()),
-        b"Content-Type: application/json",
-        b"Content-Length: %d" % len(body),
-    ]
-    if retry_after is not None:
-        lines.append(b"Retry-After: %d" % retry_after)
-    if close:
-        lines.append(b"Connection: close")
-    return b"\r\n".join([*lines, b"", body])
+    reason = REASONS.get(status, _PHRASES[status].replace(" ", ""))
+    details = {} if retry_after is None else {"retryAfterSeconds": retry_after}
+    return whole(own_response(status_answer(status, reason, sentence, details)), close=close)
 
 
 def whole(response: Response, *, close: bool, note: bytes = b"") -> bytes:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import yaml
 
+from .json_text import with_edits
 from .messages import PayloadError
 
 LARGEST_YAML: Final = 32 * 2**10
@@ -167,11 +168,7 @@ def _marked(text: str, name: str, annotations: Mapping[str, str]) -> str:
         edits.append(_edit(metadata, "annotations", dict(annotations)))
     if name:
         edits.append(_edit(metadata, "name", name))
-    parts, at = [], 0
-    for start, stop, written in sorted(edits):
-        parts += [text[at:start], written]
-        at = stop
-    return "".join((*parts, text[at:]))
+    return with_edits(text, edits)
 
 
 def _edit(mapping: yaml.Node | None, key: str, value: Any) -> tuple[int, int, str]:
