@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
+from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.charges.quotas import read_quota
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.proxy.holding.holding import Holding
+from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Response
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.sandbox import ApiError, Sandbox
@@ -21,12 +24,6 @@ from backoff_ctrl.k8s.sandbox.http.server import Sent
 from backoff_ctrl.k8s.sandbox.objects.kinds import QUOTAS
 from backoff_ctrl.k8s.sandbox.objects.texts import dump
 from backoff_ctrl.k8s.sandbox.verbs.requests import Query, target_of, verb_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-
-    from backoff_ctrl.engine.policy import Policy
-    from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 
 PODS = b"/api/v1/namespaces/team/pods"
 PROTOBUF = b"application/vnd.kubernetes.protobuf"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from backoff_ctrl.engine import Policy
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
+from backoff_ctrl.k8s.proxy.http.messages import Request, Response
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from tests.proxying.holding.in_memory import (
     PODS,
+    Proxied,
     answered,
     hang_up,
     header,
@@ -22,11 +24,7 @@ from tests.proxying.holding.in_memory import (
     proxied,
     status_in,
     token,
-)  # fmt: skip
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.proxy.http.messages import Request, Response
-    from tests.proxying.holding.in_memory import Proxied
+)
 
 FORBIDDEN = (
     b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"pods is '

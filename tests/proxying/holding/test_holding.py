@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,11 +18,14 @@ from backoff_ctrl.k8s.proxy.holding.create_request import PutOff
 from backoff_ctrl.k8s.proxy.holding.holding import Holding
 from backoff_ctrl.k8s.proxy.holding.kept import KeptCreates
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
+from backoff_ctrl.k8s.proxy.http.messages import Request, Response
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from tests.proxying.holding.in_memory import (
     PODS,
+    MemoryServer,
     Proxied,
     answered,
+    hang_up,
     header,
     held,
     in_virtual_time,
@@ -30,11 +34,7 @@ from tests.proxying.holding.in_memory import (
     pod,
     proxied,
     status_in,
-)  # fmt: skip
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.proxy.http.messages import Request, Response
-    from tests.proxying.holding.in_memory import MemoryServer
+)
 
 
 @in_virtual_time
@@ -363,3 +363,153 @@ def test_the_room_of_held_creates_loads_no_client() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "[]"
+
+
+@in_virtual_time
+async def test_short_time_outs_meet_no_more_refusals_than_long_ones() -> None:
+    """Law 20: with its place kept, a caller that gives up after 2 s gets in when one that stays would."""
+    async with proxied(4, HoldSettings(hold=8)) as proxy:
+        names = await proxy.fill(4)
+        proxy.watch()
+        loop, got_in = asyncio.get_running_loop(), {}
+
+        async def creator(name: str, patience: float) -> None:
+            while True:
+                task = proxy.post(pod(name), token=name)
+                done, _ = await asyncio.wait({task}, timeout=patience)
+                if done and task.result().status == 201:
+                    got_in[name] = now()
+                    return
+                if not done:
+                    await hang_up(task)
+                await asyncio.sleep(0.01)
+
+        tasks = []
+        for number in range(4):
+            tasks.append(loop.create_task(creator(f"{'short' if number % 2 else 'long'}-{number}", 2.0 - number % 2)))
+            await asyncio.sleep(0.05)
+        for name in names:
+            await asyncio.sleep(7.5)
+            await proxy.delete(name)
+        await asyncio.wait(tasks)
+        assert list(got_in) == ["long-0", "short-1", "long-2", "short-3"]
+        assert len(proxy.server.posts()) == 4, "and none was refused"
+
+
+def test_short_time_outs_ask_the_server_no_more_often_where_only_refusals_teach() -> None:
+    """Four creators and a quota of one pod that is free every 5 s: who comes again each second probes no more."""
+    sent = {}
+    for patience in (1.0, 100.0):
+
+        async def check(patience: float = patience) -> None:
+            async with proxied(1, HoldSettings(hold=100, hold_total=100)) as proxy:
+                (newest,) = await proxy.fill(1)
+
+                async def creator(name: str) -> None:
+                    while True:
+                        task = proxy.post(pod(name), token=name)
+                        done, _ = await asyncio.wait({task}, timeout=patience)
+                        if done and task.result().status == 201:
+                            return
+                        if not done:
+                            await hang_up(task)
+
+                tasks = [asyncio.create_task(creator(f"c-{number}")) for number in range(4)]
+                for _ in tasks:
+                    await asyncio.sleep(5)
+                    await proxy.delete(newest)
+                    while not proxy.server.pods():  # noqa: ASYNC110 - time is virtual
+                        await asyncio.sleep(0.1)
+                    (newest,) = proxy.server.pods()
+                await asyncio.wait(tasks)
+                sent[patience] = len(proxy.server.posts())
+
+        run_virtual(check())
+    assert 4 <= sent[1.0] <= sent[100.0], sent
+
+
+BEGIN = "(quota: asks pods=1, 0 left in quota q; place 1 in line)"
+
+
+def _lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name.startswith("backoff_ctrl")]
+
+
+def test_a_create_has_one_line_when_it_waits_and_one_when_it_is_in(caplog: pytest.LogCaptureFixture) -> None:
+    """However often its caller is told to come again, or hangs up and comes again."""
+
+    async def check() -> None:
+        async with proxied(1, HoldSettings(hold=2.0)) as proxy:
+            (name,) = await proxy.fill(1)
+            proxy.watch()
+            for _ in range(3):
+                assert (await proxy.post(pod("w"))).status == 429
+                await asyncio.sleep(1)
+                impatient = proxy.post(pod("w"))
+                await asyncio.sleep(0.5)
+                impatient.cancel()
+                await asyncio.wait({impatient})
+            last = proxy.post(pod("w"))
+            await asyncio.sleep(0.4)
+            await proxy.delete(name)
+            assert (await last).status == 201
+
+    with caplog.at_level(logging.INFO):
+        run_virtual(check())
+    begun, ended = _lines(caplog)
+    assert begun == f"pods team/w waits {BEGIN}"
+    waited = float(ended.removeprefix("pods team/w was created after ").partition(" ")[0])
+    assert 10.2 < waited < 11, "since its caller came first"
+
+
+def test_creates_that_are_handed_back_at_the_end_have_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """For all of them, not one for each."""
+
+    async def check() -> None:
+        async with proxied(1, HoldSettings()) as proxy:
+            await proxy.fill(1)
+            proxy.watch()
+            waiting = [proxy.post(pod(f"x-{number}")) for number in range(3)]
+            await asyncio.sleep(0.1)
+            caplog.clear()
+            await proxy.holding.close()
+            assert {(await each).status for each in waiting} == {429}
+
+    with caplog.at_level(logging.INFO):
+        run_virtual(check())
+    (line,) = _lines(caplog)
+    assert "callers are told to retry: cancelling 3 unfinished creates" in line
+
+
+def test_past_its_time_a_create_has_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    """It says that the caller was told not to wait any longer."""
+
+    async def check() -> None:
+        async with proxied(1, HoldSettings(hold=2.0, hold_total=4.0)) as proxy:
+            await proxy.fill(1)
+            proxy.watch()
+            assert [each.status for each in await proxy.repeat(pod("w"))] == [429, 429]
+
+    with caplog.at_level(logging.INFO):
+        run_virtual(check())
+    assert _lines(caplog)[1:] == ["pods team/w was not created: after 4 s its caller was told to stop waiting"]
+
+
+def test_a_name_can_not_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Names and namespaces are their senders' until the server has checked them."""
+    forged = "w\n2026-01-01 ERROR all is lost\x1b[2J"
+
+    async def check() -> None:
+        async with proxied(1, HoldSettings(hold=2.0)) as proxy:
+            await proxy.fill(1)
+            proxy.watch()
+            waiting = [proxy.post(pod(forged)), proxy.post(pod("x" * 100_000))]
+            for each in waiting:
+                assert (await each).status == 429
+                assert len((await each).body) < 3000
+
+    with caplog.at_level(logging.INFO):
+        run_virtual(check())
+    lines = _lines(caplog)
+    assert len(lines) == 2
+    assert all(line.isprintable() and len(line) < 600 for line in lines)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from backoff_ctrl.k8s.proxy.holding.kept import ANSWERS_MAX
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-from tests.proxying.holding.in_memory import PODS, PROTOBUF, in_virtual_time, name_of, pod, proxied
-
-if TYPE_CHECKING:
-    from tests.proxying.holding.in_memory import Proxied
+from tests.proxying.holding.in_memory import PODS, PROTOBUF, Proxied, in_virtual_time, name_of, pod, proxied
 
 MANY = 300
 """Creates whose answers are larger than what is kept."""

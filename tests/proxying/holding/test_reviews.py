@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from backoff_ctrl.k8s.answers.answer import NotSent
 from backoff_ctrl.k8s.proxy.holding.holding import Holding
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
-from backoff_ctrl.k8s.proxy.http.messages import Head, Request
+from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Response
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from tests.proxying.holding.in_memory import (
     PODS,
+    Proxied,
     answered,
     hang_up,
     header,
@@ -27,11 +28,7 @@ from tests.proxying.holding.in_memory import (
     reviewed,
     status_in,
     token,
-)  # fmt: skip
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.proxy.http.messages import Response
-    from tests.proxying.holding.in_memory import Proxied
+)
 
 ACCESS = b"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 WHO = b"/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 import pytest
 
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
-from backoff_ctrl.k8s.proxy.holding.holding import open_holding
+from backoff_ctrl.k8s.proxy.holding.holding import Holding, open_holding
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
+from backoff_ctrl.k8s.proxy.listening import Listener
+from backoff_ctrl.k8s.proxy.passing import Shared
+from backoff_ctrl.k8s.proxy.upstream import ApiServer
+from backoff_ctrl.k8s.proxy.place import place_at
 from backoff_ctrl.k8s.sandbox import Sandbox
 from tests.proxying.holding.in_memory import pod
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from backoff_ctrl.k8s.proxy.holding.holding import Holding
-
 pytest.importorskip("httptools", reason="the sidecar needs its extra")
-from backoff_ctrl.k8s.proxy.listening import Listener
-from backoff_ctrl.k8s.proxy.passing import Shared
-from backoff_ctrl.k8s.proxy.place import place_at
-from backoff_ctrl.k8s.proxy.upstream import ApiServer
 
 PODS = "/api/v1/namespaces/team/pods"
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
+import pytest
 import uvloop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import pytest
 
 
 def pytest_asyncio_loop_factories(

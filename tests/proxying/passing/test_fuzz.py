@@ -6,17 +6,15 @@ The suite draws some hundred; ``HYPOTHESIS_PROFILE=thorough`` draws thousands, f
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.proxying.passing.wire import PATIENCE, Chosen, Upstream, proxied
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
 
 _WORD: Final = st.text("abcdefghijklmnopqrstuvwxyzABC0123456789-_", min_size=1, max_size=12).map(str.encode)
 _VALUE: Final = st.text("abc XYZ;,=/()\"'\t~", max_size=20).map(lambda text: text.strip().encode())

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
+from backoff_ctrl.k8s.proxy.caller import Caller
 from backoff_ctrl.k8s.proxy.http.messages import Response
+from backoff_ctrl.k8s.proxy.http.transports import LONG, Gathering, Outbox
 from backoff_ctrl.k8s.proxy.passing import Limits
-from tests.proxying.passing.wire import GET, OK, Chosen, proxied, until
+from tests.proxying.passing.wire import GET, OK, PATIENCE, Chosen, Proxied, Side, proxied, until
 
 HEAD = b"POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\n"
 MADE = Response(201, b"Created", [(b"X-A", b"1"), (b"Connection", b"x"), (b"Content-Length", b"9")], b"made")
@@ -162,3 +169,223 @@ async def test_at_the_end_held_answers_are_still_sent() -> None:
         await closing
         with pytest.raises(ConnectionRefusedError):
             await proxy.caller()
+
+
+CREATE = b"POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody"
+BARE = Response(201, b"Created", [], b"made")
+
+
+async def _connected(proxy: Proxied) -> socket.socket:
+    """A caller's bare socket: it reads and closes when the test says so, not when the loop does."""
+    loop = asyncio.get_running_loop()
+    caller = socket.socket()
+    caller.setblocking(False)
+    await loop.sock_connect(caller, ("127.0.0.1", proxy.port))
+    await loop.sock_sendall(caller, CREATE)
+    return caller
+
+
+@pytest.mark.parametrize("close", [False, True])
+async def test_an_answer_to_a_caller_that_is_gone_is_unread(close: bool) -> None:
+    """Whatever is noticed first, its end or that its bytes are refused: the room of held creates hears of it."""
+    creates, unread = Chosen(), []
+    async with proxied(creates) as proxy:
+        caller = await _connected(proxy)
+        request, answer = await creates.asked.get()
+        proxy.shared.draining = close
+        caller.close()
+        answer.set_result(replace(BARE, if_unread=lambda: unread.append(request)))
+        await until(lambda: unread or creates.given_up)
+        await until(lambda: not proxy.shared.callers)
+        assert len(unread) + len(creates.given_up) == 1
+
+
+async def test_an_answer_that_comes_as_the_connection_is_lost_is_unread() -> None:
+    """The answer is there, the connection is not, and nothing of the create was cancelled: no error, and it is kept."""
+    creates, unread, failures = Chosen(), [], []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    async with proxied(creates) as proxy:
+        caller = await _connected(proxy)
+        request, answer = await creates.asked.get()
+        (known,) = proxy.shared.callers
+        answer.set_result(replace(BARE, if_unread=lambda: unread.append(request)))
+        await asyncio.sleep(0)  # the create has ended; who waits for it hears next
+        known.transport.abort()
+        await until(lambda: unread or creates.given_up)
+        await until(lambda: not proxy.shared.callers)
+        caller.close()
+    assert len(unread) + len(creates.given_up) == 1
+    assert failures == []
+
+
+async def test_an_answer_that_lies_unread_when_its_caller_dies_is_unread() -> None:
+    """It has arrived at the machine, but not in the program."""
+    creates, unread = Chosen(), []
+    async with proxied(creates) as proxy:
+        caller = await _connected(proxy)
+        request, answer = await creates.asked.get()
+        answer.set_result(replace(BARE, if_unread=lambda: unread.append(request)))
+        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(caller, arrived.set)
+        async with asyncio.timeout(PATIENCE):
+            await arrived.wait()
+        loop.remove_reader(caller)
+        assert unread == []
+        caller.close()
+        await until(lambda: unread)
+        await until(lambda: not proxy.shared.callers)
+        assert unread == [request]
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+async def test_an_answer_that_was_read_is_not_unread(goes_on: bool) -> None:
+    """The caller ends in peace, or asks for more and breaks off then."""
+    creates, unread = Chosen(), []
+    async with proxied(creates) as proxy:
+        caller = await proxy.caller(sent=CREATE)
+        request, answer = await creates.asked.get()
+        answer.set_result(replace(BARE, if_unread=lambda: unread.append(request)))
+        assert (await caller.head()).startswith(b"HTTP/1.1 201 ")
+        await caller.gets(b"made")
+        if goes_on:
+            caller.send(GET)
+            server = await proxy.upstream.connection()
+            await server.head()
+            caller.writer.transport.abort()
+            server.send(OK)
+        else:
+            await caller.close()
+        await until(lambda: not proxy.shared.callers)
+        assert unread == []
+
+
+async def test_requests_are_not_begun_for_a_caller_that_reads_no_answers() -> None:
+    """Else their answers would pile up here. It goes on as soon as the caller reads; one that never does is dropped."""
+
+    class Long(Chosen):
+        made = 0
+
+        async def answer(self, request: object) -> Response:
+            self.made += 1
+            return replace(BARE, body=b"x" * 100_000)
+
+    creates = Long()
+    async with proxied(creates) as proxy:
+        caller = await proxy.caller()
+        await caller.floods(CREATE * 1000)
+        assert creates.made < 200, "20 MB of answers would be buffered"
+        made = creates.made
+        async with asyncio.timeout(PATIENCE):
+            await caller.reader.readexactly(100_000 * made)
+        await until(lambda: creates.made > made)
+    async with proxied(creates, Limits(idle_s=0.5)) as proxy:
+        caller = await proxy.caller()
+        await caller.floods(CREATE * 1000)
+        await until(lambda: not proxy.shared.callers)
+
+
+async def test_a_held_create_without_credentials_is_told_why_it_is_not_known() -> None:
+    """As a request that passes is: its client certificate did not come through."""
+    creates = Chosen()
+    async with proxied(creates) as proxy:
+        caller = await proxy.caller(sent=CREATE)
+        (await creates.asked.get())[1].set_result(Response(401, b"Unauthorized", [], b"{}"))
+        assert b"\r\nWarning: 299 " in await caller.head()
+        await caller.gets(b"{}")
+        caller.send(CREATE.replace(b"Host: a", b"Host: a\r\nAuthorization: Bearer x"))
+        (await creates.asked.get())[1].set_result(Response(401, b"Unauthorized", [], b"{}"))
+        assert b"Warning" not in await caller.head()
+
+
+@pytest.mark.parametrize("cut", [b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf", b"GET /x HT", CREATE])
+async def test_behind_a_half_closed_connection_nothing_is_waited_for(cut: bytes) -> None:
+    """A request whose end can't come any more, or a create whose caller hung up, ends with the answer before it."""
+    creates = Chosen()
+    async with proxied(creates) as proxy:
+        caller, server = await proxy.pair(GET + cut)
+        await server.head()
+        caller.writer.write_eof()
+        (known,) = proxy.shared.callers
+        await until(lambda: known.sends_no_more)
+        server.send(OK)
+        assert await caller.rest() == OK
+        await until(lambda: not proxy.shared.callers)
+        assert creates.asked.empty() or creates.given_up
+
+
+def _below(side: Side) -> socket.socket:
+    """Return the socket below a connection: what is done to it happens now."""
+    return socket.socket(fileno=os.dup(side.writer.get_extra_info("socket").fileno()))
+
+
+@pytest.mark.parametrize("half", [False, True])
+async def test_an_answer_that_comes_with_the_end_of_its_caller_arrives(half: bool) -> None:
+    """The proxy hears of both in one go: what it has written is not lost with the connection."""
+    async with proxied() as proxy:
+        caller, server = await proxy.pair(GET)
+        await server.head()
+        with _below(server) as answering, _below(caller) as ending:
+            answering.sendall(OK)
+            if half:
+                ending.shutdown(socket.SHUT_WR)
+            else:
+                ending.sendall(b"GET / HTTP/1.1\r\nnonsense\r\n\r\n")
+        await caller.gets(OK)
+        assert (await caller.rest())[:12] == (b"" if half else b"HTTP/1.1 400")
+
+
+async def test_the_answer_to_a_create_is_written_when_it_is_said_to_be() -> None:
+    """Whether it can have been read is judged from then on."""
+    creates = Chosen()
+    async with proxied(creates) as proxy:
+        caller = await proxy.caller(sent=CREATE)
+        request, answer = await creates.asked.get()
+        (known,) = proxy.shared.callers
+        assert isinstance(known, Caller)
+        known.transport.write(OK)
+        with _below(caller) as bare:
+            bare.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                bare.recv(100)
+            known.told(None)
+            assert bare.recv(100) == OK
+        answer.cancel()
+        assert request.body == b"body"
+
+
+@asynccontextmanager
+async def _gathering(outbox: Outbox) -> AsyncIterator[tuple[Gathering, asyncio.Transport, asyncio.StreamReader]]:
+    """Connect; yield what is written to, the transport below it, and what reads at the other end."""
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=theirs)
+    transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
+    try:
+        yield Gathering(transport, outbox), transport, reader
+    finally:
+        transport.abort()
+        writer.transport.abort()
+
+
+async def test_short_and_long_pieces_stay_in_order() -> None:
+    """And an end comes last."""
+    pieces = [b"a", b"b" * LONG, b"", b"c", b"d" * (LONG - 1), b"e" * 3 * LONG, b"f"]
+    async with _gathering(Outbox()) as (gathering, _, reader):
+        for each in pieces:
+            gathering.write(each)
+        gathering.close()
+        async with asyncio.timeout(PATIENCE):
+            assert await reader.read() == b"".join(pieces)
+
+
+async def test_one_that_fails_does_not_keep_the_others_from_being_sent() -> None:
+    """The loop reports its error."""
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+    outbox = Outbox()
+    async with _gathering(outbox) as (first, transport, _), _gathering(outbox) as (second, _, reader):
+        first.write(b"x")
+        transport.write_eof()  # from now on it raises an error at each write
+        second.write(b"y")
+        async with asyncio.timeout(PATIENCE):
+            assert await reader.readexactly(1) == b"y"
+    assert [type(each) for each in failures] == [RuntimeError]

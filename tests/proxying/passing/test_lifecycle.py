@@ -8,9 +8,10 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from socket import AF_UNIX, socket
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,10 +21,6 @@ from tests.kubeconfigs import write_kubeconfig
 from tests.proxying.passing.wire import GET, OK, Side, Upstream
 from tests.scripted_server import scripted_server
 from tests.status.asking import ask
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 PROGRAM = [sys.executable, "-m", "backoff_ctrl", "proxy"]
 

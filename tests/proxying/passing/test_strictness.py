@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.k8s.proxy.passing import Limits
-from tests.proxying.passing.wire import GET, OK, proxied
+from tests.proxying.passing.wire import GET, OK, Chosen, proxied
 
 POST = b"POST /api HTTP/1.1\r\nHost: a\r\n"
 BAD = {
@@ -207,3 +207,59 @@ async def test_exec_is_lent_our_credentials_where_that_is_allowed() -> None:
         async with proxied(use_own=own, lends_exec=own) as proxy:
             _, server = await proxy.pair(exec_)
             await server.head()
+
+
+HERE = b"Host: 127.0.0.1:8001\r\n"
+JSON = b"Content-Type: application/json\r\n"
+A_POD = b"POST /api/v1/namespaces/a/pods HTTP/1.1\r\nContent-Length: 2\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /api HTTP/1.1\r\nOrigin: https://evil.example\r\n", b"403"),
+        (b"GET /api HTTP/1.1\r\nOrigin: null\r\n", b"403"),
+        (A_POD + JSON + b"Origin: http://127.0.0.1.evil.example\r\n", b"403"),
+        (A_POD + b"Origin: http://127.0.0.1:3000\r\n", b"403"),
+        (A_POD + JSON + b"Origin: http://localhost:8001\r\n", b"403"),
+        (b"GET /api HTTP/1.1\r\nSec-Fetch-Site: cross-site\r\n", b"403"),
+        (b"GET /api HTTP/1.1\r\nSec-Fetch-Site: same-site\r\n", b"403"),
+        (A_POD + b"Content-Type: text/plain; charset=utf-8\r\n", b"415"),
+        (A_POD + b"Content-Type: Application/X-WWW-Form-Urlencoded\r\n", b"415"),
+        (A_POD + b"Content-Type: multipart/form-data; boundary=x\r\n", b"415"),
+    ],
+)  # fmt: skip
+async def test_a_page_of_another_site_can_not_use_our_credentials(head: bytes, status: bytes) -> None:
+    """Neither with a POST that needs no preflight, nor with a WebSocket: a browser says whose page it is.
+
+    Another port of this machine is another site, too.
+    """
+    creates = Chosen()
+    async with proxied(creates, local_hosts_only=True) as proxy:
+        caller = await proxy.caller(sent=head + HERE + b"\r\n{}")
+        assert (await caller.rest()).startswith(b"HTTP/1.1 " + status)
+        assert creates.asked.empty()
+        assert not proxy.upstream.all
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /api HTTP/1.1\r\n",
+        b"GET /api HTTP/1.1\r\nSec-Fetch-Site: none\r\n",
+        b"GET /api HTTP/1.1\r\nSec-Fetch-Site: same-origin\r\nOrigin: http://127.0.0.1:8001\r\n",
+        b"POST /exec HTTP/1.1\r\nContent-Length: 0\r\n",
+        b"POST /raw HTTP/1.1\r\nContent-Length: 2\r\n",
+        b"POST /form HTTP/1.1\r\nOrigin: http://127.0.0.1:8001\r\nContent-Length: 2\r\n",
+        b"POST /api HTTP/1.1\r\nContent-Length: 2\r\n" + JSON,
+        b"PATCH /api HTTP/1.1\r\nContent-Type: application/apply-patch+yaml\r\nContent-Length: 2\r\n",
+    ],
+)  # fmt: skip
+async def test_programs_and_our_own_pages_may_use_our_credentials(head: bytes) -> None:
+    """Programs say nothing of pages; a page that came through the proxy is its own."""
+    async with proxied(Chosen(), local_hosts_only=True) as proxy:
+        body = b"{}" if b"Content-Length: 2" in head else b""
+        caller, server = await proxy.pair(head + HERE + b"\r\n" + body)
+        await server.head()
+        server.send(OK)
+        await caller.gets(OK)

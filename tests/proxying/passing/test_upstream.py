@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,10 +11,7 @@ from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.proxy.http.answers import WholeBody
 from backoff_ctrl.k8s.proxy.http.messages import Head, Request
 from backoff_ctrl.k8s.proxy.http.writing import whole_request
-from tests.proxying.passing.wire import GET, OK, Proxied, proxied, until
-
-if TYPE_CHECKING:
-    from tests.proxying.passing.wire import Side
+from tests.proxying.passing.wire import GET, OK, Proxied, Side, proxied, until
 
 POST = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"
 LIST = Request(Head(b"GET", b"/api", [(b"Accept", b"a/b"), (b"Connection", b"X-Y"), (b"X-Y", b"1")]), b"")

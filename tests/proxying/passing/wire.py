@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from socket import AF_INET, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, socket
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from backoff_ctrl.k8s.proxy.http.messages import Head, Headers, Request, Response
 from backoff_ctrl.k8s.proxy.listening import Listener
 from backoff_ctrl.k8s.proxy.passing import Limits, Shared
 from backoff_ctrl.k8s.proxy.place import Place, place_at
 from backoff_ctrl.k8s.proxy.upstream import ApiServer
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncIterator, Callable, Sequence
-
-    from backoff_ctrl.k8s.proxy.http.messages import Head, Headers, Request, Response
 
 PATIENCE: Final = 10.0
 """Seconds after which what does not come is a failure."""

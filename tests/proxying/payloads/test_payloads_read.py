@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,11 +18,8 @@ from backoff_ctrl.k8s.proxy.http.payload import OURS, Payload, marked, read
 from backoff_ctrl.k8s.proxy.http.protobuf import MOST_FIELDS, field, varint
 from backoff_ctrl.k8s.sandbox.objects import protobuf as of_the_sandbox
 from tests.charged import cases
-from tests.cluster.proxying.payloads.twins import recorded
+from tests.cluster.proxying.payloads.twins import Twin, recorded
 from tests.proxying.payloads.payload_parts import PROTOBUF, YAML, enveloped, number, projected, protobuf, without_empty
-
-if TYPE_CHECKING:
-    from tests.cluster.proxying.payloads.twins import Twin
 
 TWINS = recorded()
 OBJECTS = [twin for twin in TWINS if twin.resource]

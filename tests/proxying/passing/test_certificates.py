@@ -1,4 +1,4 @@
-"""TLS mode's files: creators verify the proxy by each name, leaves rotate under them, and the authority stays."""
+"""Certificates, made here or given by others: their files, also those that others plant, and how they are renewed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import ssl
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import pytest
 from cryptography import x509
@@ -22,24 +23,16 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from kubernetes.client import ApiClient, Configuration, CoreV1Api
 from kubernetes.config.incluster_config import InClusterConfigLoader
 
-from backoff_ctrl.k8s.proxy.authority import (
-    LEAF_LIFE,
-    NAMES,
-    Authority,
-    Serving,
-    TlsFiles,
-    new_authority,
-)
-from backoff_ctrl.k8s.proxy.certificates import CertificatesError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+from backoff_ctrl.k8s.proxy.authority import LEAF_LIFE, NAMES, Authority, Serving, TlsFiles, _clock, new_authority
+from backoff_ctrl.k8s.proxy.certificates import LOOK_EVERY, CertificatesError, GivenCertificate
+from tests.proxying.passing.certificates import make_pair
 
 
 class Enough(Exception):  # noqa: N818
     """The test has seen what it wanted to see."""
+
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @pytest.fixture
@@ -397,3 +390,194 @@ def test_the_official_client_finds_the_proxy_as_its_cluster(files: TlsFiles) -> 
         server.shutdown()
         thread.join()
     assert tokens == ["bearer the-token"]
+
+
+async def served_to_callers(given: GivenCertificate, folder: Path) -> int:
+    """Return the serial number of the certificate that a new connection gets."""
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    trust = ssl.create_default_context(cafile=folder / "tls.crt")
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0, ssl=given.context) as server:
+        port = server.sockets[0].getsockname()[1]
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+        found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.close()
+    return x509.load_der_x509_certificate(found).serial_number
+
+
+def serial(path: Path) -> int:
+    """Return the serial number of a certificate in a file."""
+    return x509.load_pem_x509_certificate(path.read_bytes()).serial_number
+
+
+async def test_a_renewed_certificate_is_served_without_a_restart(tmp_path: Path) -> None:
+    """One that can't be used yet, since its key is still the old one, changes nothing, and is said once."""
+    pair = make_pair(tmp_path)
+    given = GivenCertificate(pair.certificate, pair.key)
+    first = serial(pair.certificate)
+    assert await served_to_callers(given, tmp_path) == first
+    other = make_pair(tmp_path / "other")
+    pair.certificate.write_bytes(other.certificate.read_bytes())
+    with pytest.raises(CertificatesError, match="can't be used as certificate and key"):
+        given.renew()
+    assert await served_to_callers(given, tmp_path) == first
+    pair.key.write_bytes(other.key.read_bytes())
+    given.renew()
+    assert await served_to_callers(given, tmp_path) == serial(other.certificate) != first
+
+
+async def test_it_looks_again_and_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Every ten seconds, by a clock that the test gives; a fault is one line until it is over."""
+    pair = make_pair(tmp_path)
+    given = GivenCertificate(pair.certificate, pair.key)
+    good, pauses = pair.key.read_bytes(), list[float]()
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            pair.key.write_text("broken")
+        if len(pauses) == 4:
+            pair.key.write_bytes(good)
+        if len(pauses) == 6:
+            pair.key.unlink()
+        if len(pauses) == 8:
+            raise asyncio.CancelledError
+
+    with caplog.at_level(logging.WARNING, "backoff_ctrl"), pytest.raises(asyncio.CancelledError):
+        await given.keep_fresh(pause)
+    assert pauses == [LOOK_EVERY] * 8
+    assert ["the certificate before it serves on" in record.getMessage() for record in caplog.records] == [True, True]
+
+
+def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    """It names the files."""
+    with pytest.raises(CertificatesError, match=r"tls.crt and .*tls.key can't be used .* No such file"):
+        GivenCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")
+
+
+ANOTHER: Final = 65_534
+SECRET: Final = "somebody's private key"
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A private file of the proxy's user."""
+    made = tmp_path / "victim"
+    made.write_text(SECRET)
+    made.chmod(0o600)
+    return made
+
+
+@pytest.fixture
+def of_another(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Makes a file another user's: by giving it away, or where only the superuser may, by being another user."""
+
+    def giving(path: Path) -> None:
+        if os.geteuid() == 0:
+            os.chown(path, ANOTHER, ANOTHER, follow_symlinks=False)
+        else:
+            own = os.geteuid()
+            monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+
+    return giving
+
+
+def intact(victim: Path) -> None:
+    """The private file is as it was."""
+    assert victim.read_text() == SECRET
+    assert victim.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("folder", ["account", "authority"])
+@pytest.mark.parametrize("plant", [os.symlink, os.link], ids=["symbolic", "hard"])
+def test_links_that_were_planted_are_replaced(
+    files: TlsFiles, victim: Path, folder: str, plant: Callable[[Path, Path], None]
+) -> None:
+    """What they name keeps its content and its mode."""
+    names = {"account": ("ca.crt", "token", "namespace"), "authority": ("authority.pem", "leaf.pem")}[folder]
+    place = getattr(files, folder)
+    for name in names:
+        plant(victim, place / name)
+    serving = Serving(files)
+    intact(victim)
+    assert victim.stat().st_nlink == 1, "no second name is left"
+    assert (files.account / "ca.crt").read_bytes() == serving._authority.trusted
+    assert not (files.account / "ca.crt").is_symlink()
+    for name in ("token", "namespace"):
+        assert (files.account / name).readlink() == files.token_volume / name
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "token"])
+def test_a_pipe_or_a_file_in_the_way_is_replaced(files: TlsFiles, name: str) -> None:
+    """Nobody waits for somebody to write into a pipe."""
+    os.mkfifo(files.account / name)
+    (files.account / "namespace").write_text("another-team")
+    serving = Serving(files)
+    assert (files.account / "ca.crt").read_bytes() == serving._authority.trusted
+    for link in ("token", "namespace"):
+        assert (files.account / link).readlink() == files.token_volume / link
+
+
+@pytest.mark.parametrize("name", ["account/ca.crt", "account/token", "authority/leaf.pem"])
+def test_a_directory_in_the_way_is_one_sentence(files: TlsFiles, name: str) -> None:
+    """It is not removed: it may be somebody's."""
+    folder = files.account.parent / name
+    folder.mkdir()
+    with pytest.raises(CertificatesError, match="cannot be"):
+        Serving(files)
+    assert folder.is_dir()
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(files: TlsFiles, victim: Path) -> None:
+    """Nor is a file made where it leads."""
+    (files.authority / ".lock").symlink_to(victim.with_name("made"))
+    with pytest.raises(CertificatesError, match="cannot be locked"):
+        Serving(files)
+    assert not victim.with_name("made").exists()
+
+
+def test_an_authority_of_another_user_is_not_taken(files: TlsFiles, of_another: Callable[[Path], None]) -> None:
+    """Who wrote it has its key, and could speak for the proxy."""
+    planted = new_authority(_clock())
+    path = files.authority / "authority.pem"
+    path.write_bytes(planted.pem)
+    path.chmod(0o600)
+    if os.geteuid() == 0:
+        of_another(path)
+        assert Serving(files)._authority.trusted != planted.trusted
+    else:
+        of_another(path)
+        with pytest.raises(CertificatesError, match="belongs to another user"):  # as all of it does
+            Serving(files)
+
+
+def test_a_directory_of_another_user_keeps_no_key(files: TlsFiles, of_another: Callable[[Path], None]) -> None:
+    """Its owner could replace what is in it at any time."""
+    of_another(files.authority)
+    with pytest.raises(CertificatesError, match=r"belongs to another user, who could replace the key: name one of"):
+        Serving(files)
+    assert list(files.authority.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["authority", "account"])
+def test_a_directory_that_another_user_links_elsewhere_is_not_used(
+    files: TlsFiles, tmp_path: Path, name: str, of_another: Callable[[Path], None]
+) -> None:
+    """Else he would say where the proxy writes."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    place: Path = getattr(files, name)
+    place.rmdir()
+    place.symlink_to(elsewhere)
+    Serving(files)  # a link of one's own is one's own affair
+    before = {path.name for path in elsewhere.iterdir()}
+    for path in elsewhere.iterdir():
+        path.unlink()
+    assert before
+    of_another(place)
+    with pytest.raises(CertificatesError, match="symbolic link of another user's: name the directory itself"):
+        Serving(files)
+    assert list(elsewhere.iterdir()) == []
