@@ -51,11 +51,6 @@ WANTED: Final[dict[str, dict[str, str]]] = {
         "DeviceRequest": "exactly firstAvailable",
         "ExactDeviceRequest": "deviceClassName allocationMode count",
     },
-    "resource.v1beta2": {
-        **_CLAIM,
-        "DeviceRequest": "exactly firstAvailable",
-        "ExactDeviceRequest": "deviceClassName allocationMode count",
-    },
     "resource.v1beta1": {**_CLAIM, "DeviceRequest": "deviceClassName allocationMode count firstAvailable"},
     "meta.v1": {
         "ObjectMeta": (
@@ -76,7 +71,7 @@ _KINDS: Final = {
     ("v1", "Status"): "meta.v1.Status",
     ("resource.k8s.io/v1", "ResourceClaim"): "resource.v1.ResourceClaim",
     ("resource.k8s.io/v1beta1", "ResourceClaim"): "resource.v1beta1.ResourceClaim",
-    ("resource.k8s.io/v1beta2", "ResourceClaim"): "resource.v1beta2.ResourceClaim",
+    ("resource.k8s.io/v1beta2", "ResourceClaim"): "resource.v1.ResourceClaim",  # of the same fields
 }
 _MESSAGE: Final = re.compile(r"^message (\w+) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _FIELD: Final = re.compile(r"^  (?:(optional|repeated) )?(map<string, [.\w]+>|[.\w]+) (\w+) = (\d+);", re.MULTILINE)
@@ -94,11 +89,9 @@ empty here: that it is there is all that is read.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 
 class Plain(Enum):

@@ -40,7 +40,7 @@ its origin; and so do client-go's raw requests, without one."""
 
 
 class Caller(asyncio.Protocol):
-    """One connection. Requests are answered one after the other, in their order."""
+    """One connection: see ``Connection``. Requests are answered one after the other, in their order."""
 
     def __init__(self, shared: Shared, loop: asyncio.AbstractEventLoop) -> None:
         self.shared = shared
@@ -240,12 +240,10 @@ class Caller(asyncio.Protocol):
 
     @property
     def incomplete(self) -> bool:
-        """Whether the present request has not come to its end yet."""
         return self._taking
 
     @property
     def owes(self) -> bool:
-        """Whether its body has not come whole, though nothing of ours keeps it from coming."""
         return self._taking and self._current is not None and not self._current.blocked
 
     @property
@@ -253,7 +251,6 @@ class Caller(asyncio.Protocol):
         return self._taking or self.shared.draining
 
     def skip(self) -> None:
-        """Throw the rest of the present request away if all of it has come."""
         parts = self.reader.parts
         if self._taking and any(kind is Part.END for kind, _ in parts):
             while parts.popleft()[0] is not Part.END:
@@ -261,14 +258,12 @@ class Caller(asyncio.Protocol):
             self._taking = False
 
     def tunnel(self, through: Passage) -> bytes:
-        """Speak no HTTP any more; return what came already."""
         self._tunnel = through
         early, self.reader.rest, self._behind = self.reader.rest + self._behind, b"", b""
         self._regulate()
         return early
 
     def finished(self, current: Passage | Held, *, close: bool) -> None:
-        """Go on with the next request, or end the connection, once ``current`` has been answered."""
         if self._current is not current:
             return
         self._current = None
@@ -312,7 +307,6 @@ class Caller(asyncio.Protocol):
         self._regulate()
 
     def regulate(self) -> None:
-        """Read on, or stop, after a request has become ready for more, or unready."""
         if self._current is not None and not self._current.blocked:
             self._pump()
         else:
@@ -341,7 +335,6 @@ class Caller(asyncio.Protocol):
     # Time.
 
     def look(self, now: float) -> None:
-        """End what takes too long; called every now and then."""
         limits = self.shared.limits
         waited = now - self.heard
         if self._lingers:
@@ -365,7 +358,6 @@ class Caller(asyncio.Protocol):
             self.transport.abort()
 
     def drain(self, *, at_once: bool) -> None:
-        """End the connection with its present request; if there is none, with its next one, or at once."""
         if self._current is None:
             if at_once and not self._lingers:
                 self.transport.close()

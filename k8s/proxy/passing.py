@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Final, Protocol
 
 from backoff_ctrl.k8s.proxy.http.answers import AnswerHead, Framing, WholeBody
-from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Response
+from backoff_ctrl.k8s.proxy.http.messages import LARGEST, Head, Request, Response
 from backoff_ctrl.k8s.proxy.http.requests import Asked, RequestReader
 from backoff_ctrl.k8s.proxy.http.transports import Gathering
 from backoff_ctrl.k8s.proxy.http.writing import CONTINUE, answer_head, note_for, refusal, request_head, whole
@@ -43,7 +43,7 @@ class Limits:
     """Seconds that an answer may take whose caller sends nothing more."""
     linger_s: float = 2.0
     """Seconds in which a refused caller can read why."""
-    body_bytes: int = 3 * 2**20
+    body_bytes: int = LARGEST
     """Longer bodies are never held: they pass."""
     held_bytes: int = 256 * 2**20
     """Bodies that are held in all; what comes on top passes."""

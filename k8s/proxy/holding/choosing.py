@@ -12,9 +12,7 @@ from backoff_ctrl.k8s.charges.quotas import quotas_of
 from backoff_ctrl.k8s.charges.resources import CLAIMS, PODS, SERVICES, kinds_of
 from backoff_ctrl.k8s.creates.calls import UNSTORED, URGENT, Target, read_target
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
-from backoff_ctrl.k8s.proxy.http.messages import Head
-
-from .settings import BODY_MAX
+from backoff_ctrl.k8s.proxy.http.messages import LARGEST, Head
 
 ALWAYS: Final = frozenset({PODS, CLAIMS, SERVICES})
 """Kinds that are gated in every namespace: most quotas are about them, and most creators make them."""
@@ -99,4 +97,4 @@ def _way(head: Head, target: Target) -> Way | None:
 
 def _is_too_long(head: Head) -> bool:
     length = head.get(b"content-length") or b""
-    return length.isdigit() and (len(length) > 20 or int(length) > BODY_MAX)
+    return length.isdigit() and (len(length) > 20 or int(length) > LARGEST)

@@ -8,6 +8,7 @@ from typing import Final, Literal, get_args
 
 from backoff_ctrl.k8s.creates.calls import read_query
 from backoff_ctrl.k8s.creates.creation import OptionError
+from backoff_ctrl.k8s.proxy.http.messages import LARGEST
 
 Answering = Literal["wait", "error", "quota"]
 """What a create is answered whose hold is over.
@@ -15,8 +16,6 @@ Answering = Literal["wait", "error", "quota"]
 ``wait``: 429 with ``Retry-After``, so that client-go sends it again. ``error``: 429 that leaves this to the caller.
 ``quota``: the 403 of the full quota, as without the proxy.
 """
-BODY_MAX: Final = 3 * 2**20
-"""Bytes of a body that is read: the API server accepts no larger one."""
 HOLD: Final = 8.0
 """Seconds for which callers are held of whose patience nothing is known: some give up after 10."""
 PATIENT: Final = re.compile(
@@ -69,8 +68,8 @@ class HoldSettings:
                 raise OptionError(f"--{name} must be a number of seconds between 0 and 86400, not {seconds!r}")
         if self.answer not in get_args(Answering):
             raise OptionError(f"--answer must be one of {', '.join(get_args(Answering))}, not {self.answer!r}")
-        if self.held_bytes_max < BODY_MAX:
-            raise OptionError(f"the bytes that are held must be at least {BODY_MAX}, not {self.held_bytes_max!r}")
+        if self.held_bytes_max < LARGEST:
+            raise OptionError(f"the bytes that are held must be at least {LARGEST}, not {self.held_bytes_max!r}")
 
 
 def patience_of(target: bytes, hold: float) -> float:

@@ -219,30 +219,6 @@ MESSAGES: Final[Mapping[str, Mapping[int, Field]]] = {
     "resource.v1beta1.ResourceClaimSpec": {
         1: Field("devices", "resource.v1beta1.DeviceClaim"),
     },
-    "resource.v1beta2.DeviceClaim": {
-        1: Field("requests", "resource.v1beta2.DeviceRequest", Times.LIST),
-    },
-    "resource.v1beta2.DeviceRequest": {
-        2: Field("exactly", "resource.v1beta2.ExactDeviceRequest", Times.POINTED),
-        3: Field("firstAvailable", "resource.v1beta2.DeviceSubRequest", Times.LIST),
-    },
-    "resource.v1beta2.DeviceSubRequest": {
-        2: Field("deviceClassName", Plain.TEXT),
-        4: Field("allocationMode", Plain.TEXT),
-        5: Field("count", Plain.INT64),
-    },
-    "resource.v1beta2.ExactDeviceRequest": {
-        1: Field("deviceClassName", Plain.TEXT),
-        3: Field("allocationMode", Plain.TEXT),
-        4: Field("count", Plain.INT64),
-    },
-    "resource.v1beta2.ResourceClaim": {
-        1: Field("metadata", "meta.v1.ObjectMeta"),
-        2: Field("spec", "resource.v1beta2.ResourceClaimSpec"),
-    },
-    "resource.v1beta2.ResourceClaimSpec": {
-        1: Field("devices", "resource.v1beta2.DeviceClaim"),
-    },
 }
 
 KINDS: Final[Mapping[tuple[str, str], str]] = {
@@ -252,6 +228,6 @@ KINDS: Final[Mapping[tuple[str, str], str]] = {
     ("v1", "Status"): "meta.v1.Status",
     ("resource.k8s.io/v1", "ResourceClaim"): "resource.v1.ResourceClaim",
     ("resource.k8s.io/v1beta1", "ResourceClaim"): "resource.v1beta1.ResourceClaim",
-    ("resource.k8s.io/v1beta2", "ResourceClaim"): "resource.v1beta2.ResourceClaim",
+    ("resource.k8s.io/v1beta2", "ResourceClaim"): "resource.v1.ResourceClaim",
 }
 """By apiVersion and kind. Of all other kinds the metadata is read."""

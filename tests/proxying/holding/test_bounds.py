@@ -13,8 +13,8 @@ import pytest
 from backoff_ctrl.engine import Policy
 from backoff_ctrl.k8s.answers.answer import GateClosed
 from backoff_ctrl.k8s.gate.create import Create
-from backoff_ctrl.k8s.proxy.holding.settings import BODY_MAX, HoldSettings
-from backoff_ctrl.k8s.proxy.http.messages import Head
+from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
+from backoff_ctrl.k8s.proxy.http.messages import LARGEST, Head
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.sandbox.verbs.requests import target_of
 from tests.proxying.holding.in_memory import (
@@ -34,10 +34,10 @@ async def test_held_bytes_are_bounded_and_whoever_comes_beyond_is_told_to_come_a
     """The bytes are free again when the create has ended."""
     big = pod("big") | {"metadata": {"name": "big", "annotations": {"a": "x" * 200_000}}}
     size = len(json.dumps(big))
-    async with proxied(1, HoldSettings(held_bytes_max=BODY_MAX)) as proxy:
+    async with proxied(1, HoldSettings(held_bytes_max=LARGEST)) as proxy:
         (name,) = await proxy.fill(1)
         proxy.watch()
-        most = BODY_MAX // size
+        most = LARGEST // size
         waiting = [proxy.post(big) for _ in range(most)]
         await held(proxy, *waiting)
         assert proxy.holding.held_bytes == most * size
