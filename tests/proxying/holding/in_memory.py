@@ -7,6 +7,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from functools import wraps
 from typing import Any
 from urllib.parse import unquote
 
@@ -240,13 +241,13 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def in_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Run a test on a loop that never waits."""
 
-    def run() -> None:
-        run_virtual(test())
+    @wraps(test)
+    def run(*given: Any, **named: Any) -> None:
+        run_virtual(test(*given, **named))
 
-    run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
     return run
 
 

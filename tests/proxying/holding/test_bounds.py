@@ -15,7 +15,6 @@ from backoff_ctrl.k8s.answers.answer import GateClosed
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.proxy.http.messages import LARGEST, Head
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.sandbox.verbs.requests import target_of
 from tests.proxying.holding.in_memory import (
     header,
@@ -92,25 +91,22 @@ async def test_closing_hands_back_what_is_held_and_awaits_what_was_sent() -> Non
 @pytest.mark.parametrize(
     ("answer", "status", "again"), [("wait", 429, b"5"), ("error", 429, None), ("quota", 403, None)]
 )
-def test_closing_hands_back_as_the_end_of_a_hold_does(answer: Any, status: int, again: bytes | None) -> None:
+@in_virtual_time
+async def test_closing_hands_back_as_the_end_of_a_hold_does(answer: Any, status: int, again: bytes | None) -> None:
     """With ``quota`` by its refusal, as the server writes it; a create that comes too late has no quota to blame."""
-
-    async def check() -> None:
-        async with proxied(1, HoldSettings(answer=answer)) as proxy:
-            await proxy.fill(1)
-            proxy.watch()
-            waiting = proxy.post(pod("web"))
-            await held(proxy, waiting)
-            await proxy.holding.close()
-            response, late = await waiting, await proxy.post(pod("late"))
-            assert (response.status, header(response, b"retry-after")) == (status, again)
-            assert (late.status, header(late, b"retry-after")) == (429, again)
-            if answer == "quota":
-                text = 'pods "web" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
-                assert status_in(response)["message"] == text
-            assert proxy.server.posts() == []
-
-    run_virtual(check())
+    async with proxied(1, HoldSettings(answer=answer)) as proxy:
+        await proxy.fill(1)
+        proxy.watch()
+        waiting = proxy.post(pod("web"))
+        await held(proxy, waiting)
+        await proxy.holding.close()
+        response, late = await waiting, await proxy.post(pod("late"))
+        assert (response.status, header(response, b"retry-after")) == (status, again)
+        assert (late.status, header(late, b"retry-after")) == (429, again)
+        if answer == "quota":
+            text = 'pods "web" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
+            assert status_in(response)["message"] == text
+        assert proxy.server.posts() == []
 
 
 @in_virtual_time
@@ -142,21 +138,18 @@ async def test_closing_has_a_limit() -> None:
 
 
 @pytest.mark.parametrize(("answer", "retry_after"), [("wait", b"1"), ("error", None)])
-def test_a_line_that_is_full_turns_creates_away(answer: Any, retry_after: bytes | None) -> None:
+@in_virtual_time
+async def test_a_line_that_is_full_turns_creates_away(answer: Any, retry_after: bytes | None) -> None:
     """With or without ``Retry-After``, as for a hold that is over."""
-
-    async def check() -> None:
-        async with proxied(1, HoldSettings(answer=answer), policy=Policy(waiters_max=2)) as proxy:
-            await proxy.fill(1)
-            proxy.watch()
-            waiting = [proxy.post(pod()) for _ in range(2)]
-            await held(proxy, *waiting)
-            response = await proxy.post(pod())
-            assert (response.status, header(response, b"retry-after")) == (429, retry_after)
-            assert status_in(response)["details"]["retryAfterSeconds"] == 1
-            await asyncio.wait(waiting)
-
-    run_virtual(check())
+    async with proxied(1, HoldSettings(answer=answer), policy=Policy(waiters_max=2)) as proxy:
+        await proxy.fill(1)
+        proxy.watch()
+        waiting = [proxy.post(pod()) for _ in range(2)]
+        await held(proxy, *waiting)
+        response = await proxy.post(pod())
+        assert (response.status, header(response, b"retry-after")) == (429, retry_after)
+        assert status_in(response)["details"]["retryAfterSeconds"] == 1
+        await asyncio.wait(waiting)
 
 
 @pytest.mark.long
@@ -213,20 +206,17 @@ async def test_a_create_that_has_ended_is_gone_at_once() -> None:
         gc.enable()
 
 
-def test_what_is_remembered_of_urls_is_bounded_in_bytes() -> None:
+@in_virtual_time
+async def test_what_is_remembered_of_urls_is_bounded_in_bytes() -> None:
     """A head may have 64 KiB: a thousand of those would stay."""
-
-    async def check() -> None:
-        async with proxied() as proxy:
-            tracemalloc.start()
-            try:
-                for number in range(300):
-                    for tail in (f"?x={number}{'x' * 60_000}", f"/{number}{'x' * 60_000}/exec"):
-                        target = f"/api/v1/namespaces/team/pods{tail}".encode()
-                        proxy.holding.reads(Head(b"POST", target, []))
-                        proxy.holding.passed(Head(b"POST", target, []), 403, [], b"{}")
-                assert tracemalloc.get_traced_memory()[0] < 2_000_000
-            finally:
-                tracemalloc.stop()
-
-    run_virtual(check())
+    async with proxied() as proxy:
+        tracemalloc.start()
+        try:
+            for number in range(300):
+                for tail in (f"?x={number}{'x' * 60_000}", f"/{number}{'x' * 60_000}/exec"):
+                    target = f"/api/v1/namespaces/team/pods{tail}".encode()
+                    proxy.holding.reads(Head(b"POST", target, []))
+                    proxy.holding.passed(Head(b"POST", target, []), 403, [], b"{}")
+            assert tracemalloc.get_traced_memory()[0] < 2_000_000
+        finally:
+            tracemalloc.stop()

@@ -15,8 +15,18 @@ from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings, patience_of
 from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Response
 from backoff_ctrl.k8s.proxy.http.requests import Part, RequestReader
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-from tests.proxying.holding.in_memory import PODS, answered, header, held, name_of, now, pod, proxied, status_in
+from tests.proxying.holding.in_memory import (
+    PODS,
+    answered,
+    header,
+    held,
+    in_virtual_time,
+    name_of,
+    now,
+    pod,
+    proxied,
+    status_in,
+)
 from tests.spellings import TARGETS, Spelling, recorded
 
 NS = "/api/v1/namespaces/team/"
@@ -67,56 +77,47 @@ PASSES = [
 
 
 @pytest.mark.parametrize("given", [*READ, *PASSES], ids=lambda given: f"{given.method} {given.target}"[:80])
-def test_creates_that_a_quota_may_refuse_are_read_and_all_else_passes(given: Head) -> None:
+@in_virtual_time
+async def test_creates_that_a_quota_may_refuse_are_read_and_all_else_passes(given: Head) -> None:
     """Of kinds that most quotas are about; never what stores nothing, is urgent, too large or only tried."""
-
-    async def check() -> None:
-        async with proxied() as proxy:
-            assert proxy.holding.reads(given) is (given in READ)
-
-    run_virtual(check())
+    async with proxied() as proxy:
+        assert proxy.holding.reads(given) is (given in READ)
 
 
-def test_other_kinds_are_read_once_a_quota_names_them() -> None:
+@in_virtual_time
+async def test_other_kinds_are_read_once_a_quota_names_them() -> None:
     """As the watch reports it; of that namespace alone. Else every ConfigMap would stand in line."""
-
-    async def check() -> None:
-        async with proxied(None) as proxy:
-            proxy.server.sandbox.create_quota("team", "q", {"count/jobs.batch": "1", "configmaps": "5", LEASES: "1"})
-            assert not proxy.holding.reads(Head(b"POST", JOBS, []))
-            proxy.watch()
-            assert proxy.holding.reads(Head(b"POST", JOBS, []))
-            assert proxy.holding.reads(head("POST", NS + "configmaps"))
-            assert not proxy.holding.reads(head("POST", NS + "secrets"))
-            assert not proxy.holding.reads(Head(b"POST", JOBS.replace(b"team", b"other"), []))
-            lease = "/apis/coordination.k8s.io/v1/namespaces/team/leases/leader"
-            assert not proxy.holding.reads(head("PATCH", lease, (b"Content-Type", APPLY))), "a lost lease does harm"
-
-    run_virtual(check())
+    async with proxied(None) as proxy:
+        proxy.server.sandbox.create_quota("team", "q", {"count/jobs.batch": "1", "configmaps": "5", LEASES: "1"})
+        assert not proxy.holding.reads(Head(b"POST", JOBS, []))
+        proxy.watch()
+        assert proxy.holding.reads(Head(b"POST", JOBS, []))
+        assert proxy.holding.reads(head("POST", NS + "configmaps"))
+        assert not proxy.holding.reads(head("POST", NS + "secrets"))
+        assert not proxy.holding.reads(Head(b"POST", JOBS.replace(b"team", b"other"), []))
+        lease = "/apis/coordination.k8s.io/v1/namespaces/team/leases/leader"
+        assert not proxy.holding.reads(head("PATCH", lease, (b"Content-Type", APPLY))), "a lost lease does harm"
 
 
-def test_other_kinds_are_read_once_a_refusal_of_one_that_passed_named_them() -> None:
+@in_virtual_time
+async def test_other_kinds_are_read_once_a_refusal_of_one_that_passed_named_them() -> None:
     """And the amounts are known then: the next create waits, and is not sent."""
-
-    async def check() -> None:
-        async with proxied(None) as proxy:
-            proxy.server.sandbox.create_quota("team", "q", {"count/jobs.batch": "1"})
-            created = Head(b"POST", JOBS, [(b"Content-Type", b"application/json")])
-            refusals = 0
-            for name in ("a", "b"):
-                response = await proxy.server.ask(Request(created, json.dumps(job(name)).encode()))
-                if proxy.holding.watches(created, response.status):
-                    refusals += 1
-                    proxy.holding.passed(created, response.status, response.headers, response.body)
-                else:
-                    proxy.holding.passed(created, response.status, response.headers, b"")
-                assert proxy.holding.reads(created) is (name == "b")
-            assert refusals == 1
-            proxy.server.asked.clear()
-            assert (await proxy.post(job("c"), target=JOBS + b"?timeout=600ms")).status == 429
-            assert not proxy.server.posts(), "the first probe comes later"
-
-    run_virtual(check())
+    async with proxied(None) as proxy:
+        proxy.server.sandbox.create_quota("team", "q", {"count/jobs.batch": "1"})
+        created = Head(b"POST", JOBS, [(b"Content-Type", b"application/json")])
+        refusals = 0
+        for name in ("a", "b"):
+            response = await proxy.server.ask(Request(created, json.dumps(job(name)).encode()))
+            if proxy.holding.watches(created, response.status):
+                refusals += 1
+                proxy.holding.passed(created, response.status, response.headers, response.body)
+            else:
+                proxy.holding.passed(created, response.status, response.headers, b"")
+            assert proxy.holding.reads(created) is (name == "b")
+        assert refusals == 1
+        proxy.server.asked.clear()
+        assert (await proxy.post(job("c"), target=JOBS + b"?timeout=600ms")).status == 429
+        assert not proxy.server.posts(), "the first probe comes later"
 
 
 @pytest.mark.parametrize(
@@ -130,145 +131,122 @@ def test_other_kinds_are_read_once_a_refusal_of_one_that_passed_named_them() -> 
         ("pods/web/exec", f'pods "web" is forbidden: {PLANTED}'),
     ],
 )
-def test_a_quota_that_a_path_names_is_not_believed(target: str, message: str) -> None:
+@in_virtual_time
+async def test_a_quota_that_a_path_names_is_not_believed(target: str, message: str) -> None:
     """Else anybody, without a right, could have the next create of any namespace wait, and its memory fill up."""
-
-    async def check() -> None:
-        async with proxied(1) as proxy:
-            given = head("POST" if target.endswith("exec") else "PATCH", NS + target, (b"Content-Type", APPLY))
-            status = {"kind": "Status", "apiVersion": "v1", "message": message, "details": {"name": PLANTED}}
-            body = json.dumps(status, separators=(",", ":")).encode()
-            assert proxy.holding.watches(given, 403)
-            proxy.holding.passed(given, 403, [(b"Content-Type", b"application/json")], body)
-            assert not proxy.gate.ledger.snapshot().namespaces, "nothing is known"
-            assert (await proxy.post(pod())).status == 201
-            assert now() < 0.1
-
-    run_virtual(check())
+    async with proxied(1) as proxy:
+        given = head("POST" if target.endswith("exec") else "PATCH", NS + target, (b"Content-Type", APPLY))
+        status = {"kind": "Status", "apiVersion": "v1", "message": message, "details": {"name": PLANTED}}
+        body = json.dumps(status, separators=(",", ":")).encode()
+        assert proxy.holding.watches(given, 403)
+        proxy.holding.passed(given, 403, [(b"Content-Type", b"application/json")], body)
+        assert not proxy.gate.ledger.snapshot().namespaces, "nothing is known"
+        assert (await proxy.post(pod())).status == 201
+        assert now() < 0.1
 
 
-def test_where_the_mode_is_off_nothing_is_read() -> None:
+@in_virtual_time
+async def test_where_the_mode_is_off_nothing_is_read() -> None:
     """The body streams past."""
-
-    async def check() -> None:
-        async with proxied(mode={"team": "off"}) as proxy:
-            assert not proxy.holding.reads(READ[0])
-            assert proxy.holding.reads(head("POST", "/api/v1/namespaces/other/pods"))
-
-    run_virtual(check())
+    async with proxied(mode={"team": "off"}) as proxy:
+        assert not proxy.holding.reads(READ[0])
+        assert proxy.holding.reads(head("POST", "/api/v1/namespaces/other/pods"))
 
 
-def test_an_apply_that_creates_is_sent_once_and_held_if_a_quota_refuses_it() -> None:
+@in_virtual_time
+async def test_an_apply_that_creates_is_sent_once_and_held_if_a_quota_refuses_it() -> None:
     """It is never marked: what it names, its field manager owns. An apply that changes nothing is not held."""
-
-    async def check() -> None:
-        async with proxied(1) as proxy:
-            (name,) = await proxy.fill(1)
-            proxy.watch()
-            how: dict[str, Any] = {"method": b"PATCH", "content_type": APPLY}
-            manifest = json.dumps(pod("web")).encode()
-            target = PODS + b"/web?fieldManager=me"
-            waiting = proxy.post(manifest, target=target, **how)
-            await asyncio.sleep(1)
-            assert (len(proxy.server.asked), proxy.gate.counts.waiting) == (1, 1)
-            await proxy.delete(name)
-            response = await waiting
-            assert (response.status, header(response, b"audit-id")) == (201, b"a-1")
-            sent = [request.body for request in proxy.server.asked if request.head.method == b"PATCH"]
-            assert sent == [manifest, manifest]
-            again = await proxy.post(manifest, target=target, **how)
-            assert again.status == 200
-
-    run_virtual(check())
+    async with proxied(1) as proxy:
+        (name,) = await proxy.fill(1)
+        proxy.watch()
+        how: dict[str, Any] = {"method": b"PATCH", "content_type": APPLY}
+        manifest = json.dumps(pod("web")).encode()
+        target = PODS + b"/web?fieldManager=me"
+        waiting = proxy.post(manifest, target=target, **how)
+        await asyncio.sleep(1)
+        assert (len(proxy.server.asked), proxy.gate.counts.waiting) == (1, 1)
+        await proxy.delete(name)
+        response = await waiting
+        assert (response.status, header(response, b"audit-id")) == (201, b"a-1")
+        sent = [request.body for request in proxy.server.asked if request.head.method == b"PATCH"]
+        assert sent == [manifest, manifest]
+        again = await proxy.post(manifest, target=target, **how)
+        assert again.status == 200
 
 
-def test_a_body_that_cannot_be_read_is_held_with_the_amounts_of_its_refusal() -> None:
+@in_virtual_time
+async def test_a_body_that_cannot_be_read_is_held_with_the_amounts_of_its_refusal() -> None:
     """Sent as it is, and never again in doubt: nobody could tell whether it is stored."""
+    async with proxied(None) as proxy:
+        proxy.server.sandbox.create_quota("team", "q", {"pods": "1", "requests.cpu": "1"})
+        proxy.watch()
+        refused = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods \\"x\\" is '
+        refused += b"forbidden: exceeded quota: q, requested: requests.cpu=600m, used: requests.cpu=500m, limited: "
+        refused += b'requests.cpu=1","reason":"Forbidden","code":403}'
+        answers = [_response(403, refused), _response(201, b"\x00stored")]
+        proxy.server.refuse = lambda request: answers.pop(0) if request.head.method == b"POST" else None
+        response = await proxy.post(b"\xd9\xd9\xf7cbor", content_type=b"application/cbor")
+        assert (response.status, response.body) == (201, b"\x00stored"), "the quota has room, says the watch"
+        assert [request.body for request in proxy.server.posts()] == [b"\xd9\xd9\xf7cbor"] * 2
 
-    async def check() -> None:
-        async with proxied(None) as proxy:
-            proxy.server.sandbox.create_quota("team", "q", {"pods": "1", "requests.cpu": "1"})
-            proxy.watch()
-            refused = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods \\"x\\" is '
-            refused += b"forbidden: exceeded quota: q, requested: requests.cpu=600m, used: requests.cpu=500m, limited: "
-            refused += b'requests.cpu=1","reason":"Forbidden","code":403}'
-            answers = [_response(403, refused), _response(201, b"\x00stored")]
-            proxy.server.refuse = lambda request: answers.pop(0) if request.head.method == b"POST" else None
-            response = await proxy.post(b"\xd9\xd9\xf7cbor", content_type=b"application/cbor")
-            assert (response.status, response.body) == (201, b"\x00stored"), "the quota has room, says the watch"
-            assert [request.body for request in proxy.server.posts()] == [b"\xd9\xd9\xf7cbor"] * 2
+        proxy.server.asked.clear()
+        answers.append(_response(201, b"\x00other"))
+        left = proxy.post(b"cbor, too", content_type=b"application/cbor")
+        await asyncio.sleep(0.001)
+        left.cancel()
+        await asyncio.wait({left})
+        again = await proxy.post(b"cbor, too", content_type=b"application/cbor")
+        assert (again.status, again.body, len(proxy.server.posts())) == (201, b"\x00other", 1), "it went on"
 
-            proxy.server.asked.clear()
-            answers.append(_response(201, b"\x00other"))
-            left = proxy.post(b"cbor, too", content_type=b"application/cbor")
-            await asyncio.sleep(0.001)
-            left.cancel()
-            await asyncio.wait({left})
-            again = await proxy.post(b"cbor, too", content_type=b"application/cbor")
-            assert (again.status, again.body, len(proxy.server.posts())) == (201, b"\x00other", 1), "it went on"
-
-            proxy.server.refuse = lambda _: _response(400, b"what is this?")
-            response = await proxy.post(b"{", content_type=b"application/json")
-            assert (response.status, response.body) == (400, b"what is this?")
-
-    run_virtual(check())
+        proxy.server.refuse = lambda _: _response(400, b"what is this?")
+        response = await proxy.post(b"{", content_type=b"application/json")
+        assert (response.status, response.body) == (400, b"what is this?")
 
 
 @pytest.mark.parametrize("watched", [True, False], ids=["watched", "learning"])
-def test_an_unreadable_create_that_waits_says_what_for(watched: bool) -> None:
+@in_virtual_time
+async def test_an_unreadable_create_that_waits_says_what_for(watched: bool) -> None:
     """The amounts are those of the refusal. It is not sent again at once: the refusal has taught."""
-
-    async def check() -> None:
-        async with proxied(1, HoldSettings(hold=0.4)) as proxy:
-            await proxy.fill(1)
-            if watched:
-                proxy.watch()
-            text = b'pods \\"x\\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
-            refusal = b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"' + text + b'","code":403}'
-            proxy.server.refuse = lambda request: _response(403, refusal) if request.head.method == b"POST" else None
-            response = await proxy.post(b"cbor", content_type=b"application/cbor")
-            causes = {cause["field"]: cause["message"] for cause in status_in(response)["details"]["causes"]}
-            assert (response.status, causes["asked"], len(proxy.server.posts())) == (429, "1", 1)
-
-    run_virtual(check())
+    async with proxied(1, HoldSettings(hold=0.4)) as proxy:
+        await proxy.fill(1)
+        if watched:
+            proxy.watch()
+        text = b'pods \\"x\\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
+        refusal = b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"' + text + b'","code":403}'
+        proxy.server.refuse = lambda request: _response(403, refusal) if request.head.method == b"POST" else None
+        response = await proxy.post(b"cbor", content_type=b"application/cbor")
+        causes = {cause["field"]: cause["message"] for cause in status_in(response)["details"]["causes"]}
+        assert (response.status, causes["asked"], len(proxy.server.posts())) == (429, "1", 1)
 
 
 @pytest.mark.parametrize(
     ("mode", "asked", "answer"), [("enforce", 5, "wait"), ("shadow", 1, "wait"), ("enforce", 1, "quota")]
 )
-def test_an_unreadable_create_gets_the_servers_own_refusal(mode: Any, asked: int, answer: Any) -> None:
+@in_virtual_time
+async def test_an_unreadable_create_gets_the_servers_own_refusal(mode: Any, asked: int, answer: Any) -> None:
     """At once if it never fits or its namespace is not enforced; and where that is the answer to all."""
-
-    async def check() -> None:
-        async with proxied(1, HoldSettings(answer=answer, hold=0.4), mode=mode) as proxy:
-            await proxy.fill(1)
-            text = (
-                f'pods \\"x\\" is forbidden: exceeded quota: q, requested: pods={asked}, used: pods=1, limited: pods=1'
-            )
-            refusal = f'{{"kind":"Status","apiVersion":"v1","status":"Failure","message":"{text}","code":403}}'
-            proxy.server.refuse = lambda _: _response(403, refusal.encode())
-            response = await proxy.post(b"cbor", content_type=b"application/cbor")
-            assert (response.status, response.body.decode(), len(proxy.server.posts())) == (403, refusal, 1)
-            assert now() < (0.1 if answer == "wait" else 0.5)
-
-    run_virtual(check())
+    async with proxied(1, HoldSettings(answer=answer, hold=0.4), mode=mode) as proxy:
+        await proxy.fill(1)
+        text = f'pods \\"x\\" is forbidden: exceeded quota: q, requested: pods={asked}, used: pods=1, limited: pods=1'
+        refusal = f'{{"kind":"Status","apiVersion":"v1","status":"Failure","message":"{text}","code":403}}'
+        proxy.server.refuse = lambda _: _response(403, refusal.encode())
+        response = await proxy.post(b"cbor", content_type=b"application/cbor")
+        assert (response.status, response.body.decode(), len(proxy.server.posts())) == (403, refusal, 1)
+        assert now() < (0.1 if answer == "wait" else 0.5)
 
 
-def test_a_namespace_where_other_kinds_are_created_is_watched() -> None:
+@in_virtual_time
+async def test_a_namespace_where_other_kinds_are_created_is_watched() -> None:
     """Its quotas may name that kind. Where nothing watches, such answers are not looked at."""
-
-    async def check() -> None:
-        async with proxied() as proxy:
-            created = head("POST", NS + "configmaps")
-            assert not proxy.holding.watches(created, 201)
-            told: list[str] = []
-            proxy.gate.ledger.subscribe(Blocked(told.append))
-            for given, status in ((created, 201), (created, 409), (PASSES[0], 200), (head("POST", NS + "events"), 201)):
-                if proxy.holding.watches(given, status):
-                    proxy.holding.passed(given, status, [], b"")
-            assert told == ["team"]
-
-    run_virtual(check())
+    async with proxied() as proxy:
+        created = head("POST", NS + "configmaps")
+        assert not proxy.holding.watches(created, 201)
+        told: list[str] = []
+        proxy.gate.ledger.subscribe(Blocked(told.append))
+        for given, status in ((created, 201), (created, 409), (PASSES[0], 200), (head("POST", NS + "events"), 201)):
+            if proxy.holding.watches(given, status):
+                proxy.holding.passed(given, status, [], b"")
+        assert told == ["team"]
 
 
 class Blocked(Subscriber):
@@ -313,17 +291,14 @@ def test_every_spelling_is_on_record() -> None:
 
 
 @named
-def test_the_sidecar_holds_what_the_server_stores_and_nothing_else(spelling: Spelling) -> None:
+@in_virtual_time
+async def test_the_sidecar_holds_what_the_server_stores_and_nothing_else(spelling: Spelling) -> None:
     """What is only tried, or refused, never waits."""
-
-    async def check() -> None:
-        async with proxied() as proxy:
-            proxy.holding._kinds.add("team", "jobs.batch")
-            head = received(spelling.target)
-            reads = head is not None and proxy.holding.reads(head)
-            assert reads is (spelling.outcome == "stored" or spelling.target in UNKNOWN)
-
-    run_virtual(check())
+    async with proxied() as proxy:
+        proxy.holding._kinds.add("team", "jobs.batch")
+        head = received(spelling.target)
+        reads = head is not None and proxy.holding.reads(head)
+        assert reads is (spelling.outcome == "stored" or spelling.target in UNKNOWN)
 
 
 @named
@@ -344,21 +319,18 @@ def test_a_gated_client_reads_a_url_as_the_server_does(spelling: Spelling) -> No
         (PODS + b"%2f/", PODS + b"/odd"),
     ],
 )
-def test_an_odd_spelling_waits_and_is_found_again(path: bytes, found_at: bytes) -> None:
+@in_virtual_time
+async def test_an_odd_spelling_waits_and_is_found_again(path: bytes, found_at: bytes) -> None:
     """Its answer is lost: the object is looked up where the server has it."""
-
-    async def check() -> None:
-        async with proxied(1) as proxy:
-            (name,) = await proxy.fill(1)
-            proxy.watch()
-            waiting = proxy.post(pod("odd"), target=path)
-            await held(proxy, waiting)
-            proxy.server.lost = 1
-            await proxy.delete(name)
-            assert name_of(await waiting) == "odd"
-            assert [each.head.target for each in proxy.server.asked if each.head.method == b"GET"] == [found_at]
-
-    run_virtual(check())
+    async with proxied(1) as proxy:
+        (name,) = await proxy.fill(1)
+        proxy.watch()
+        waiting = proxy.post(pod("odd"), target=path)
+        await held(proxy, waiting)
+        proxy.server.lost = 1
+        await proxy.delete(name)
+        assert name_of(await waiting) == "odd"
+        assert [each.head.target for each in proxy.server.asked if each.head.method == b"GET"] == [found_at]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import pytest
 from backoff_ctrl.engine import Policy
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.proxy.http.messages import Request, Response
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from tests.proxying.holding.in_memory import (
     PODS,
     Proxied,
@@ -178,18 +177,15 @@ async def test_each_caller_is_told_its_own_place() -> None:
         (b"", b"", 8.0),
     ],
 )
-def test_who_is_known_to_wait_is_held_longer(agent: bytes, query: bytes, held_for: float) -> None:
+@in_virtual_time
+async def test_who_is_known_to_wait_is_held_longer(agent: bytes, query: bytes, held_for: float) -> None:
     """Without a pause in which it is away; one that gives up by itself hears in time."""
-
-    async def check() -> None:
-        async with proxied(1) as proxy:
-            await proxy.fill(1)
-            proxy.watch()
-            began = asyncio.get_running_loop().time()
-            await proxy.post(pod(), target=PODS + query, headers=[(b"User-Agent", agent)])
-            assert 0.9 * held_for <= asyncio.get_running_loop().time() - began <= held_for + 0.01
-
-    run_virtual(check())
+    async with proxied(1) as proxy:
+        await proxy.fill(1)
+        proxy.watch()
+        began = asyncio.get_running_loop().time()
+        await proxy.post(pod(), target=PODS + query, headers=[(b"User-Agent", agent)])
+        assert 0.9 * held_for <= asyncio.get_running_loop().time() - began <= held_for + 0.01
 
 
 @in_virtual_time
@@ -224,27 +220,24 @@ def _fails(engine: object, now: float) -> None:
     ids=["renewed token", "another account", "another name, same shape", "another shape", "another credential",
          "another user"],
 )  # fmt: skip
-def test_a_caller_is_known_by_its_account_and_what_it_asks_for(again: dict[str, Any], place: str) -> None:
+@in_virtual_time
+async def test_a_caller_is_known_by_its_account_and_what_it_asks_for(again: dict[str, Any], place: str) -> None:
     """A renewed token is the same caller; one that draws a new name at each try gets the seat of its equal."""
-
-    async def check() -> None:
-        async with proxied(1, HoldSettings(hold=1)) as proxy:
-            await proxy.fill(1)
-            proxy.watch()
-            ahead = proxy.post(pod("ahead"), token="zoe", target=PODS + b"?timeout=0h")
-            await asyncio.sleep(0.01)
-            left = proxy.post(pod("mine"), token=token("ann"))
-            await asyncio.sleep(0.01)
-            behind = proxy.post(pod("behind"), token="yan")
-            await asyncio.sleep(0.01)
-            await hang_up(left)
-            given = {"manifest": pod("mine"), **again}
-            response = await proxy.post(given.pop("manifest"), target=PODS + b"?timeout=1s", **given)
-            causes = {cause["field"]: cause["message"] for cause in status_in(response)["details"]["causes"]}
-            assert causes["place"] == place
-            await asyncio.wait({ahead, behind})
-
-    run_virtual(check())
+    async with proxied(1, HoldSettings(hold=1)) as proxy:
+        await proxy.fill(1)
+        proxy.watch()
+        ahead = proxy.post(pod("ahead"), token="zoe", target=PODS + b"?timeout=0h")
+        await asyncio.sleep(0.01)
+        left = proxy.post(pod("mine"), token=token("ann"))
+        await asyncio.sleep(0.01)
+        behind = proxy.post(pod("behind"), token="yan")
+        await asyncio.sleep(0.01)
+        await hang_up(left)
+        given = {"manifest": pod("mine"), **again}
+        response = await proxy.post(given.pop("manifest"), target=PODS + b"?timeout=1s", **given)
+        causes = {cause["field"]: cause["message"] for cause in status_in(response)["details"]["causes"]}
+        assert causes["place"] == place
+        await asyncio.wait({ahead, behind})
 
 
 # -- after it was sent ---------
@@ -252,25 +245,22 @@ def test_a_caller_is_known_by_its_account_and_what_it_asks_for(again: dict[str, 
 
 @pytest.mark.parametrize("manifest", [pod("web"), pod()], ids=["own name", "generateName"])
 @pytest.mark.parametrize("back_after", [0.5, 5.0], ids=["still in flight", "answered meanwhile"])
-def test_who_hangs_up_after_it_was_sent_finds_its_object(manifest: Any, back_after: float) -> None:
+@in_virtual_time
+async def test_who_hangs_up_after_it_was_sent_finds_its_object(manifest: Any, back_after: float) -> None:
     """The create goes on; the next identical request gets its answer, and makes no second object."""
-
-    async def check() -> None:
-        async with proxied(2) as proxy:
-            proxy.server.latency = 2.0
-            task = proxy.post(manifest)
-            await asyncio.sleep(0.1)
-            await hang_up(task)
-            await asyncio.sleep(back_after)
-            again = await proxy.post(manifest)
-            assert [name_of(again)] == proxy.server.pods()
-            assert header(again, b"audit-id") == b"a-1"
-            assert len(proxy.server.posts()) == 1
-            third = await proxy.post(pod())
-            assert len(proxy.server.pods()) == 2, "it is found once: a further request is another create"
-            assert third.status == 201
-
-    run_virtual(check())
+    async with proxied(2) as proxy:
+        proxy.server.latency = 2.0
+        task = proxy.post(manifest)
+        await asyncio.sleep(0.1)
+        await hang_up(task)
+        await asyncio.sleep(back_after)
+        again = await proxy.post(manifest)
+        assert [name_of(again)] == proxy.server.pods()
+        assert header(again, b"audit-id") == b"a-1"
+        assert len(proxy.server.posts()) == 1
+        third = await proxy.post(pod())
+        assert len(proxy.server.pods()) == 2, "it is found once: a further request is another create"
+        assert third.status == 201
 
 
 @in_virtual_time
@@ -311,26 +301,23 @@ async def test_a_create_that_was_sent_and_refused_after_its_caller_left_keeps_th
 
 
 @pytest.mark.parametrize("may_look", [True, False], ids=["may get", "may not get"])
-def test_an_unknown_outcome_is_cleared_up_by_the_callers_repeat(may_look: bool) -> None:
+@in_virtual_time
+async def test_an_unknown_outcome_is_cleared_up_by_the_callers_repeat(may_look: bool) -> None:
     """The answer was lost and the caller gone: the repeat has the same name, so that there is one object."""
-
-    async def check() -> None:
-        async with proxied(2) as proxy:
-            proxy.server.latency, proxy.server.lost = 2.0, 1
-            if not may_look:
-                forbidden = answered(403, FORBIDDEN, "application/json")
-                proxy.server.refuse = lambda request: forbidden if request.head.method == b"GET" else None
-            task = proxy.post(pod())
-            await asyncio.sleep(0.1)
-            await hang_up(task)
-            await asyncio.sleep(3)
-            again = await proxy.post(pod())
-            assert [name_of(again)] == proxy.server.pods()
-            assert len(proxy.server.posts()) == (1 if may_look else 2)
-            if may_look:
-                assert proxy.server.asked[-1].head.get(b"authorization") == b"Bearer ann"
-
-    run_virtual(check())
+    async with proxied(2) as proxy:
+        proxy.server.latency, proxy.server.lost = 2.0, 1
+        if not may_look:
+            forbidden = answered(403, FORBIDDEN, "application/json")
+            proxy.server.refuse = lambda request: forbidden if request.head.method == b"GET" else None
+        task = proxy.post(pod())
+        await asyncio.sleep(0.1)
+        await hang_up(task)
+        await asyncio.sleep(3)
+        again = await proxy.post(pod())
+        assert [name_of(again)] == proxy.server.pods()
+        assert len(proxy.server.posts()) == (1 if may_look else 2)
+        if may_look:
+            assert proxy.server.asked[-1].head.get(b"authorization") == b"Bearer ann"
 
 
 @in_virtual_time

@@ -101,40 +101,34 @@ async def test_all_holds_of_one_call_end_with_hold_total() -> None:
             assert status_in(responses[-1])["details"]["retryAfterSeconds"] == 1
 
 
-@pytest.mark.parametrize(("timeout", "held_for"), [("4s", 2.0), ("1s", 0.5), ("1m30s", 8.0), ("nonsense", 8.0)])
-def test_the_callers_own_time_out_shortens_the_hold(timeout: str, held_for: float) -> None:
+@pytest.mark.parametrize(("limit", "held_for"), [("4s", 2.0), ("1s", 0.5), ("1m30s", 8.0), ("nonsense", 8.0)])
+@in_virtual_time
+async def test_the_callers_own_time_out_shortens_the_hold(limit: str, held_for: float) -> None:
     """It must hear of the wait before it gives up by itself."""
-
-    async def check() -> None:
-        async with proxied(1) as proxy:
-            await proxy.fill(1)
-            proxy.watch()
-            began = now()
-            response = await proxy.post(pod(), target=PODS + f"?fieldManager=x&timeout={timeout}".encode())
-            assert 0.9 * held_for <= now() - began <= held_for + 0.01
-            assert response.status == 429
-
-    run_virtual(check())
+    async with proxied(1) as proxy:
+        await proxy.fill(1)
+        proxy.watch()
+        began = now()
+        response = await proxy.post(pod(), target=PODS + f"?fieldManager=x&timeout={limit}".encode())
+        assert 0.9 * held_for <= now() - began <= held_for + 0.01
+        assert response.status == 429
 
 
 @pytest.mark.parametrize("answer", ["error", "quota"])
-def test_other_answers_leave_the_retry_to_the_caller(answer: Any) -> None:
+@in_virtual_time
+async def test_other_answers_leave_the_retry_to_the_caller(answer: Any) -> None:
     """``error``: 429 without the header. ``quota``: the refusal of the full quota, as without the proxy."""
-
-    async def check() -> None:
-        async with proxied(1, HoldSettings(answer=answer)) as proxy:
-            await proxy.fill(1)
-            proxy.watch()
-            response = await proxy.post(pod("web"))
-            status = status_in(response)
-            assert header(response, b"retry-after") is None
-            if answer == "error":
-                assert (response.status, status["details"]["retryAfterSeconds"]) == (429, 1)
-            else:
-                text = 'pods "web" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
-                assert (response.status, status["message"]) == (403, text)
-
-    run_virtual(check())
+    async with proxied(1, HoldSettings(answer=answer)) as proxy:
+        await proxy.fill(1)
+        proxy.watch()
+        response = await proxy.post(pod("web"))
+        status = status_in(response)
+        assert header(response, b"retry-after") is None
+        if answer == "error":
+            assert (response.status, status["details"]["retryAfterSeconds"]) == (429, 1)
+        else:
+            text = 'pods "web" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
+            assert (response.status, status["message"]) == (403, text)
 
 
 @in_virtual_time
@@ -205,18 +199,15 @@ async def test_nothing_is_marked_where_that_is_turned_off() -> None:
 
 
 @pytest.mark.parametrize(("mode", "status", "sent"), [("shadow", 403, 1), ("enforce", 429, 0)])
-def test_the_mode_of_a_namespace_holds(mode: Any, status: int, sent: int) -> None:
+@in_virtual_time
+async def test_the_mode_of_a_namespace_holds(mode: Any, status: int, sent: int) -> None:
     """Shadow decides and counts, but sends the creator's own bytes."""
-
-    async def check() -> None:
-        async with proxied(1, mode={"team": mode}) as proxy:
-            await proxy.fill(1)
-            proxy.watch()
-            assert (await proxy.post(pod())).status == status
-            assert [request.body for request in proxy.server.posts()] == [json.dumps(pod()).encode()] * sent
-            assert proxy.gate.counts.shadow_waits == sent
-
-    run_virtual(check())
+    async with proxied(1, mode={"team": mode}) as proxy:
+        await proxy.fill(1)
+        proxy.watch()
+        assert (await proxy.post(pod())).status == status
+        assert [request.body for request in proxy.server.posts()] == [json.dumps(pod()).encode()] * sent
+        assert proxy.gate.counts.shadow_waits == sent
 
 
 @in_virtual_time

@@ -10,7 +10,6 @@ import pytest
 
 from backoff_ctrl.k8s.proxy.holding.kept import ANSWERS_MAX
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from tests.proxying.holding.in_memory import PODS, PROTOBUF, Proxied, in_virtual_time, name_of, pod, proxied
 
 MANY = 300
@@ -31,44 +30,38 @@ MOMENTS = [(0.0, steps) for steps in range(12)] + [(0.0002 * at, steps) for at i
 
 
 @pytest.mark.parametrize("name", [None, "own"])
-def test_who_hangs_up_at_any_moment_and_asks_again_gets_his_own_object(name: str | None) -> None:
+@in_virtual_time
+async def test_who_hangs_up_at_any_moment_and_asks_again_gets_his_own_object(name: str | None) -> None:
     """Before it is sent, in the step in which it is handed to the connection, while it is under way, or after that."""
-
-    async def check() -> None:
-        answered = 0
-        for seconds, steps in MOMENTS:
-            async with proxied(5) as proxy:
-                left = proxy.post(pod(name))
-                if seconds:
-                    await asyncio.sleep(seconds)
-                for _ in range(steps):
-                    await asyncio.sleep(0)
-                answered += left.done()
-                left.cancel()
-                await asyncio.wait({left})
-                if left.cancelled():
-                    assert name_of(await proxy.post(pod(name))) in proxy.server.pods()
-                assert len(proxy.server.pods()) == 1, f"after {seconds} s and {steps} steps"
-        assert 0 < answered < len(MOMENTS), "both ends were reached"
-
-    run_virtual(check())
+    answered = 0
+    for seconds, steps in MOMENTS:
+        async with proxied(5) as proxy:
+            left = proxy.post(pod(name))
+            if seconds:
+                await asyncio.sleep(seconds)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            answered += left.done()
+            left.cancel()
+            await asyncio.wait({left})
+            if left.cancelled():
+                assert name_of(await proxy.post(pod(name))) in proxy.server.pods()
+            assert len(proxy.server.pods()) == 1, f"after {seconds} s and {steps} steps"
+    assert 0 < answered < len(MOMENTS), "both ends were reached"
 
 
 @pytest.mark.parametrize("name", [None, "own"])
 @pytest.mark.parametrize("turns", [0, 1, 2])
-def test_who_asks_again_before_the_hang_up_is_read_gets_his_own_object(name: str | None, turns: int) -> None:
+@in_virtual_time
+async def test_who_asks_again_before_the_hang_up_is_read_gets_his_own_object(name: str | None, turns: int) -> None:
     """A process that was busy reads both requests, and only then the hang-up that came between them."""
-
-    async def check() -> None:
-        async with proxied(5) as proxy:
-            left, again = proxy.post(pod(name)), proxy.post(pod(name))
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            left.cancel()
-            assert name_of(await again) in proxy.server.pods()
-            assert len(proxy.server.pods()) == len(proxy.server.posts()) == 1
-
-    run_virtual(check())
+    async with proxied(5) as proxy:
+        left, again = proxy.post(pod(name)), proxy.post(pod(name))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        left.cancel()
+        assert name_of(await again) in proxy.server.pods()
+        assert len(proxy.server.pods()) == len(proxy.server.posts()) == 1
 
 
 @in_virtual_time
@@ -108,18 +101,15 @@ async def test_the_answer_is_for_the_very_same_request_alone() -> None:
     ],
     ids=lambda each: next(iter(each)),
 )
-def test_who_asks_otherwise_gets_no_answer_that_was_kept(otherwise: dict[str, Any]) -> None:
+@in_virtual_time
+async def test_who_asks_otherwise_gets_no_answer_that_was_kept(otherwise: dict[str, Any]) -> None:
     """Its answer may be in another form, or to another question: its create is sent."""
-
-    async def check() -> None:
-        async with proxied(5) as proxy:
-            await sent_and_left(proxy, pod())
-            assert (await proxy.post(pod(), **otherwise)).status == 201
-            assert len(proxy.server.pods()) == 2
-            assert name_of(await proxy.post(pod())) in proxy.server.pods()
-            assert len(proxy.server.pods()) == 2, "the one that was kept is still there for who asks the same"
-
-    run_virtual(check())
+    async with proxied(5) as proxy:
+        await sent_and_left(proxy, pod())
+        assert (await proxy.post(pod(), **otherwise)).status == 201
+        assert len(proxy.server.pods()) == 2
+        assert name_of(await proxy.post(pod())) in proxy.server.pods()
+        assert len(proxy.server.pods()) == 2, "the one that was kept is still there for who asks the same"
 
 
 @pytest.mark.long

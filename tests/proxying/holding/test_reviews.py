@@ -12,7 +12,6 @@ from backoff_ctrl.k8s.answers.answer import NotSent
 from backoff_ctrl.k8s.proxy.holding.holding import Holding
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Response
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from tests.proxying.holding.in_memory import (
     PODS,
     Proxied,
@@ -53,30 +52,27 @@ async def put_off(proxy: Proxied, name: str, **how: Any) -> Response:
 
 
 @pytest.mark.parametrize("review", ["answered", "failing"])
-def test_a_forged_token_takes_nobodys_place(review: str) -> None:
+@in_virtual_time
+async def test_a_forged_token_takes_nobodys_place(review: str) -> None:
     """Its claims are the victim's, issuer and subject; the server does not know it, or is too busy to say so."""
-
-    async def check() -> None:
-        async with proxied(1) as proxy:
-            await proxy.fill(1)
-            proxy.watch()
-            victim = proxy.post(pod("mine"), token=token("ann"))
-            await asyncio.sleep(0.01)
-            other = proxy.post(pod("other"), token="bob")
-            await held(proxy, victim, other)
-            await hang_up(victim)
-            unknown = answered(401, UNKNOWN, "application/json")
-            if review == "failing":
-                proxy.server.review = lambda _: answered(429, b"busy", "text/plain")
-                assert places(await put_off(proxy, "mine", token=FORGED)) == "2"
-            else:
-                proxy.server.refuse = lambda request: unknown if request.head.method == b"POST" else None
-                assert await put_off(proxy, "mine", token=FORGED) == unknown
-            proxy.server.review, proxy.server.refuse = reviewed, lambda _: None
-            assert places(await put_off(proxy, "mine", token=token("ann", "renewed"))) == "1"
-            await hang_up(other)
-
-    run_virtual(check())
+    async with proxied(1) as proxy:
+        await proxy.fill(1)
+        proxy.watch()
+        victim = proxy.post(pod("mine"), token=token("ann"))
+        await asyncio.sleep(0.01)
+        other = proxy.post(pod("other"), token="bob")
+        await held(proxy, victim, other)
+        await hang_up(victim)
+        unknown = answered(401, UNKNOWN, "application/json")
+        if review == "failing":
+            proxy.server.review = lambda _: answered(429, b"busy", "text/plain")
+            assert places(await put_off(proxy, "mine", token=FORGED)) == "2"
+        else:
+            proxy.server.refuse = lambda request: unknown if request.head.method == b"POST" else None
+            assert await put_off(proxy, "mine", token=FORGED) == unknown
+        proxy.server.review, proxy.server.refuse = reviewed, lambda _: None
+        assert places(await put_off(proxy, "mine", token=token("ann", "renewed"))) == "1"
+        await hang_up(other)
 
 
 @pytest.mark.parametrize(
@@ -98,74 +94,65 @@ def test_a_forged_token_takes_nobodys_place(review: str) -> None:
         "no right to act as another here, since 1.36",
     ],
 )
-def test_who_may_not_create_gets_the_servers_own_answer_at_once(given: Any, answer: Response | None) -> None:
+@in_virtual_time
+async def test_who_may_not_create_gets_the_servers_own_answer_at_once(given: Any, answer: Response | None) -> None:
     """And hears nothing of the quota: not its name, not what is left, not who waits. The bytes go as they came."""
-
-    async def check() -> None:
-        async with proxied(1) as proxy:
-            await proxy.fill(1)
-            proxy.watch()
-            refused = forbidden("pods")
-            proxy.server.refuse = lambda request: refused if request.head.method == b"POST" else None
-            proxy.server.review = reviewed if answer is None else lambda _: answer
-            body = json.dumps(pod()).encode()
-            request = Request(Head(b"POST", PODS, [*given, (b"Content-Type", b"application/json")]), body)
-            for _ in range(2):
-                assert await proxy.holding.answer(request) == refused
-            assert [each.body for each in proxy.server.posts()] == [body] * 2
-            assert now() < 0.1
-            assert proxy.gate.ledger.snapshot().namespaces["team"].waiting == 0
-
-    run_virtual(check())
+    async with proxied(1) as proxy:
+        await proxy.fill(1)
+        proxy.watch()
+        refused = forbidden("pods")
+        proxy.server.refuse = lambda request: refused if request.head.method == b"POST" else None
+        proxy.server.review = reviewed if answer is None else lambda _: answer
+        body = json.dumps(pod()).encode()
+        request = Request(Head(b"POST", PODS, [*given, (b"Content-Type", b"application/json")]), body)
+        for _ in range(2):
+            assert await proxy.holding.answer(request) == refused
+        assert [each.body for each in proxy.server.posts()] == [body] * 2
+        assert now() < 0.1
+        assert proxy.gate.ledger.snapshot().namespaces["team"].waiting == 0
 
 
-def test_a_create_without_credentials_may_wait_where_the_proxy_lends_its_own() -> None:
+@in_virtual_time
+async def test_a_create_without_credentials_may_wait_where_the_proxy_lends_its_own() -> None:
     """``--use-own-credentials``: whether the proxy itself may not even ask says nothing about creates."""
-
-    async def check() -> None:
-        async with proxied(1) as proxy:
-            await proxy.fill(1)
-            proxy.watch()
-            proxy.holding = Holding(proxy.server.ask, proxy.gate, "http://sandbox", lends=True)
-            proxy.server.review = lambda _: forbidden("selfsubjectaccessreviews")
-            request = Request(Head(b"POST", PODS + b"?timeout=500ms", []), json.dumps(pod()).encode())
-            assert (await proxy.holding.answer(request)).status == 429
-            assert not proxy.server.posts()
-
-    run_virtual(check())
+    async with proxied(1) as proxy:
+        await proxy.fill(1)
+        proxy.watch()
+        proxy.holding = Holding(proxy.server.ask, proxy.gate, "http://sandbox", lends=True)
+        proxy.server.review = lambda _: forbidden("selfsubjectaccessreviews")
+        request = Request(Head(b"POST", PODS + b"?timeout=500ms", []), json.dumps(pod()).encode())
+        assert (await proxy.holding.answer(request)).status == 429
+        assert not proxy.server.posts()
 
 
 @pytest.mark.parametrize("status", [403, 404, 429, 500, 503, None, "slow", "not JSON"])
-def test_a_review_that_fails_refuses_nobody(status: Any) -> None:
+@in_virtual_time
+async def test_a_review_that_fails_refuses_nobody(status: Any) -> None:
     """It waits as before, and is known by its token: who comes again with it has its place."""
+    async with proxied(1) as proxy:
+        await proxy.fill(1)
+        proxy.watch()
 
-    async def check() -> None:
-        async with proxied(1) as proxy:
-            await proxy.fill(1)
-            proxy.watch()
+        def review(_: Request) -> Response:
+            if status is None:
+                raise NotSent("connection refused")
+            if status == 403:
+                return forbidden("selfsubjectaccessreviews")
+            return answered(201 if status == "not JSON" else status, b"[1]", "application/json")
 
-            def review(_: Request) -> Response:
-                if status is None:
-                    raise NotSent("connection refused")
-                if status == 403:
-                    return forbidden("selfsubjectaccessreviews")
-                return answered(201 if status == "not JSON" else status, b"[1]", "application/json")
-
-            proxy.server.review = review
-            if status == "slow":
-                proxy.server.latency = 60.0
-            first = proxy.post(pod("first"), token=token("ann"))
-            await asyncio.sleep(2.1)
-            other = proxy.post(pod("other"), token="bob")
-            await asyncio.sleep(2.1)
-            await held(proxy, first, other)
-            await hang_up(first)
-            again = await proxy.post(pod("first"), token=token("ann"), target=PODS + b"?timeout=1s")
-            assert places(again) == "1"
-            assert not proxy.server.posts()
-            await hang_up(other)
-
-    run_virtual(check())
+        proxy.server.review = review
+        if status == "slow":
+            proxy.server.latency = 60.0
+        first = proxy.post(pod("first"), token=token("ann"))
+        await asyncio.sleep(2.1)
+        other = proxy.post(pod("other"), token="bob")
+        await asyncio.sleep(2.1)
+        await held(proxy, first, other)
+        await hang_up(first)
+        again = await proxy.post(pod("first"), token=token("ann"), target=PODS + b"?timeout=1s")
+        assert places(again) == "1"
+        assert not proxy.server.posts()
+        await hang_up(other)
 
 
 @in_virtual_time
