@@ -7,8 +7,8 @@ gate, whose transport is its ``Sender`` (``sending``). ``telling`` writes what i
 
 What makes it difficult is that callers give up and come again. A place in line survives its caller: whoever is told to
 come again, or hangs up, finds its place by who it is and what it asks. A create that was sent before its caller left is
-kept (``kept``): the next identical request of that credential gets its answer instead of a second object. Who a caller
-is, the API server says, never a token's unproven claims, and no credential is kept, only its digest.
+kept: the next identical request of that credential gets its answer instead of a second object. Who a caller is, the API
+server says, never a token's unproven claims, and no credential is kept, only its digest.
 
 An error of ours lets the create through as it came, but never a second time.
 """

@@ -22,9 +22,8 @@ from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.proxy.http.messages import Ask, Request
 
-from .callers import Reviews, caller_of, identity, same_call
+from .callers import Kept, KeptCreates, Noticed, Reviews, caller_of, identity, same_call
 from .choosing import ChargedKinds, Chosen, Way
-from .kept import Kept, KeptCreates, Noticed
 from .sending import Received, Sender, manifest_in, may_be_marked
 from .settings import RESTART, RETRY_AFTER, HoldSettings, patience_of
 from .telling import cancelled, come_again, failed, not_yet, without_retry_after

@@ -19,10 +19,9 @@ from backoff_ctrl.k8s.proxy.place import Account, Trust
 from backoff_ctrl.k8s.sharing.environment import environment
 from backoff_ctrl.k8s.sharing.process import Share
 
-from .callers import Reviews
+from .callers import KeptCreates, Noticed, Reviews
 from .choosing import ChargedKinds, Chosen, choose, creates
 from .create_request import CLOSING, CreateRequest, PutOff, Shared
-from .kept import KeptCreates, Noticed
 from .sending import Received, response_of
 from .settings import RESTART, RETRY_AFTER, HoldSettings
 from .telling import come_again, failed

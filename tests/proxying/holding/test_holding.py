@@ -14,9 +14,9 @@ import pytest
 from backoff_ctrl.k8s.creates.creation import OptionError
 from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.proxy.holding.callers import KeptCreates
 from backoff_ctrl.k8s.proxy.holding.create_request import PutOff
 from backoff_ctrl.k8s.proxy.holding.holding import Holding
-from backoff_ctrl.k8s.proxy.holding.kept import KeptCreates
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.proxy.http.messages import Request, Response
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.proxy.holding.kept import ANSWERS_MAX
+from backoff_ctrl.k8s.proxy.holding.callers import ANSWERS_MAX
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from tests.proxying.holding.in_memory import PODS, PROTOBUF, Proxied, in_virtual_time, name_of, pod, proxied
 
