@@ -17,5 +17,4 @@ def creators() -> GoPrograms:
 
 @pytest.fixture(scope="session")
 def conformance() -> GoPrograms:
-    """Return Kubernetes' own end-to-end suite."""
     return SUITE

@@ -7,12 +7,10 @@ import os
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from types import TracebackType
+from typing import Any, Final, Self
 
 import aiohttp
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 PATIENCE: Final = 90.0
 """Seconds within which what a crowd waits for must happen."""
@@ -52,11 +50,9 @@ class Crowd:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close all connections."""
         await self._session.close()
 
     def send(self, url: str, numbers: range | list[int]) -> list[asyncio.Task[None]]:
-        """Let these creators ask for their pods."""
         return [asyncio.create_task(self._one(url, number)) for number in numbers]
 
     async def held(self, log: Path, count: int) -> None:
@@ -66,14 +62,12 @@ class Crowd:
                 await asyncio.sleep(0.02)
 
     async def got(self, count: int) -> None:
-        """Wait until so many have their pods."""
         async with asyncio.timeout(PATIENCE):
             while len(self.versions) < count:
                 self._news.clear()
                 await self._news.wait()
 
     def pod(self, number: int) -> dict[str, Any]:
-        """The pod of one creator."""
         named = self.named or number % 2
         metadata: dict[str, Any] = {"name": f"p-{number:04}"} if named else {"generateName": f"p-{number:04}-"}
         spec = {"schedulerName": "nobody", "containers": [{"name": "main", "image": "busybox:1"}]}
@@ -110,6 +104,5 @@ async def resident_kb(process: int) -> float:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         return int(found.getsockname()[1])

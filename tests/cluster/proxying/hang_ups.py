@@ -21,22 +21,18 @@ import struct
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import wanted
-from tests.cluster.proxying.sidecar import proxy
+from tests.cluster.control_plane.servers import Server
+from tests.cluster.proxying.sidecar import Proxy, proxy
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import MERGE, Api
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.proxying.sidecar import Proxy
 
 KINDS: Final = ("plain names", "generateName", "equal bodies")
 MOMENTS: Final = ("at once", "within an answer's time", "while it stands still", "while held")
@@ -187,7 +183,6 @@ class Callers:
         return json.dumps(manifest | {"apiVersion": "v1", "kind": "Pod"}).encode()
 
     async def _leave(self, body: bytes, seconds: float) -> None:
-        """Ask, and hang up so many seconds later."""
         connection = await self._sent(body)
         await asyncio.sleep(seconds)
         if self._rng.random() < 2 / 3:
@@ -195,14 +190,12 @@ class Callers:
         connection.close()
 
     async def _timed(self, name: str) -> float:
-        """Return how long one create takes."""
         manifest = pod(name, labels={"sort": "first"}, spec={"schedulerName": "nobody"})
         began = asyncio.get_running_loop().time()
         await self._ask(json.dumps(manifest | {"apiVersion": "v1", "kind": "Pod"}).encode(), told=None)
         return asyncio.get_running_loop().time() - began
 
     async def _ask(self, body: bytes, told: Told | None, number: int = 0) -> None:
-        """Ask until the answer is final."""
         code = 429
         found: dict[str, Any] = {}
         while code in (429, 503):
@@ -223,7 +216,6 @@ class Callers:
             told.owned[number] = found["metadata"]["uid"]
 
     async def _sent(self, body: bytes) -> socket.socket:
-        """Send the request on a connection of its own."""
         loop = asyncio.get_running_loop()
         place = urlsplit(self._proxy.url)
         connection = socket.socket()
@@ -238,7 +230,6 @@ class Callers:
 
 
 async def _answer(connection: socket.socket) -> tuple[int, dict[str, Any]]:
-    """Read an answer to its end."""
     loop = asyncio.get_running_loop()
     came = bytearray()
     async with asyncio.timeout(PATIENCE):

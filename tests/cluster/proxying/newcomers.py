@@ -16,20 +16,17 @@ import random
 import re
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import wanted
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.proxying.sidecar import proxy
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import Api
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.cluster.control_plane.servers import Server
 
 WAITING: Final = 9
 NEWCOMERS: Final = 20
@@ -69,7 +66,6 @@ class Race:
     """One run in a namespace of its own."""
 
     def __init__(self, api: Api, url: str, kubectl: Path, folder: Path) -> None:
-        """``url`` is the sidecar's."""
         self._room = Room(api, f"newcomers-{os.urandom(4).hex()}")
         self._url = url
         self._kubectl = kubectl

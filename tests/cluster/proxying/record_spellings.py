@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import wanted
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import Api
 from tests.spellings import PODS, RECORD, TARGETS, Spelling
-
-if TYPE_CHECKING:
-    from tests.cluster.control_plane.servers import Server
 
 _JOBS = "/apis/batch/v1/namespaces/team/jobs"
 
@@ -68,7 +66,6 @@ def _job(name: str) -> Any:
 
 
 async def record(server: Server) -> str:
-    """Return the text of the record."""
     async with Api(server) as api:
         found = await spelt(api)
         version = (await api.get("/version")).json["gitVersion"]
@@ -77,7 +74,6 @@ async def record(server: Server) -> str:
 
 
 def main() -> None:
-    """Record on a control plane of its own."""
     with Bed(wanted(), say=print) as bed:
         RECORD.write_text(asyncio.run(record(bed.server)))
     print(f"{len(TARGETS)} spellings written to {RECORD}")  # noqa: T201

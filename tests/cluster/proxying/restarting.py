@@ -16,20 +16,17 @@ import socket
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import wanted
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.proxying.programs.creators import CREATORS
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import MERGE, Api
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.cluster.control_plane.servers import Server
 
 KUBECTLS: Final = 6
 """At a time."""
@@ -64,7 +61,6 @@ class Sidecar:
     """The command, with a listening socket that outlives it."""
 
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
-        """Listen already; nobody accepts yet."""
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=1024)
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._command = [
@@ -76,7 +72,6 @@ class Sidecar:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start a process; it says where once it is ready."""
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command, stdout=asyncio.subprocess.PIPE, stderr=log, pass_fds=(self._socket.fileno(),)
@@ -92,13 +87,11 @@ class Sidecar:
         await self.start()
 
     async def stop(self) -> None:
-        """End it."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         assert await self._process.wait() == 0, self._log.read_text()
 
     def close(self) -> None:
-        """Leave nothing behind."""
         self._socket.close()
         if self._process is not None and self._process.returncode is None:
             self._process.kill()

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
+from pathlib import Path
 
 _KUBECONFIG = """\
 apiVersion: v1
@@ -41,7 +38,6 @@ class Proxy:
         return path
 
     async def stop(self) -> int:
-        """End it with SIGTERM; return its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return await self.process.wait()
 

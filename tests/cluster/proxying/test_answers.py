@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import ssl
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
+from tests.cluster.control_plane.go_programs import GoPrograms
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.proxying.sidecar import proxy
 from tests.cluster.quotas.quota_room import Room, pod
-
-if TYPE_CHECKING:
-    import ssl
-    from pathlib import Path
-
-    from tests.cluster.control_plane.go_programs import GoPrograms
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.talking import Api
+from tests.cluster.talking import Api
 
 HOLD, HOLD_TOTAL = 1.0, 2.5
 HOLDS: Final = ("--hold", str(HOLD), "--hold-total", str(HOLD_TOTAL))
@@ -41,7 +38,6 @@ class Answer:
 
 
 async def _asked(url: str, token: str, namespace: str, body: Any, tls: ssl.SSLContext | None = None) -> Answer:
-    """Create a pod over a connection of its own."""
     host, port = url.rpartition("/")[2].split(":")
     reader, writer = await asyncio.open_connection(host, int(port), ssl=tls)
     content = json.dumps(body).encode()

@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
-from tests.cluster.proxying.sidecar import proxy
+from tests.cluster.control_plane.servers import Server
+from tests.cluster.proxying.sidecar import Proxy, proxy
 from tests.cluster.quotas.quota_room import Room, pod
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.proxying.sidecar import Proxy
-    from tests.cluster.talking import Api
+from tests.cluster.talking import Api
 
 HOLDS: Final = ("--hold", "3", "--hold-total", "600")
 GROUP: Final = "rbac.authorization.k8s.io"

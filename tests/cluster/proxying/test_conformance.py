@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
+from tests.cluster.control_plane.go_programs import GoPrograms
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.proxying.conformance.suite import WITHOUT_NODES, run
 from tests.cluster.proxying.sidecar import proxy
 from tests.cluster.talking import MERGE, Api
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.cluster.control_plane.go_programs import GoPrograms
-    from tests.cluster.control_plane.servers import Server
 
 NODE: Final = "/api/v1/nodes/conformance"
 READY: Final = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]}}

@@ -5,27 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.proxy.holding.holding import open_holding
+from backoff_ctrl.k8s.proxy.holding.holding import Holding, open_holding
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.proxy.listening import Listener
 from backoff_ctrl.k8s.proxy.passing import Shared
-from backoff_ctrl.k8s.proxy.place import place_of_kubeconfig
 from backoff_ctrl.k8s.proxy.upstream import ApiServer
+from backoff_ctrl.k8s.proxy.place import place_of_kubeconfig
+from tests.cluster.control_plane.go_programs import GoPrograms
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.quotas.quota_room import Room
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from backoff_ctrl.k8s.proxy.holding.holding import Holding
-    from tests.cluster.control_plane.go_programs import GoPrograms
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.talking import Api
+from tests.cluster.talking import Api
 
 KUBECONFIG = """\
 apiVersion: v1

@@ -8,24 +8,19 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
-from tests.cluster.control_plane.bed import API
+from tests.cluster.control_plane.bed import API, Bed
 from tests.cluster.faults.storm import hung_up
 from tests.cluster.proxying.crowd import PATIENCE, Crowd, free_port, resident_kb
-from tests.cluster.proxying.sidecar import proxy
+from tests.cluster.proxying.sidecar import Proxy, proxy
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import MERGE, Api
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from tests.cluster.control_plane.bed import Bed
-    from tests.cluster.proxying.sidecar import Proxy
 
 COUNT: Final = int(os.environ.get("BACKOFF_CTRL_HELD", "100"))
 GROUP: Final = COUNT // 10
@@ -44,12 +39,10 @@ class Scene:
         self._base = f"/api/v1/namespaces/{crowd.namespace}"
 
     async def room_for(self, pods: int) -> None:
-        """Let the quota allow so many pods."""
         reply = await self.api.patch(f"{self._base}/resourcequotas/q", {"spec": {"hard": {"pods": str(pods)}}}, MERGE)
         assert reply.status == 200, reply.text
 
     async def pods(self) -> Counter[str]:
-        """Count the pods of each creator."""
         reply = await self.api.get(f"{self._base}/pods")
         labels = [each["metadata"]["labels"] for each in reply.json["items"] if each["metadata"].get("labels")]
         return Counter(each["creator"] for each in labels)

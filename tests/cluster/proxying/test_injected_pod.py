@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from asyncio.subprocess import Process
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backoff_ctrl.api.injection.mutation import inject, with_account
 from backoff_ctrl.api.injection.sidecar import SidecarSettings
+from tests.cluster.control_plane.go_programs import GoPrograms
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.injecting.mounted import sidecar_and_creator, started, volumes
-from tests.cluster.talking import MERGE, Api
-
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-    from pathlib import Path
-
-    from tests.cluster.control_plane.go_programs import GoPrograms
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.talking import JSON
+from tests.cluster.talking import JSON, MERGE, Api
 
 pytestmark = pytest.mark.long
 ROTATED = 3
@@ -170,12 +166,10 @@ def leaves(told: list[JSON]) -> set[str]:
 
 
 def uses(pods: int, quota: JSON) -> bool:
-    """Say whether a quota is charged so many pods."""
     return bool(quota["status"]["used"]["pods"] == str(pods))
 
 
 async def limit(api: Api, namespace: str, pods: int) -> None:
-    """Give the quota another limit."""
     path = f"/api/v1/namespaces/{namespace}/resourcequotas/q"
     reply = await api.patch(path, {"spec": {"hard": {"pods": str(pods)}}}, MERGE)
     assert reply.status == 200, reply.text
@@ -204,6 +198,5 @@ async def injected(api: Api, namespace: str, *args: str, taken: tuple[int, ...] 
 
 
 def refusals(output: str) -> list[object]:
-    """Return what the creator in Go was refused."""
     lines = [json.loads(line) for line in output.splitlines()]
     return [line for line in lines if isinstance(line, dict) and line["what"] == "failed"]

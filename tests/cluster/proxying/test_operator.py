@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.cluster.control_plane.go_programs import GoPrograms
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.proxying.sidecar import proxy
 from tests.cluster.quotas.quota_room import Room
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cluster.control_plane.go_programs import GoPrograms
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.talking import Api
+from tests.cluster.talking import Api
 
 HOLD, HOLD_TOTAL = 1.0, 4.0
 MARGIN = 12.0

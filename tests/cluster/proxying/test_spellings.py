@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tests.cluster.proxying.record_spellings import spelt
+from tests.cluster.talking import Api
 from tests.spellings import recorded
-
-if TYPE_CHECKING:
-    from tests.cluster.talking import Api
 
 
 async def test_the_server_still_reads_each_spelling_as_recorded(real_api: Api) -> None:

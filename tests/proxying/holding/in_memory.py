@@ -36,7 +36,6 @@ class MemoryServer:
     """Answers whole requests with the sandbox's own operations, ``latency`` seconds after they were sent."""
 
     def __init__(self, sandbox: Sandbox) -> None:
-        """Serve ``sandbox``, which listens nowhere."""
         self.sandbox = sandbox
         self.latency = 0.002
         self.asked: list[Request] = []
@@ -48,17 +47,14 @@ class MemoryServer:
         self.review: Callable[[Request], Response] = reviewed
 
     def posts(self) -> list[Request]:
-        """Return the creates that were sent."""
         return [request for request in self.asked if request.head.method == b"POST"]
 
     def pods(self) -> list[str]:
-        """Return the names of the pods that are stored."""
         operations, kinds = self.sandbox._front._operations, self.sandbox._core.kinds
         page = operations.read("list", target_of(kinds, PODS.decode()), Query(""), form_of("", ""))
         return [pod["metadata"]["name"] for pod in json.loads(page)["items"]]
 
     async def ask(self, request: Request, limit: int = 3 * 2**20) -> Response:
-        """Answer as the API server does."""
         if self.down:
             raise NotSent("connection refused")
         if request.head.target.startswith(b"/apis/auth"):
@@ -94,7 +90,6 @@ class MemoryServer:
 
 
 def answered(code: int, body: bytes, media_type: str) -> Response:
-    """Return a response as the server sends it."""
     return Response(code, b"", [(b"Audit-Id", b"a-1"), (b"Content-Type", media_type.encode())], body)
 
 
@@ -119,7 +114,6 @@ class Proxied:
     """A sidecar in front of that server, and what its callers do."""
 
     def __init__(self, server: MemoryServer, gate: AsyncGate, settings: HoldSettings | None) -> None:
-        """Hold creates with these settings."""
         self.server = server
         self.gate = gate
         self.holding = Holding(server.ask, gate, "http://sandbox", settings)
@@ -179,7 +173,6 @@ class Proxied:
         return [name for name in self.server.pods() if name not in before]
 
     async def delete(self, name: str) -> None:
-        """Delete a pod without the proxy, at once."""
         head = Head(b"DELETE", PODS + b"/" + name.encode() + b"?gracePeriodSeconds=0", [])
         response = await self.server.ask(Request(head, b""))
         assert response.status == 200, response.body
@@ -212,37 +205,31 @@ def pod(name: str | None = None, prefix: str = "web-") -> dict[str, Any]:
 
 
 def token(subject: str, stamp: str = "", signature: str = SIGNED) -> str:
-    """A token as service accounts have it."""
     claims = {"iss": "https://cluster", "sub": f"system:serviceaccount:team:{subject}", "jti": stamp}
     parts = (json.dumps(part).encode() for part in ({"alg": "RS256"}, claims))
     return ".".join([*(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts), signature])
 
 
 def status_in(response: Response) -> dict[str, Any]:
-    """The Status in a response."""
     found = json.loads(response.body)
     assert found["kind"] == "Status", found
     return dict(found)
 
 
 def header(response: Response, name: bytes) -> bytes | None:
-    """A header of a response."""
     return Head(b"", b"", response.headers).get(name)
 
 
 def name_of(response: Response) -> str:
-    """The name of the object in a 201."""
     assert response.status == 201, response.body
     return str(json.loads(response.body)["metadata"]["name"])
 
 
 def now() -> float:
-    """The time of the loop."""
     return asyncio.get_running_loop().time()
 
 
 def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test on a loop that never waits."""
 
     @wraps(test)
     def run(*given: Any, **named: Any) -> None:
@@ -252,14 +239,12 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
 
 
 async def hang_up(task: asyncio.Task[Response]) -> None:
-    """Close the connection of a request."""
     task.cancel()
     await asyncio.wait({task})
     assert task.cancelled()
 
 
 async def held(proxy: Proxied, *tasks: asyncio.Task[Response]) -> None:
-    """Wait until so many creates stand in line."""
     await asyncio.sleep(0.1)
     assert not any(task.done() for task in tasks)
     assert proxy.gate.counts.waiting >= len(tasks)

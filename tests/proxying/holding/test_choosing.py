@@ -253,11 +253,9 @@ class Blocked(Subscriber):
     """Notes in which namespaces a quota holds creates up."""
 
     def __init__(self, told: Callable[[str], object]) -> None:
-        """``told`` is called with each of them."""
         self._told = told
 
     def blocked(self, namespace: str) -> None:
-        """Note it."""
         self._told(namespace)
 
 

@@ -306,7 +306,6 @@ class Failing(PutOff):
     """Fails once a hold is over."""
 
     def keep(self, call: object, request: object) -> None:
-        """Fail."""
         raise RuntimeError("a bug")
 
 
@@ -314,7 +313,6 @@ class FailingToKeep(KeptCreates):
     """Fails where a create is to be kept."""
 
     def keep(self, call: object, kept: object, note: object) -> None:
-        """Fail."""
         raise RuntimeError("a bug")
 
 
@@ -322,12 +320,10 @@ class Own:
     """The proxy's own account."""
 
     def __init__(self, server: MemoryServer) -> None:
-        """It asks ``server``."""
         self.may = True
         self._server = server
 
     async def ask(self, request: Request, limit: int = 0) -> Response:
-        """Answer, if it may."""
         response = await self._server.ask(request)
         return response if self.may else answered(403, b"{}", "application/json")
 
@@ -336,11 +332,9 @@ class Hanging:
     """A server that never answers lists."""
 
     def __init__(self, server: MemoryServer) -> None:
-        """All else is answered by ``server``."""
         self._server = server
 
     async def ask(self, request: Request, limit: int = 0) -> Response:
-        """Answer, if it is no list."""
         if request.head.method == b"GET":
             await asyncio.sleep(1000)
         return await self._server.ask(request)

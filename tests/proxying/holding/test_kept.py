@@ -17,7 +17,6 @@ MANY = 300
 
 
 async def sent_and_left(proxy: Proxied, manifest: Any) -> None:
-    """Send a create, and hang up before it is answered."""
     task = proxy.post(manifest)
     await asyncio.sleep(0.001)
     task.cancel()

@@ -47,7 +47,6 @@ def places(response: Response) -> str:
 
 
 async def put_off(proxy: Proxied, name: str, **how: Any) -> Response:
-    """What a create is told that waits for a moment."""
     return await proxy.post(pod(name), target=PODS + b"?timeout=500ms", **how)
 
 

@@ -151,7 +151,6 @@ _CONTAINER = field(1, b"c") + field(2, b"i")
 
 
 def typed_pod(prefix: bytes = b"web-", *, name: bytes = b"") -> bytes:
-    """A pod as client-go sends it."""
     metadata = (field(1, name) if name else field(1, b"")) + field(2, prefix)
     return enveloped(field(1, metadata) + field(2, field(2, _CONTAINER)) + field(3, b"")).body
 

@@ -30,16 +30,13 @@ class News(Subscriber):
     """Wakes who waits for news of the line."""
 
     def __init__(self) -> None:
-        """There is none yet."""
         self.event = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     def waits(self, create: Any) -> None:
-        """One more waits."""
         self._loop.call_soon_threadsafe(self.event.set)
 
     def ended(self, create: Any) -> None:
-        """One less does, perhaps."""
         self._loop.call_soon_threadsafe(self.event.set)
 
 
@@ -47,7 +44,6 @@ class Sidecar:
     """A sidecar in front of a sandbox, and a client of it."""
 
     def __init__(self, sandbox: Sandbox, holding: Holding, session: aiohttp.ClientSession) -> None:
-        """Both run."""
         self.sandbox = sandbox
         self.holding = holding
         self.session = session
@@ -55,12 +51,10 @@ class Sidecar:
         holding._gate.ledger.subscribe(self._news)
 
     async def post(self, manifest: Any, **more: Any) -> tuple[int, dict[str, Any]]:
-        """Create a pod."""
         async with self.session.post(PODS, json=manifest, **more) as response:
             return response.status, await response.json()
 
     async def waiting(self, count: int) -> None:
-        """Wait until so many creates stand in line."""
         async with asyncio.timeout(20):
             while self.holding._gate.counts.waiting != count:
                 self._news.event.clear()
@@ -89,7 +83,6 @@ async def sidecar(settings: HoldSettings | None = None) -> AsyncIterator[Sidecar
 
 
 async def hang_up(task: asyncio.Task[Any]) -> None:
-    """Close the connection of a request."""
     task.cancel()
     await asyncio.wait({task})
 

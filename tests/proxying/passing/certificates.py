@@ -31,12 +31,10 @@ class Pair:
         return context
 
     def client(self) -> ssl.SSLContext:
-        """Return what a client uses that trusts it."""
         return ssl.create_default_context(cafile=str(self.certificate))
 
 
 def make_pair(folder: Path, name: str = "localhost") -> Pair:
-    """Make a certificate for a name and 127.0.0.1."""
     folder.mkdir(parents=True, exist_ok=True)
     made = Pair(folder / "tls.crt", folder / "tls.key")
     key = ec.generate_private_key(ec.SECP256R1())

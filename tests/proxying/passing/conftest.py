@@ -12,5 +12,4 @@ import uvloop
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run each conversation on either."""
     return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}

@@ -58,7 +58,6 @@ def trusting(files: TlsFiles) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def echoing(serving: Serving) -> AsyncIterator[int]:
-    """A server that sends lines back; yields its port."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
@@ -72,23 +71,19 @@ async def echoing(serving: Serving) -> AsyncIterator[int]:
 
 
 async def connect(port: int, context: ssl.SSLContext, name: str = "kubernetes.default.svc") -> Streams:
-    """Open a connection that is verified for this name."""
     return await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
 
 
 async def echoed(streams: Streams) -> bytes:
-    """Send a line and return what comes back."""
     streams[1].write(b"hello\n")
     return await streams[0].readline()
 
 
 def presented(streams: Streams) -> x509.Certificate:
-    """Return the certificate that the server showed."""
     return x509.load_der_x509_certificate(streams[1].get_extra_info("ssl_object").getpeercert(True))
 
 
 def mode(path: Path) -> int:
-    """Return the permissions of a file."""
     return path.stat().st_mode & 0o777
 
 
@@ -464,7 +459,6 @@ SECRET: Final = "somebody's private key"
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
-    """A private file of the proxy's user."""
     made = tmp_path / "victim"
     made.write_text(SECRET)
     made.chmod(0o600)
@@ -486,7 +480,6 @@ def of_another(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
 
 
 def intact(victim: Path) -> None:
-    """The private file is as it was."""
     assert victim.read_text() == SECRET
     assert victim.stat().st_mode & 0o777 == 0o600
 

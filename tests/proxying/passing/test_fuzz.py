@@ -35,7 +35,6 @@ END: Final = b"GET /end HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
 
 def _raw(request: tuple[bytes, bytes, list[tuple[bytes, bytes]], bytes | list[bytes] | None]) -> bytes:
-    """Return a request as bytes."""
     method, target, headers, body = request
     lines = [method + b" " + target + b" HTTP/1.1", b"Host: a", *(name + b": " + value for name, value in headers)]
     if isinstance(body, bytes):

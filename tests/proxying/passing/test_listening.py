@@ -188,7 +188,6 @@ METRICS = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 def gone(side: Side) -> bool:
-    """Whether the proxy has ended this connection."""
     return side.reader.at_eof() or side.reader.exception() is not None
 
 
@@ -335,24 +334,20 @@ MOST: Final = 5
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """A certificate for the proxy."""
     return make_pair(tmp_path_factory.mktemp("pair"))
 
 
 @asynccontextmanager
 async def bounded(pair: Pair, head_s: float = PATIENCE) -> AsyncIterator[Proxied]:
-    """A proxy in TLS mode that takes five connections."""
     async with proxied(tls=pair.server(), limits=Limits(connections=MOST, head_s=head_s)) as proxy:
         yield proxy
 
 
 def handshakes(proxy: Proxied) -> int:
-    """How many handshakes are under way."""
     return len(proxy.listener._server)  # type: ignore[arg-type]
 
 
 async def served(proxy: Proxied, pair: Pair) -> Side:
-    """A caller that speaks TLS, and is answered."""
     caller = await proxy.caller(pair.client(), GET)
     server = await proxy.upstream.connection()
     await server.head()

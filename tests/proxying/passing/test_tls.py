@@ -19,7 +19,7 @@ from backoff_ctrl.k8s.proxy.passing import Limits
 from backoff_ctrl.k8s.proxy.upstream import pool
 from backoff_ctrl.k8s.proxy.place import Material, Place, place_at
 from tests.proxying.passing.certificates import Pair, make_pair
-from tests.proxying.passing.wire import GET, OK, PATIENCE, Chosen, Proxied, Side, proxied, until
+from tests.proxying.passing.wire import GET, OK, PATIENCE, Chosen, Proxied, Side, answered, proxied, until
 
 CREATE = b"POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody"
 
@@ -28,12 +28,10 @@ class Encrypted:
     """A proxy with TLS on both sides."""
 
     def __init__(self, proxy: Proxied, client: ssl.SSLContext) -> None:
-        """Connect to it as ``client``."""
         self.proxy = proxy
         self._client = client
 
     async def caller(self, sent: bytes = b"") -> Side:
-        """Connect, and send."""
         return await self.proxy.caller(self._client, sent)
 
     async def pair(self, sent: bytes) -> tuple[Side, Side]:
@@ -43,7 +41,6 @@ class Encrypted:
 
 @asynccontextmanager
 async def encrypted(folder: Path, creates: Any = None, limits: Limits | None = None) -> AsyncIterator[Encrypted]:
-    """Run one before an upstream that the test plays."""
     ours, theirs = make_pair(folder / "ours"), make_pair(folder / "theirs")
 
     def place(port: int) -> Place:
@@ -202,7 +199,6 @@ def _below(side: Side) -> socket.socket:
 
 
 async def _bare(proxy: Encrypted) -> Side:
-    """Connect without TLS."""
     return await proxy.proxy.caller()
 
 
@@ -279,17 +275,10 @@ async def test_a_server_that_is_not_trusted_gets_no_request(
         assert context is None or proxy.upstream.arrived.empty()
 
 
-async def _answered(caller: Side, server: Side) -> None:
-    """Answer a request, so that its connection is kept."""
-    await server.head()
-    server.send(OK)
-    await caller.gets(OK)
-
-
 async def _idle(proxy: Proxied) -> Side:
     """Leave one idle connection to the server, and return the server's end of it."""
     caller, server = await proxy.pair(GET)
-    await _answered(caller, server)
+    await answered(caller, server)
     await caller.close()
     return server
 
@@ -306,7 +295,7 @@ async def test_tls_on_both_sides(tmp_path: Path) -> None:
         caller = await proxy.caller(ours.client(), GET)
         server = await proxy.upstream.connection()
         assert server.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
-        await _answered(caller, server)
+        await answered(caller, server)
         body = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + bytes(1_000_000)
         caller.send(GET)
         await server.head()
@@ -330,7 +319,7 @@ async def test_certificates_are_read_again_when_they_change(tmp_path: Path, monk
         new.write_bytes(second.certificate.read_bytes())
         new.replace(trusted.certificate)
         again = await proxy.caller(sent=GET)
-        await _answered(again, await proxy.upstream.connection())
+        await answered(again, await proxy.upstream.connection())
 
 
 @pytest.mark.parametrize("use_own", [False, True])

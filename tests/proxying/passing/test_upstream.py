@@ -11,24 +11,17 @@ from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.proxy.http.answers import WholeBody
 from backoff_ctrl.k8s.proxy.http.messages import Head, Request
 from backoff_ctrl.k8s.proxy.http.writing import whole_request
-from tests.proxying.passing.wire import GET, OK, Proxied, Side, proxied, until
+from tests.proxying.passing.wire import GET, OK, Proxied, Side, answered, proxied, until
 
 POST = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"
 LIST = Request(Head(b"GET", b"/api", [(b"Accept", b"a/b"), (b"Connection", b"X-Y"), (b"X-Y", b"1")]), b"")
 CREATE = Request(Head(b"POST", b"/pods", [(b"Content-Type", b"a/b"), (b"Content-Length", b"9")]), b"body")
 
 
-async def _answered(caller: Side, server: Side) -> None:
-    """Answer a request, so that its connection is kept."""
-    await server.head()
-    server.send(OK)
-    await caller.gets(OK)
-
-
 async def _idle(proxy: Proxied) -> Side:
     """Leave one idle connection to the server, and return the server's end of it."""
     caller, server = await proxy.pair(GET)
-    await _answered(caller, server)
+    await answered(caller, server)
     await caller.close()
     return server
 
@@ -97,7 +90,7 @@ async def test_a_server_that_is_down_is_a_503_to_be_repeated() -> None:
         assert b"nothing was sent: Connection refused" in await caller.reader.readexactly(body)
         await proxy.upstream.listen()
         caller.send(GET)
-        await _answered(caller, await proxy.upstream.connection())
+        await answered(caller, await proxy.upstream.connection())
 
 
 async def test_a_tunnel_is_bytes_in_both_directions() -> None:

@@ -26,16 +26,13 @@ class Side:
     """One end of a connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Talk through these."""
         self.reader = reader
         self.writer = writer
 
     def send(self, data: bytes) -> None:
-        """Send, without waiting."""
         self.writer.write(data)
 
     async def gets(self, expected: bytes) -> None:
-        """Demand exactly these bytes next."""
         got = b""
         with suppress(asyncio.IncompleteReadError):
             async with asyncio.timeout(PATIENCE):
@@ -43,12 +40,10 @@ class Side:
         assert got == expected
 
     async def head(self) -> bytes:
-        """Read up to the end of a head."""
         async with asyncio.timeout(PATIENCE):
             return await self.reader.readuntil(b"\r\n\r\n")
 
     async def rest(self) -> bytes:
-        """Read until the other side ends."""
         async with asyncio.timeout(PATIENCE):
             with suppress(ConnectionResetError):
                 return await self.reader.read()
@@ -70,7 +65,6 @@ class Side:
         raise AssertionError("64 MiB were taken that nobody has read")
 
     async def close(self) -> None:
-        """Close both halves."""
         self.writer.close()
         with suppress(ConnectionError):
             await self.writer.wait_closed()
@@ -80,7 +74,6 @@ class Upstream:
     """An API server that a test plays: it takes connections, the test says what comes of them."""
 
     def __init__(self) -> None:
-        """Listen nowhere yet."""
         self.arrived: asyncio.Queue[Side] = asyncio.Queue()
         self.all: list[Side] = []
         self.server: asyncio.Server
@@ -97,12 +90,10 @@ class Upstream:
         self.arrived.put_nowait(side)
 
     async def connection(self) -> Side:
-        """Return the next connection that is made."""
         async with asyncio.timeout(PATIENCE):
             return await self.arrived.get()
 
     async def stop(self) -> None:
-        """Close everything, as a server that is restarted."""
         self.server.close()
         for each in self.all:
             each.writer.transport.abort()
@@ -113,16 +104,13 @@ class NothingHeld:
     """A room of held creates that chooses none: all requests pass."""
 
     def reads(self, head: Head) -> bool:
-        """Let every request pass."""
         del head
         return False
 
     async def answer(self, request: Request) -> Response:
-        """Raise ``AssertionError``: no request was chosen."""
         raise AssertionError(f"nothing is held, so {request.head.method!r} should have passed")
 
     def watches(self, head: Head, status: int) -> bool:
-        """Look at no answer."""
         del head, status
         return False
 
@@ -130,7 +118,6 @@ class NothingHeld:
         """Learn nothing."""
 
     async def close(self, limit: float = 10.0) -> None:
-        """Return at once: there is nothing to hand back."""
         del limit
 
 
@@ -144,11 +131,9 @@ class Chosen(NothingHeld):
     closing: bool = False
 
     def reads(self, head: Head) -> bool:
-        """Choose creates of pods."""
         return head.method == b"POST" and head.target.endswith(b"/pods")
 
     async def answer(self, request: Request) -> Response:
-        """Let the test answer."""
         answer = asyncio.get_running_loop().create_future()
         self.asked.put_nowait((request, answer))
         try:
@@ -159,11 +144,9 @@ class Chosen(NothingHeld):
         return response
 
     def watches(self, head: Head, status: int) -> bool:
-        """Look at refusals and deletions."""
         return status == 403 or head.method == b"DELETE"
 
     def passed(self, head: Head, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        """Keep what was seen."""
         self.seen.append((head.method + b" " + head.target, status, list(headers), body))
 
 
@@ -171,7 +154,6 @@ class Proxied:
     """A running proxy."""
 
     def __init__(self, listener: Listener, shared: Shared, bound: socket, upstream: Upstream) -> None:
-        """Know the parts."""
         self.listener = listener
         self.shared = shared
         self.port = bound.getsockname()[1]
@@ -179,7 +161,6 @@ class Proxied:
         self._callers: list[Side] = []
 
     async def caller(self, tls: ssl.SSLContext | None = None, sent: bytes = b"") -> Side:
-        """Connect, and send."""
         name = "localhost" if tls else None
         made = Side(*await asyncio.open_connection("127.0.0.1", self.port, ssl=tls, server_hostname=name))
         self._callers.append(made)
@@ -193,7 +174,6 @@ class Proxied:
         return caller, await self.upstream.connection()
 
     async def close(self) -> None:
-        """End all."""
         for each in self._callers:
             each.writer.transport.abort()
         await self.listener.close(0.0)
@@ -228,8 +208,14 @@ async def proxied(
         await upstream.stop()
 
 
+async def answered(caller: Side, server: Side) -> None:
+    """Answer a request, so that its connection is kept."""
+    await server.head()
+    server.send(OK)
+    await caller.gets(OK)
+
+
 async def until(holds: Callable[[], object]) -> None:
-    """Wait until something holds."""
     async with asyncio.timeout(PATIENCE):
         while not holds():  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0)

@@ -15,18 +15,15 @@ _OBJECT: Final = {1: Field("metadata", "meta.v1.ObjectMeta")}
 
 
 def protobuf(body: bytes) -> Payload:
-    """Return a payload in protobuf."""
     return Payload(body, PROTOBUF)
 
 
 def enveloped(raw: bytes, api_version: str = "v1", kind: str = "Pod") -> Payload:
-    """Return an object in its envelope."""
     about = field(1, api_version.encode()) + field(2, kind.encode())
     return protobuf(b"k8s\0" + field(1, about) + field(2, raw) + field(3, b"") + field(4, b""))
 
 
 def number(at: int, value: int) -> bytes:
-    """Return a field that is a number."""
     return varint(at << 3) + varint(value & (2**64 - 1))
 
 

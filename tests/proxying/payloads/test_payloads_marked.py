@@ -282,7 +282,6 @@ class NoAliases(yaml.CSafeDumper):
     """Writes an object that comes twice two times."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write no alias."""
         del data
         return True
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tests.cluster.control_plane.go_programs import GoPrograms
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SUITE: Final = GoPrograms(
     title="Kubernetes conformance",

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
 
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import wanted
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.proxying.payloads.twins import RECORD, space_of, twins_of_objects, twins_of_refusals
 from tests.cluster.quotas.charging import prepare
 from tests.cluster.talking import Api
 
-if TYPE_CHECKING:
-    from tests.cluster.control_plane.servers import Server
-
 
 async def record(server: Server) -> str:
-    """Return the text of the record."""
     async with Api(server) as api:
         await prepare(api)
         space = await space_of(api)
@@ -32,7 +28,6 @@ async def record(server: Server) -> str:
 
 
 def main() -> None:
-    """Record on a control plane of its own."""
     with Bed(wanted(), say=print, kcm_qps=500) as bed:
         RECORD.write_text(asyncio.run(record(bed.server)))
     print(f"{len(RECORD.read_text().splitlines()) - 1} twins written to {RECORD}")  # noqa: T201

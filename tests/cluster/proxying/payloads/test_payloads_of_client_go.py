@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
@@ -12,12 +13,8 @@ from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from backoff_ctrl.k8s.proxy.authority import Serving, TlsFiles
 from backoff_ctrl.k8s.proxy.http.payload import Form, Payload, marked, read
+from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.kubeconfigs import write_kubeconfig
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cluster.control_plane.go_programs import GoPrograms
 
 INVALID = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422}
 PODS = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
@@ -27,7 +24,6 @@ class Recorder:
     """An API server that keeps what it is sent, and answers a create with its own body, marked."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self.creates: list[Payload] = []
         self.over = asyncio.Event()
 

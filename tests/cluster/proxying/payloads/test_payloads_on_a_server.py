@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -11,13 +11,10 @@ from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.charges.resources import resource_of
 from backoff_ctrl.k8s.creates.naming import BODY_HASH, CREATE_ID
 from backoff_ctrl.k8s.proxy.http.payload import OURS, Payload, marked, read
-from tests.charged import cases
+from tests.charged import Case, cases
 from tests.cluster.proxying.payloads.twins import PROTOBUF, Raw, space_of, twins_of_objects, twins_of_refusals
 from tests.cluster.quotas.charging import path_of, prepare
-
-if TYPE_CHECKING:
-    from tests.charged import Case
-    from tests.cluster.talking import JSON, Api
+from tests.cluster.talking import JSON, Api
 
 BUILT_IN: Final = [case for case in cases() if case.theme != "custom"]
 POD: Final = {"containers": [{"name": "a", "image": "i", "resources": {"requests": {"cpu": "1500m"}}}]}

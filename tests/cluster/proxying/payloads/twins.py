@@ -5,21 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import aiohttp
 
 from backoff_ctrl.k8s.charges.resources import resource_of
-from tests.charged import DATA, cases
+from tests.charged import DATA, Case, cases
 from tests.cluster.quotas.charging import path_of
-from tests.cluster.talking import MERGE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.charged import Case
-    from tests.cluster.talking import Api
+from tests.cluster.talking import MERGE, Api
 
 JSON = dict[str, Any]
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
@@ -37,13 +32,11 @@ class Twin:
     protobuf: bytes
 
     def written(self) -> str:
-        """Return the line of the record."""
         coded = base64.b64encode(self.protobuf).decode()
         return json.dumps({"shows": self.shows, "resource": self.resource, "json": self.json, "protobuf": coded})
 
 
 def recorded() -> list[Twin]:
-    """Return what the real server wrote."""
     found = [json.loads(line) for line in RECORD.read_text().splitlines()]
     return [
         Twin(each["shows"], each["resource"], each["json"], base64.b64decode(each["protobuf"])) for each in found[1:]
@@ -54,13 +47,11 @@ class Raw:
     """Requests whose bodies and answers are bytes, of any form."""
 
     def __init__(self, api: Api) -> None:
-        """Talk through the connections of ``api``."""
         self._api = api
 
     async def call(
         self, method: str, path: str, body: bytes | None = None, *, sends: str = PROTOBUF, accept: str = PROTOBUF
     ) -> tuple[int, bytes, str]:
-        """Return the status, the body and its content type."""
         server = self._api.server
         headers = {"Authorization": f"Bearer {server.token(self._api.user)}", "Accept": accept}
         if body is not None:

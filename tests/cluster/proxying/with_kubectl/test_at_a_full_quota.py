@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
+from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.proxying.sidecar import proxy
 from tests.cluster.quotas.quota_room import Room
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cluster.control_plane.binaries import Binaries
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.talking import Api
+from tests.cluster.talking import Api
 
 WRITES: Final = {
     "create": ("create",),
@@ -71,7 +68,6 @@ async def test_creates_wait_beside_deletes_that_make_room(
 
 
 async def _ran(*command: str) -> tuple[int | None, str, str]:
-    """Run a command to its end."""
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -81,7 +77,6 @@ async def _ran(*command: str) -> tuple[int | None, str, str]:
 
 
 async def _says(log: Path, line: str, writing: asyncio.Task[Any]) -> None:
-    """Wait until the proxy's log has a line."""
     async with asyncio.timeout(60):
         while line not in await asyncio.to_thread(log.read_text):
             assert not writing.done(), writing.result()

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from backoff_ctrl.k8s.proxy.authority import NAMES, Serving, TlsFiles
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.control_plane.binaries import Binaries
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 

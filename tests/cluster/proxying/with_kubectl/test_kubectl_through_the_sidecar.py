@@ -6,22 +6,18 @@ import json
 import ssl
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPSConnection
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from kubernetes import client, watch
 
-from tests.cluster.control_plane.bed import API
+from tests.cluster.control_plane.bed import API, Bed
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.kubectl.terminals import PATIENCE, manifest, pod
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.cluster.control_plane.bed import Bed
-    from tests.cluster.control_plane.servers import Server
 
 BIG: Final = {f"key-{number}": "x" * 1000 for number in range(500)}
 
@@ -30,7 +26,6 @@ class Sidecar:
     """A proxy with TLS towards creators, and kubectl as one of them."""
 
     def __init__(self, server: Server, folder: Path, port: str) -> None:
-        """Know where it is, and whom it serves."""
         self.url = f"https://127.0.0.1:{port}"
         self.trusted = str(folder / "account" / "ca.crt")
         self.token = server.token("tester")
@@ -51,7 +46,6 @@ class Sidecar:
 
 @contextmanager
 def _sidecar(server: Server, folder: Path) -> Iterator[Sidecar]:
-    """Run a proxy; it must end by SIGTERM in peace."""
     real = folder / "real"
     real.mkdir()
     (real / "token").write_text(server.token("tester"))

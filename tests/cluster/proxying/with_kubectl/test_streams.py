@@ -7,24 +7,20 @@ import hashlib
 import os
 import re
 import secrets
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
+from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.control_plane.go_programs import GoPrograms
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.kubectl.terminals import PATIENCE
 from tests.cluster.proxying.sidecar import proxy
-from tests.cluster.talking import MERGE
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.cluster.control_plane.binaries import Binaries
-    from tests.cluster.control_plane.go_programs import GoPrograms
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.talking import Api
+from tests.cluster.talking import MERGE, Api
 
 BIG: Final = os.urandom(3 * 2**20)
 PROTOCOLS: Final = {"websocket": ("true", "GET"), "spdy": ("false", "POST")}
@@ -49,7 +45,6 @@ class Kubectl:
     websockets: str = "true"
 
     async def start(self, *arguments: str) -> asyncio.subprocess.Process:
-        """Start a command."""
         switches = dict.fromkeys(
             ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "KUBECTL_PORT_FORWARD_WEBSOCKETS"), self.websockets
         )
@@ -71,7 +66,6 @@ class Kubectl:
 
     @asynccontextmanager
     async def follow(self, *arguments: str) -> AsyncIterator[Followed]:
-        """Run a command until the block ends."""
         process = await self.start(*arguments)
         assert process.stdout is not None
         try:
@@ -158,7 +152,6 @@ async def _executes(kubectl: Kubectl, pod: str, method: str) -> None:
 
 
 async def _copies(kubectl: Kubectl, pod: str, folder: Path) -> None:
-    """There and back, as ``tar`` over a stream."""
     (folder / "sent").write_bytes(BIG)
     for source, target in ((str(folder / "sent"), f"{pod}:copied"), (f"{pod}:copied", str(folder / "back"))):
         code, _, err = await kubectl("cp", source, target)
@@ -192,7 +185,6 @@ async def _forwards_ports(kubectl: Kubectl, pod: str) -> None:
 
 
 async def _follows_a_log(kubectl: Kubectl, pod: str) -> None:
-    """Lines come as they are written."""
     async with kubectl.follow("exec", "-i", pod, "--", "sh", "-c", "tee -a $LOG") as written:
         writing = written.process.stdin
         assert writing is not None
@@ -203,7 +195,6 @@ async def _follows_a_log(kubectl: Kubectl, pod: str) -> None:
 
 
 async def _watches(kubectl: Kubectl, pod: str, api: Api) -> None:
-    """Changes are shown as they happen."""
     path = f"/api/v1/namespaces/{kubectl.namespace}/pods/{pod}"
     shown = ("--no-headers", "-o", "custom-columns=P:.metadata.labels.x")
     async with kubectl.follow("get", "pods", "-w", *shown) as seen:

@@ -1,23 +1,59 @@
-"""Creators that give up a request after a while and come again, on a real API server: their place waits for them."""
+"""Callers that hang up, pause, give up or outlive a restart, and ask again: none gets two objects."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import aiohttp
 import pytest
 
+from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.control_plane.go_programs import GoPrograms
+from tests.cluster.control_plane.servers import Server
+from tests.cluster.faults.storm import hung_up
+from tests.cluster.proxying.hang_ups import KINDS, hang_up
+from tests.cluster.proxying.newcomers import raced
+from tests.cluster.proxying.restarting import restarted
 from tests.cluster.proxying.sidecar import proxy
 from tests.cluster.quotas.quota_room import Room, pod
+from tests.cluster.talking import Api
 
-if TYPE_CHECKING:
-    from pathlib import Path
+CALLERS = 40
+"""Of each kind; ``python -m tests.cluster.proxying.hang_ups`` runs 500."""
 
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.talking import Api
+
+@pytest.mark.long
+async def test_who_hangs_up_at_a_random_moment_and_asks_again_gets_his_own_object(
+    kubernetes: Server, tmp_path: Path
+) -> None:
+    """Right after the request, within the time of an answer, while the proxy stands still, while the create is held."""
+    told = [each async for each in hang_up(kubernetes, tmp_path, CALLERS, seed=1)]
+    assert [each.kind for each in told] == [*KINDS]
+    assert all(each.good for each in told), "\n".join(map(str, told))
+    await hung_up()
+
+
+@pytest.mark.long
+async def test_nobody_overtakes_who_pauses_as_told(kubernetes: Server, binaries: Binaries, tmp_path: Path) -> None:
+    """Each pauses after every second; ``python -m tests.cluster.proxying.newcomers`` has more of them."""
+    account = await raced(kubernetes, binaries.kubectl, tmp_path, hold=1.0, waiting=3, newcomers=5)
+    assert len(account.went_in) == 8, account
+    assert not account.failed, account
+    assert len(account.overtakings) <= 1, f"one at the most, where the machine stands still for a second: {account}"
+
+
+@pytest.mark.long
+async def test_no_restart_fails_or_doubles_a_create(
+    kubernetes: Server, binaries: Binaries, creators: GoPrograms, tmp_path: Path
+) -> None:
+    """``python -m tests.cluster.proxying.restarting`` has ten restarts."""
+    account = await restarted(kubernetes, binaries.kubectl, tmp_path, times=2)
+    assert account.good, account
+
 
 PATIENCE: Final = {"ten": 10.0, "short": 1.5, "long": 100.0}
 """Seconds after which each creator gives up a request: fabric8 does so after 10."""
@@ -37,7 +73,6 @@ class Creators:
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def create(self, name: str) -> None:
-        """Ask for a pod until it is there."""
         headers, patience = {"Authorization": f"Bearer {self.token}"}, aiohttp.ClientTimeout(total=PATIENCE[name])
         async with aiohttp.ClientSession(headers=headers, timeout=patience) as session:
             while True:
@@ -88,7 +123,6 @@ async def test_all_get_in_in_order_with_one_object_each(
 
 
 async def _names(api: Api, room: Room) -> list[str]:
-    """The pods that are there."""
     listed: list[dict[str, Any]] = (await api.get(room.path("pods"))).json["items"]
     return [each["metadata"]["name"] for each in listed]
 
@@ -99,7 +133,6 @@ async def _refusals(api: Api) -> int:
 
 
 async def _lines(log: Path, count: int) -> None:
-    """Wait until so many creates have begun to wait."""
     async with asyncio.timeout(60):
         while (await asyncio.to_thread(log.read_bytes)).count(b" waits (quota: ") < count:  # noqa: ASYNC110 - a file
             await asyncio.sleep(0.02)
