@@ -170,8 +170,8 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
     """
     try:
         from backoff_ctrl.k8s.proxy.listening import BindError, check_reach, read_address  # noqa: PLC0415
-        from backoff_ctrl.k8s.proxy.serving import Settings, run  # noqa: PLC0415 - loads the parser and the loop
         from backoff_ctrl.k8s.proxy.place import PlaceError, find_place  # noqa: PLC0415
+        from backoff_ctrl.k8s.proxy.serving import Settings, run  # noqa: PLC0415 - loads the parser and the loop
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("backoff_ctrl"):
             raise

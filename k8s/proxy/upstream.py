@@ -350,7 +350,7 @@ class ApiServer:
         return self._mine, self._account.lines()
 
     async def ask(self, request: Request, limit: int = ANSWER_MAX) -> Response:
-        """Send a caller's request and read the whole answer: see ``messages.Upstream``."""
+        """Send a caller's request and read the whole answer: see ``messages.Ask``."""
         has_credentials = request.head.get(b"authorization") is not None
         pool, lines = self.way(has_credentials=has_credentials)
         return await self._ask(request, pool, lines, limit)

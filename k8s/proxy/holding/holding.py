@@ -13,9 +13,8 @@ from backoff_ctrl.k8s.creates.calls import Passed, read_target
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.proxy.http.messages import Ask, Head, Request, Response
+from backoff_ctrl.k8s.proxy.place import Account, Place, Trust
 from backoff_ctrl.k8s.proxy.upstream import ApiServer
-from backoff_ctrl.k8s.proxy.place import Place
-from backoff_ctrl.k8s.proxy.place import Account, Trust
 from backoff_ctrl.k8s.sharing.environment import environment
 from backoff_ctrl.k8s.sharing.process import Share
 

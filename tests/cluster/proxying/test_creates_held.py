@@ -16,8 +16,8 @@ from backoff_ctrl.k8s.proxy.holding.holding import Holding, open_holding
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.proxy.listening import Listener
 from backoff_ctrl.k8s.proxy.passing import Shared
-from backoff_ctrl.k8s.proxy.upstream import ApiServer
 from backoff_ctrl.k8s.proxy.place import place_of_kubeconfig
+from backoff_ctrl.k8s.proxy.upstream import ApiServer
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.quotas.quota_room import Room

@@ -16,12 +16,12 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from backoff_ctrl.k8s.proxy import place as places
 from backoff_ctrl.k8s.proxy.listening import BindError, bind, descriptors_for, leave_path, read_address
 from backoff_ctrl.k8s.proxy.passing import Limits
-from backoff_ctrl.k8s.proxy.probes import CONNECTIONS_MAX, ProbeConnection, Probes
-from backoff_ctrl.k8s.proxy.upstream import place as places
-from backoff_ctrl.k8s.proxy.upstream import ApiServer
 from backoff_ctrl.k8s.proxy.place import PlaceError, find_place, place_of_account
+from backoff_ctrl.k8s.proxy.probes import CONNECTIONS_MAX, ProbeConnection, Probes
+from backoff_ctrl.k8s.proxy.upstream import ApiServer
 from tests.kubeconfigs import write_kubeconfig
 from tests.proxying.passing.certificates import Pair, make_pair
 from tests.proxying.passing.wire import GET, OK, PATIENCE, Proxied, Side, proxied, until

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.proxy import upstream
 from backoff_ctrl.k8s.proxy.http import transports as layer
 from backoff_ctrl.k8s.proxy.passing import Limits
-from backoff_ctrl.k8s.proxy.upstream import pool
 from backoff_ctrl.k8s.proxy.place import Material, Place, place_at
 from tests.proxying.passing.certificates import Pair, make_pair
 from tests.proxying.passing.wire import GET, OK, PATIENCE, Chosen, Proxied, Side, answered, proxied, until
@@ -305,7 +305,7 @@ async def test_tls_on_both_sides(tmp_path: Path) -> None:
 
 async def test_certificates_are_read_again_when_they_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The authority of the server is replaced while the proxy runs."""
-    monkeypatch.setattr(pool, "_LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(upstream, "_LOOK_AGAIN", 0.0)
     first, second = make_pair(tmp_path / "first"), make_pair(tmp_path / "second")
     trusted = Pair(tmp_path / "ca.crt", first.key)
     trusted.certificate.write_bytes(first.certificate.read_bytes())
