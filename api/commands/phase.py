@@ -13,7 +13,7 @@ from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
 
-from .tasks.settings import SET
+from .tasks.options import SET
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.plugins.phases import PhaseInfo
@@ -49,7 +49,7 @@ def command(
         raise BadInput("phase needs the plugin manager's packages: pip install 'backoff-ctrl[tasks]'")
     from backoff_ctrl.k8s.plugins.protocol import PluginContext, PluginError  # noqa: PLC0415 - slow to load
 
-    from .tasks.settings import Platform  # noqa: PLC0415 - likewise
+    from .tasks.options import Platform  # noqa: PLC0415 - likewise
 
     now = datetime.now(UTC) if at is None else _time(at)
     where = "stdin" if source == "-" else source

@@ -183,18 +183,21 @@ def _tasks(
     store: str, config: str | None, policy: tuple[str, ...], cluster: Cluster, bound: socket, *, tls: bool
 ) -> ServedTasks:
     """Return the tasks of a store, which can be opened. Raises ``BadInput``."""
-    from backoff_ctrl.api.commands.tasks.options import needs_packages, store_file  # noqa: PLC0415
-    from backoff_ctrl.api.commands.tasks.settings import Platform  # noqa: PLC0415
+    from backoff_ctrl.api.commands.tasks.options import (  # noqa: PLC0415
+        Platform,
+        needs_packages,
+        store_file,
+    )
 
     needs_packages()
     from backoff_ctrl.api.status.served_tasks import ServedTasks  # noqa: PLC0415
     from backoff_ctrl.k8s.status.token import Token  # noqa: PLC0415
-    from backoff_ctrl.k8s.tasks.sqlite.tables import Tables  # noqa: PLC0415
     from backoff_ctrl.k8s.tasks.store import StoreError  # noqa: PLC0415
+    from backoff_ctrl.k8s.tasks.tables import Tables  # noqa: PLC0415
 
     from .listening import url_of  # noqa: PLC0415
 
-    file, platform = store_file(store, None), Platform(config)
+    file, platform = store_file(store), Platform(config)
     set_policy(policy, platform.policy())
     try:
         Tables(file).close()

@@ -9,19 +9,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from backoff_ctrl.api.commands.tasks.settings import Platform
+from backoff_ctrl.api.commands.tasks.options import Platform
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.protocol import PluginEntry
 from backoff_ctrl.k8s.status.catalogue import STEP_BUCKETS
 from backoff_ctrl.k8s.status.counters import Histogram
 from backoff_ctrl.k8s.status.metrics import Sample
 from backoff_ctrl.k8s.status.token import Token
+from backoff_ctrl.k8s.tasks.executing import check, cluster_of, through_plugins
 from backoff_ctrl.k8s.tasks.logs import TaskLog
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.reconciler import Reconciler
-from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
+from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import Stored, StoreError, Wish
-from backoff_ctrl.k8s.tasks.through_plugins import check, cluster_of, through_plugins
 
 log = logging.getLogger(__name__)
 

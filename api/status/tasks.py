@@ -28,9 +28,10 @@ from backoff_ctrl.k8s.status.asked import ProblemError, cursor, parameter, read_
 from backoff_ctrl.k8s.status.bodies import checked_name, read_manifest
 from backoff_ctrl.k8s.status.endpoints import Endpoint, Nothing, OfNamespace
 from backoff_ctrl.k8s.status.shapes import Page
-from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem, TaskObject, TaskWait, document, item
+from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem, document, item
 from backoff_ctrl.k8s.tasks.logs import LogError
-from backoff_ctrl.k8s.tasks.reading import metadata_json, read_task, spec_json
+from backoff_ctrl.k8s.tasks.model import TaskObject, TaskWait, shown
+from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.store import (
     AbsentError,
     ConflictError,
@@ -41,7 +42,6 @@ from backoff_ctrl.k8s.tasks.store import (
     StoreError,
     Wish,
 )
-from backoff_ctrl.k8s.tasks.times import shown
 
 from .access import HOLDERS, Access, while_permitted
 from .routing import Caller, Function, add_endpoint, answered
@@ -123,9 +123,7 @@ class TaskEndpoints:
         manifest = await run_in_threadpool(read_manifest, body, caller.headers.get("content-type", ""))
         try:
             task = read_task(manifest)
-            assert task.metadata.namespace is not None
-            metadata, spec = metadata_json(task), spec_json(task)
-            wish = Wish(task.metadata.namespace, task.metadata.name, metadata, spec, task.spec.abort)
+            wish = wish_of(task)
             entry = await run_in_threadpool(tasks.check, wish)
         except TaskSpecError as error:
             raise ProblemError(422, str(error), _pointer(error.path)) from None

@@ -3,99 +3,45 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Annotated, Any, Final
 
-from .times import shown
+from pydantic import ConfigDict, Field
 
-if TYPE_CHECKING:
-    from .store import Stored
-
+from .model import TaskEvent, TaskLink, TaskObject, TaskStatus, TaskTold, TaskWait, Whose, shown
+from .store import Stored
 
 PAYLOAD: Final = ("container", "custom", "env", "podTemplate", "template")
 """Fields of a spec that may hold anything: variables, arguments and custom resources often hold secrets."""
 
 
 @dataclass
-class TaskObject:
-    """The object of the present attempt."""
-
-    api_version: str
-    kind: str
-    name: str
-    uid: str
-
-
-@dataclass
-class TaskWait:
-    """What a task in ``WaitingForResources`` waits for."""
-
-    reason: str
-    quota: str
-    resource: str
-    asked: str
-    left: str
-    limited: str
-    place: int
-    next_probe_at: str | None
-    estimated_at: str | None
-
-
-@dataclass
 class TaskItem:
     """One task of a list."""
 
+    # a docstring of a field would be lost on the class that inherits it
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True, json_schema_serialization_defaults_required=True)
+
     namespace: str
     name: str
-    uid: str
-    type: str
-    plugin: str | None
-    phase: str
-    version: int
-    reason: str
-    code: str | None
-    kind: str | None
-    """Whose failure it was: USER or SYSTEM."""
-    attempt: int
-    """0 is the first."""
-    object: TaskObject | None
-    wait: TaskWait | None
+    uid: Annotated[str, Field(description="Its own: a task that is made again under its name has another.")]
+    type: Annotated[str, Field(description="The task type, which chooses the plugin.")]
+    plugin: Annotated[str | None, Field(description="The plugin that runs it; null: none has yet.")]
+    phase: Annotated[str, Field(description="NotReady, WaitingForResources, Running, Success and the like.")]
+    version: Annotated[int, Field(description="The plugin's own progress within the phase.")]
+    reason: Annotated[str, Field(description="Why it is in this phase, in a sentence.")]
+    code: Annotated[str | None, Field(description="What failed, in one word.")]
+    kind: Annotated[
+        Whose | None, Field(description="Whose failure it was: the author's of the task, or the platform's.")
+    ]
+    attempt: Annotated[int, Field(description="0 is the first.")]
+    object: Annotated[TaskObject | None, Field(description="The object of the present attempt; null: there is none.")]
+    wait: Annotated[TaskWait | None, Field(description="What it waits for; null: it does not wait.")]
     created_at: str
-    ended_at: str | None
-    since: str
-    """When it came into this phase."""
-    next_attempt_at: str | None
-    abort: bool
-    """Whether somebody wishes that it ends."""
-    unfinished: bool
-    """Whether a manager has still something to do for it."""
-
-
-@dataclass
-class TaskEvent:
-    """One phase that a task came into."""
-
-    phase: str
-    at: str
-    attempt: int
-    reason: str
-    code: str | None
-    kind: str | None
-
-
-@dataclass
-class TaskLink:
-    """Where a log is found."""
-
-    name: str
-    uri: str
-
-
-@dataclass
-class TaskTold:
-    """One thing that the cluster told of the object."""
-
-    text: str
-    at: str
+    ended_at: Annotated[str | None, Field(description="When it ended and its object was let go; null: it has not.")]
+    since: Annotated[str, Field(description="When it came into this phase.")]
+    next_attempt_at: Annotated[str | None, Field(description="When the next attempt begins, after one that failed.")]
+    abort: Annotated[bool, Field(description="Whether somebody wishes that it ends.")]
+    unfinished: Annotated[bool, Field(description="Whether a manager has still something to do for it.")]
 
 
 @dataclass
@@ -103,17 +49,29 @@ class TaskDocument(TaskItem):
     """A task with its spec, status and history."""
 
     as_of: str = ""
+    """When it was read. It does not count for the ETag."""
     spec: dict[str, Any] = field(default_factory=dict)
+    """What it runs, as it was written."""
     hidden: list[str] = field(default_factory=list)
     """Fields of the spec that are left out: who asks may not read such objects in that namespace."""
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     retried_user: int = 0
+    """Further attempts that were made after failures of the user's own."""
     retried_system: int = 0
+    """Further attempts that were made after failures of the platform."""
     logs: list[TaskLink] = field(default_factory=list)
+    """Where its logs are found."""
     reasons: list[TaskTold] = field(default_factory=list)
+    """What the cluster told of its objects, the latest 20."""
     history: list[TaskEvent] = field(default_factory=list)
+    """The phases that it came into; of more than 50 the first and the latest."""
     custom: dict[str, Any] = field(default_factory=dict)
+    """What the plugin adds."""
+
+
+_OF_STATUS: Final = TaskItem.__dataclass_fields__.keys() & TaskStatus.model_fields.keys() - {"created_at"}
+"""What an item has as its status does."""
 
 
 def item(task: Stored) -> TaskItem:
@@ -134,37 +92,21 @@ def document(task: Stored, now: float, *, whole: bool = True) -> TaskDocument:
         annotations=task.metadata.get("annotations", {}) if whole else {},
         retried_user=status.retried.user,
         retried_system=status.retried.system,
-        logs=[TaskLink(log.name, log.uri) for log in status.logs],
-        reasons=[TaskTold(told.text, told.at) for told in status.reasons],
-        history=[
-            TaskEvent(event.phase, event.at, event.attempt, event.reason, event.code, event.kind)
-            for event in status.history
-        ],
+        logs=status.logs,
+        reasons=status.reasons,
+        history=status.history,
         custom=status.custom,
     )
 
 
 def _fields(task: Stored) -> dict[str, Any]:
-    status = task.status
-    made, wait = status.object, status.wait
     return {
         "namespace": task.namespace,
         "name": task.name,
         "uid": task.uid,
         "type": task.spec["type"],
-        "plugin": status.plugin,
-        "phase": status.phase,
-        "version": status.version,
-        "reason": status.reason,
-        "code": status.code,
-        "kind": status.kind,
-        "attempt": status.attempt,
-        "object": None if made is None else TaskObject(made.api_version, made.kind, made.name, made.uid),
-        "wait": None if wait is None else TaskWait(**wait.model_dump()),
         "created_at": shown(task.created_at),
-        "ended_at": status.ended_at,
-        "since": status.since,
-        "next_attempt_at": status.next_attempt_at,
         "abort": task.abort,
         "unfinished": task.open,
+        **{name: getattr(task.status, name) for name in _OF_STATUS},
     }

@@ -7,26 +7,22 @@ pod that is gone.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
 from urllib.parse import quote
 
 import aiohttp
 
 from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.answers.rejections import rejection_of
+from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
 from backoff_ctrl.k8s.plugins.marks import metadata_of
 from backoff_ctrl.k8s.plugins.pod_phases import primary_container
-from backoff_ctrl.k8s.plugins.protocol import PODS, NamedPods, RelatedPods
+from backoff_ctrl.k8s.plugins.protocol import JSON, PODS, NamedPods, PluginEntry, RelatedPods
 from backoff_ctrl.k8s.plugins.statuses import mapping, mappings, text
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from backoff_ctrl.k8s.cluster.session import ClusterSession
-    from backoff_ctrl.k8s.plugins.protocol import JSON, PluginEntry
-
-    from .store import Stored
+from .store import Stored
 
 LOOK_AGAIN: Final = 1.0
 """Seconds between two looks for new pods, and for the end of the task."""

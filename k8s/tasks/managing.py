@@ -4,38 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AbstractAsyncContextManager, suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from typing import Final
 
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+
+from .executing import Key, MakeExecutor
 from .reconciler import Reconciler
-from .sqlite.lease import HeldError
+from .sqlite import HeldError, Lease, SqliteStore
 from .store import BrokenStoreError, LeaseLostError, StoreError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
-
-    from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-
-    from .executing import Executor, Key
-    from .sqlite.lease import Lease
-    from .sqlite.store import SqliteStore
 
 log = logging.getLogger(__name__)
 
 ASK_AGAIN: Final = 1.0
 """Seconds between two looks whether the lease of another manager has lapsed."""
-
-
-class MakeExecutor(Protocol):
-    """Makes what carries attempts out, for the time of one lease."""
-
-    def __call__(
-        self, store: str, wake: Callable[[Key], object], may_create: Callable[[], bool]
-    ) -> AbstractAsyncContextManager[Executor]:
-        """``store`` is the id of the store; ``wake`` is to be called when there is news of an attempt.
-
-        ``may_create`` is asked right before each create is sent: another manager may have the store now.
-        """
 
 
 class Manager:
@@ -96,8 +79,9 @@ class Manager:
 
     async def _manage(self) -> None:
         try:
-            await self._store.call(self._store.tables.check)
-            await self._claim()
+            await self._store.check()
+            if self._cluster is not None:
+                await self._store.claim(await self._cluster())
             await self._carry_out()
         finally:
             self.reconciler = None
@@ -132,18 +116,3 @@ class Manager:
                 raise
             except StoreError as error:
                 log.warning("the lease can't be renewed now: %s", error)
-
-    async def _claim(self) -> None:
-        """Note which cluster the tasks are in. Raises ``BrokenStoreError`` if unfinished ones are in another."""
-        if self._cluster is None:
-            return
-        tables, cluster = self._store.tables, await self._cluster()
-        known = await self._store.call(lambda: tables.fact("cluster"))
-        if known == cluster:
-            return
-        if known and any(task.status.plugin_state is not None for task in await self._store.list(unfinished=True)):
-            raise BrokenStoreError(
-                f"{tables.file} has unfinished tasks in another cluster ({known}, this is {cluster}): go on with "
-                "that cluster, or name another file with --store"
-            )
-        await self._store.call(lambda: tables.keep_fact("cluster", cluster))

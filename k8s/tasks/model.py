@@ -1,12 +1,17 @@
 """The Task as people write it: the YAML of today is the custom resource of tomorrow, and these shapes are its schema.
 
 Whatever is Kubernetes JSON (a container, a pod's spec, an object of any kind) stays as it is: the plugin and the API
-server check it. All else is checked here, field by field.
+server check it. All else is checked here, field by field. Times are RFC 3339 in UTC, to the millisecond.
+
+The parts of a status are dataclasses, for the status API answers with them too. In a stored status pydantic checks and
+names them as its model is configured (``apiVersion``); in the API's JSON their keys are their fields (``api_version``).
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -20,12 +25,17 @@ DURATION: Final = r"^([0-9]+h)?([0-9]+m)?([0-9]+s)?$"
 RETRIES_MAX: Final = 1000
 NEEDS_MAX: Final = 1000
 JSON = dict[str, Any]
+Whose = Literal["USER", "SYSTEM"]
+"""Who has to do something about a failure: the author of the task, or the platform."""
 
 
 class Shape(BaseModel):
     """A part of a task: an unknown key is refused, nothing is converted, nothing changes once it is read."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True, frozen=True,
+        use_attribute_docstrings=True,
+    )  # fmt: skip
 
 
 def seconds_of(duration: str) -> int:
@@ -64,38 +74,30 @@ class TaskSpec(Shape):
     """What is to run. Which of ``container``, ``podTemplate`` and ``template`` is read depends on the type."""
 
     type: str = Field(min_length=1, max_length=253, description="The task type: it chooses the plugin.")
-    container: JSON | None = Field(
-        default=None,
-        description="A Kubernetes container; for the type container. Without resources it gets 1 cpu and 1Gi.",
-    )
-    pod_template: JSON | None = Field(
-        default=None, description="metadata and spec of a pod; for the types pod and sidecar."
-    )
-    primary_container: str | None = Field(
-        default=None, description="Whose end is the end of the task, in a podTemplate."
-    )
-    template: JSON | None = Field(default=None, description="The object itself: a Job, a JobSet, any custom resource.")
-    custom: Any = Field(
-        default=None,
-        description="Parameters of the plugin's own: any JSON, which the plugin checks; its page says what.",
-    )
-    resources: JSON | None = Field(
-        default=None,
-        description="requests and limits, in place of those of the container; by default 1 cpu and 1Gi.",
-    )
-    env: list[JSON] | None = Field(default=None, description="Variables added to the container's own.")
-    accelerator: JSON | None = Field(
-        default=None, description="The GPU that it runs on: device or deviceClass, and partitionSize or unpartitioned."
-    )
+    container: JSON | None = None
+    """A Kubernetes container; for the type container. Without resources it gets 1 cpu and 1Gi."""
+    pod_template: JSON | None = None
+    """metadata and spec of a pod; for the types pod and sidecar."""
+    primary_container: str | None = None
+    """Whose end is the end of the task, in a podTemplate."""
+    template: JSON | None = None
+    """The object itself: a Job, a JobSet, any custom resource."""
+    custom: Any = None
+    """Parameters of the plugin's own: any JSON, which the plugin checks; its page says what."""
+    resources: JSON | None = None
+    """requests and limits, in place of those of the container; by default 1 cpu and 1Gi."""
+    env: list[JSON] | None = None
+    """Variables added to the container's own."""
+    accelerator: JSON | None = None
+    """The GPU that it runs on: device or deviceClass, and partitionSize or unpartitioned."""
     retries: Retries = Retries()
-    interruptible: bool = Field(default=False, description="Whether it may run on nodes that are taken away.")
+    interruptible: bool = False
+    """Whether it may run on nodes that are taken away."""
     priority: int = Field(
         default=0, ge=-(2**31), lt=2**31, description="Its place in the line for quota; higher goes first."
     )
-    timeout: Annotated[str, AfterValidator(_duration)] | None = Field(
-        default=None,
-        description="How long an attempt waits for quota at most, such as 1h30m; null: as long as it takes.",
-    )
+    timeout: Annotated[str, AfterValidator(_duration)] | None = None
+    """How long an attempt waits for quota at most, such as 1h30m; null: as long as it takes."""
     project: str = Field(default="", max_length=253)
     domain: str = Field(default="", max_length=253)
     service_account: str = Field(default="", max_length=253)
@@ -104,51 +106,71 @@ class TaskSpec(Shape):
         max_length=NEEDS_MAX,
         description="Tasks of the same namespace that have to succeed first.",
     )
-    abort: bool = Field(default=False, description="The wish that it ends. It can't be taken back.")
+    abort: bool = False
+    """The wish that it ends. It can't be taken back."""
 
 
-class ObjectReference(Shape):
+@dataclass(frozen=True)  # without slots: the status API writes what `vars` returns
+class TaskObject:
     """The object of the present attempt."""
 
     api_version: str
     kind: str
     name: str
     uid: str = ""
+    """Empty until the API server has answered."""
 
 
-class WaitStatus(Shape):
+@dataclass(frozen=True)
+class TaskWait:
     """What a task in ``WaitingForResources`` waits for. Amounts are Quantities, times RFC 3339."""
 
     reason: str
+    """quota, or why else it is not sent."""
     quota: str = ""
+    """The quota that is full; empty: none is known."""
     resource: str = ""
+    """The resource of that quota."""
     asked: str = "0"
+    """How much of it the object asks for."""
     left: str = "0"
+    """How much of it is left."""
     limited: str = "0"
+    """The limit of the quota."""
     place: int = 1
+    """Its place in the line of its namespace; 1 is next."""
     next_probe_at: str | None = None
+    """When the API server is asked again at the latest."""
     estimated_at: str | None = None
+    """When it is likely to be created; null: nobody knows."""
 
 
-class Event(Shape):
-    """One entry of the history: a phase that the task came into."""
+@dataclass(frozen=True)
+class TaskEvent:
+    """One phase that a task came into."""
 
     phase: str
     at: str
+    """When it came into this phase."""
     attempt: int
+    """0 is the first."""
     reason: str = ""
     code: str | None = None
-    kind: Literal["USER", "SYSTEM"] | None = None
+    """What failed, in one word."""
+    kind: Whose | None = None
+    """Whose failure it was."""
 
 
-class Log(Shape):
+@dataclass(frozen=True)
+class TaskLink:
     """Where a log is found."""
 
     name: str
     uri: str
 
 
-class Told(Shape):
+@dataclass(frozen=True)
+class TaskTold:
     """One thing that the cluster told of the object."""
 
     text: str
@@ -169,23 +191,23 @@ class TaskStatus(Shape):
     version: int = 0
     reason: str = "no manager has seen it yet"
     code: str | None = None
-    kind: Literal["USER", "SYSTEM"] | None = None
+    kind: Whose | None = None
     attempt: int = 0
     plugin: str | None = None
-    object: ObjectReference | None = None
-    wait: WaitStatus | None = None
+    object: TaskObject | None = None
+    wait: TaskWait | None = None
     retried: Retried = Field(default_factory=Retried)
     next_attempt_at: str | None = None
     plugin_state: JSON | None = None
     created_at: str = ""
-    since: str = Field(default="", description="When it came into this phase.")
+    since: str = ""
+    """When it came into this phase."""
     ended_at: str | None = None
-    cleaned: bool = Field(
-        default=True, description="False while an attempt has ended whose object is still to be let go."
-    )
-    logs: list[Log] = Field(default_factory=list)
-    reasons: list[Told] = Field(default_factory=list)
-    history: list[Event] = Field(default_factory=list)
+    cleaned: bool = True
+    """False while an attempt has ended whose object is still to be let go."""
+    logs: list[TaskLink] = Field(default_factory=list)
+    reasons: list[TaskTold] = Field(default_factory=list)
+    history: list[TaskEvent] = Field(default_factory=list)
     custom: JSON = Field(default_factory=dict)
 
 
@@ -202,3 +224,13 @@ class Task(Shape):
 def schema() -> JSON:
     """Return the JSON schema of a task."""
     return Task.model_json_schema(by_alias=True)
+
+
+def shown(unix: float) -> str:
+    """Write a Unix time."""
+    return datetime.fromtimestamp(unix, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def unix(text: str) -> float:
+    """Read a time; 0 for none."""
+    return datetime.fromisoformat(text).timestamp() if text else 0.0

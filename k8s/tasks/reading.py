@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
-from .model import API_VERSION, JSON, KIND, Task
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pydantic_core import ErrorDetails
+from .model import API_VERSION, KIND, Task
+from .store import Wish
 
 VALUES_MAX: Final = 300_000
 """Values of a task at most: more than etcd stores of one object."""
@@ -56,14 +54,18 @@ def read_task(manifest: Mapping[str, Any], namespace: str = "default") -> Task:
     return task
 
 
-def spec_json(task: Task) -> JSON:
-    """Return the spec as JSON in its one form: defaults left out, ``abort`` too, so that equal specs are equal."""
-    return task.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"abort"})
+def wish_of(task: Task) -> Wish:
+    """Return what a store is given for a task that was read.
 
-
-def metadata_json(task: Task) -> JSON:
-    """Return labels and annotations as JSON."""
-    return task.metadata.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"name", "namespace"})
+    Its spec and metadata have one form: defaults are left out, ``abort`` too, so that equal ones are equal.
+    """
+    namespace, name = task.metadata.namespace, task.metadata.name
+    assert namespace is not None  # reading it has put one in
+    spec = task.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"abort"})
+    metadata = task.metadata.model_dump(
+        mode="json", by_alias=True, exclude_defaults=True, exclude={"name", "namespace"}
+    )
+    return Wish(namespace, name, metadata, spec, task.spec.abort)
 
 
 def difference(old: Any, new: Any, path: str = "spec") -> str:

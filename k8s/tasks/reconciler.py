@@ -1,6 +1,11 @@
 """The one reconciler of a store: steps of many tasks side by side, of each task one at a time.
 
 It alone writes status. What people wish it reads from the store; what happens in the cluster wakes a task by its key.
+
+Its ``Sweeper`` ends what appears behind the abort of its task: a create that was sent, and answered only after all
+patience. The API server ends each create after 34 s, but what stands before it need not; and a manager that was killed
+leaves creates behind whose answers nobody has heard. An abort does not wait for that: it says in the state that there
+is a doubt, and for a while from then on the object is looked for, also by the next manager of the store.
 """
 
 from __future__ import annotations
@@ -9,28 +14,30 @@ import asyncio
 import logging
 import random
 import time
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from .counts import Counts
-from .progress import REASON_MAX
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.phases import Phase
+from backoff_ctrl.k8s.plugins.protocol import TaskContext
+from backoff_ctrl.k8s.status.catalogue import STEP_BUCKETS
+
+from .executing import Executor, Key
+from .model import TaskStatus, unix
 from .queue import KeyedQueue
-from .stepping import ENDED, OVER, Step, Stepper
-from .store import PAGE, AbsentError, BrokenStoreError, ConflictError, LeaseLostError, StoreError
-from .sweeping import SWEPT_FOR, Sweeper
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-
-    from .executing import Executor, Key
-    from .model import TaskStatus
-    from .store import Change, Store, Stored
+from .stepping import ENDED, OVER, REASON_MAX, Step, Stepper
+from .store import PAGE, AbsentError, BrokenStoreError, Change, ConflictError, LeaseLostError, Store, Stored, StoreError
 
 log = logging.getLogger(__name__)
 
+SWEPT_FOR: Final = 900.0
+"""Seconds after the end of an abort in which its object is looked for."""
+LOOK_AGAIN: Final = 30.0
+"""Seconds between two looks without news. Where its kind is watched a look asks the API server nothing."""
+KEPT_MAX: Final = 1000
 WORKERS: Final = 32
 """Steps under way at a time."""
 WRITE_PAUSE: Final = 1.0
@@ -41,6 +48,78 @@ ERRORS_MAX: Final = 8
 """Errors in a row, over a minute and a half, that end an attempt."""
 STORE_PAUSE: Final = 1.0
 """Seconds until a status is written again that the store could not take: its disk may be full."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counters of one reconciler; they begin at 0 with it."""
+
+    steps: int = 0
+    step_seconds: float = 0.0
+    by_time: list[int] = field(default_factory=lambda: [0] * (len(STEP_BUCKETS) + 1))
+    errors: int = 0
+    """Steps that raised an error and were due again."""
+    writes: int = 0
+    held_back: int = 0
+    """Statuses that were not written at once, since little had changed."""
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Attempts that failed, by kind and code."""
+    retries: Counter[str] = field(default_factory=Counter)
+    """Further attempts, by the kind of the failure before."""
+    ended: Counter[str] = field(default_factory=Counter)
+    """Tasks that ended, by phase."""
+
+    def step(self, seconds: float) -> None:
+        """Count a step that took so long, waiting for the API server included."""
+        self.steps += 1
+        self.step_seconds += seconds
+        self.by_time[bisect_left(STEP_BUCKETS, seconds)] += 1
+
+
+class Sweeper:
+    """The tasks of one store whose objects may still appear. On one event loop."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[float, Stored]] = {}
+        self._due: dict[str, None] = {}
+        self._some = asyncio.Event()
+
+    def keep(self, task: Stored, now: float) -> None:
+        """Look for the object of a task that has ended, if there is a doubt; ``now`` is Unix time."""
+        status = task.status
+        if status.phase != Phase.ABORTED.title or not (status.plugin_state or {}).get("doubt"):
+            return
+        left = min(SWEPT_FOR, unix(status.ended_at or "") + SWEPT_FOR - now)  # a clock may have been set
+        if left > 0 and len(self._kept) < KEPT_MAX:
+            self._kept[task.uid] = asyncio.get_running_loop().time() + left, task
+            self.wake(task.uid)
+
+    def wake(self, uid: str) -> None:
+        """There is news of an object of this task."""
+        if uid in self._kept:
+            self._due[uid] = None
+            self._some.set()
+
+    async def run(self, executor: Executor, context: Callable[[Stored], TaskContext]) -> None:
+        """Look for them until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_AGAIN):
+                    await self._some.wait()
+            except TimeoutError:
+                self._due.update(dict.fromkeys(self._kept))
+            self._some.clear()
+            due, self._due = self._due, {}
+            for uid in self._kept.keys() & due.keys():
+                until, task = self._kept[uid]
+                if loop.time() > until:
+                    del self._kept[uid]
+                    continue
+                try:
+                    await executor.sweep(context(task), task.status.plugin_state)
+                except Exception as error:  # noqa: BLE001 - it is looked for again
+                    log.warning("task %s/%s was aborted; looking for its object: %s", task.namespace, task.name, error)
 
 
 class Reconciler:
@@ -91,11 +170,6 @@ class Reconciler:
     def tasks(self) -> list[Stored]:
         """Return the tasks that it has in hand, as they are now."""
         return list(self._tasks.values())
-
-    @property
-    def unfinished(self) -> int:
-        """How many tasks it has in hand."""
-        return len(self._tasks)
 
     async def run(self) -> None:
         """Carry out until cancelled. Raises ``BrokenStoreError`` and ``LeaseLostError``: then it must not go on."""

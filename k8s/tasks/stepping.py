@@ -3,43 +3,49 @@
 The order of writes is what makes a kill harmless. The number of an attempt is written before its object can be made;
 how it ended is written before its object is let go; and what is let go is written last. Whatever was begun between two
 writes is begun again after a restart, with the same key.
+
+What a phase, a failure, a further attempt and the end make of a status is decided by pure functions at the beginning of
+this module; ``Stepper`` calls the executor and these.
 """
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
+from backoff_ctrl.k8s.creates.wait import Wait
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.manager.outcomes import TIMED_OUT
-from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, TaskError
+from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, TaskError
+from backoff_ctrl.k8s.plugins.protocol import TaskContext
 
-from .executing import context_of
-from .model import seconds_of
-from .needs import verdict
-from .progress import (
-    DEPENDENCY_FAILED,
-    STEPS_FAILED,
-    delay_left,
-    ended,
-    failed_at_once,
-    judged,
-    moved,
-    next_attempt,
-    reported,
-    waited_since,
+from .executing import Executor, context_of
+from .model import (
+    JSON,
+    Retried,
+    TaskEvent,
+    TaskLink,
+    TaskObject,
+    TaskStatus,
+    TaskTold,
+    TaskWait,
+    Whose,
+    seconds_of,
+    shown,
+    unix,
 )
+from .store import Stored
 
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Mapping
-
-    from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-    from backoff_ctrl.k8s.plugins.protocol import TaskContext
-
-    from .executing import Executor
-    from .model import TaskStatus
-    from .store import Stored
-
+HISTORY_MAX: Final = 50
+"""Phases that are kept of one task; the first stays."""
+REASON_MAX: Final = 2_000
+TOLD_MAX: Final = 20
+RETRY_BASE: Final = 1.0
+RETRY_CAP: Final = 60.0
+DEPENDENCY_FAILED: Final = "DependencyFailed"
+STEPS_FAILED: Final = "StepsFailed"
 RESYNC: Final = 30.0
 """Seconds after which a task is looked at again though there was no news: time alone may end a grace period."""
 AT_LEAST: Final = 0.2
@@ -47,6 +53,149 @@ OVER: Final = frozenset({Phase.SUCCESS.title, Phase.PERMANENT_FAILURE.title, Pha
 """Phases that a task ends in."""
 ENDED: Final = OVER | {Phase.RETRYABLE_FAILURE.title}
 """Phases that an attempt ends in."""
+
+
+def moved(
+    status: TaskStatus, phase: Phase, reason: str, now: float, error: TaskError | None = None, **more: Any
+) -> TaskStatus:
+    """Return the status in a phase. One that it was not in before becomes an entry of the history."""
+    reason = reason if len(reason) <= REASON_MAX else reason[: REASON_MAX - 3] + "..."
+    code = None if error is None else error.code
+    kind: Whose | None = None if error is None else "SYSTEM" if error.kind is ErrorKind.SYSTEM else "USER"
+    update: dict[str, Any] = {"phase": phase.title, "reason": reason, "code": code, "kind": kind, **more}
+    if phase.title != status.phase or not status.history:
+        at = shown(now)
+        history = [*status.history, TaskEvent(phase.title, at, status.attempt, reason, code, kind)]
+        if len(history) > HISTORY_MAX:
+            del history[1]
+        update |= {"history": history, "since": at}
+    return status.model_copy(update=update)
+
+
+def reported(status: TaskStatus, info: PhaseInfo, state: Mapping[str, Any] | None, now: float) -> TaskStatus:
+    """Return the status after the plugin manager has said how the attempt is."""
+    state = state or {}
+    made = state.get("object")
+    return moved(
+        status,
+        info.phase,
+        info.reason,
+        now,
+        info.error,
+        version=info.version,
+        wait=None if info.wait is None else wait_status(info.wait, now),
+        plugin_state=dict(state),
+        plugin=state.get("plugin") or status.plugin,
+        object=_reference(made) if isinstance(made, dict) else status.object,
+        logs=[TaskLink(log.name, log.uri) for log in info.logs] or status.logs,
+        reasons=_told(status, info),
+        custom=dict(info.custom),
+        cleaned=not info.phase.is_terminal,
+    )
+
+
+def _reference(made: Mapping[str, Any]) -> TaskObject:
+    return TaskObject(api_version=made["apiVersion"], kind=made["kind"], name=made["name"], uid=made.get("uid") or "")
+
+
+def _told(status: TaskStatus, info: PhaseInfo) -> list[TaskTold]:
+    if not info.reasons:
+        return status.reasons
+    fresh = [TaskTold(each.text[:REASON_MAX], shown(each.occurred_at.timestamp())) for each in info.reasons]
+    return [*status.reasons, *(each for each in fresh if each not in status.reasons)][-TOLD_MAX:]
+
+
+def wait_status(wait: Wait, now: float) -> TaskWait:
+    """Return what a create waits for, with times of the clock in place of seconds from now.
+
+    Times are in whole seconds: else each look would differ from the one before.
+    """
+
+    def at(seconds: float | None) -> str | None:
+        return None if seconds is None else shown(round(now + seconds))
+
+    return TaskWait(
+        reason=wait.reason,
+        quota=wait.quota,
+        resource=wait.resource,
+        asked=wait.asked,
+        left=wait.left,
+        limited=wait.limited,
+        place=wait.place,
+        next_probe_at=at(wait.next_probe),
+        estimated_at=at(wait.estimate),
+    )
+
+
+def judged(status: TaskStatus, retries: JSON, now: float, rng: random.Random) -> TaskStatus:
+    """Return the status after an attempt has failed: another attempt is due, or the task has failed.
+
+    ``retries`` is that of the spec. The delay before the next attempt is written down, so that a restart neither
+    skips it nor begins it anew. A failure of the platform is followed by a longer and longer delay, drawn anew each
+    time, so that tasks which failed together do not come back together; one of the user's own is not: waiting would
+    mend nothing.
+    """
+    if status.phase != Phase.RETRYABLE_FAILURE.title:
+        return status
+    system = status.kind == ErrorKind.SYSTEM
+    taken = status.retried.system if system else status.retried.user
+    budget = retries.get("system", 3) if system else retries.get("user", 0)
+    whose = "platform" if system else "user"
+    if taken >= budget:
+        told = f"{status.reason}; all {budget} retries after failures of the {whose} are taken"
+        error = TaskError(status.code or "Unknown", told, ErrorKind.SYSTEM if system else ErrorKind.USER)
+        return moved(status, Phase.PERMANENT_FAILURE, told, now, error)
+    delay = rng.uniform(0, min(RETRY_CAP, RETRY_BASE * 2 ** min(taken, 30))) if system else 0.0
+    retried = Retried(user=status.retried.user + (not system), system=status.retried.system + system)
+    return status.model_copy(update={"retried": retried, "next_attempt_at": shown(now + delay)})
+
+
+def next_attempt(status: TaskStatus, now: float) -> TaskStatus:
+    """Return the status at the beginning of another attempt, before anything is done for it."""
+    begun = status.model_copy(
+        update={"attempt": status.attempt + 1, "plugin_state": None, "object": None, "next_attempt_at": None,
+                "version": 0, "logs": [], "custom": {}}
+    )  # fmt: skip
+    return moved(begun, Phase.NOT_READY, f"attempt {begun.attempt + 1} begins", now, wait=None)
+
+
+def delay_left(status: TaskStatus, now: float) -> float:
+    """Return the seconds until the next attempt is due. A clock that was set back makes it no longer than it can be."""
+    left = unix(status.next_attempt_at or "") - now
+    return left if 0 < left <= RETRY_CAP else 0.0
+
+
+def ended(status: TaskStatus, now: float) -> TaskStatus:
+    """Return the status of a task that is over for good, with all of it let go."""
+    return status.model_copy(update={"ended_at": status.ended_at or shown(now), "cleaned": True, "wait": None})
+
+
+def waited_since(status: TaskStatus) -> float:
+    """Return since when this attempt waits for quota without a break, as Unix time; 0: it does not."""
+    return unix(status.since) if status.phase == Phase.WAITING_FOR_RESOURCES.title else 0.0
+
+
+def failed_at_once(status: TaskStatus, code: str, reason: str, now: float, kind: ErrorKind) -> TaskStatus:
+    """Return the status of a task that can't go on."""
+    return moved(status, Phase.PERMANENT_FAILURE, reason, now, TaskError(code, reason, kind), wait=None)
+
+
+def not_before(needs: Iterable[str], found: Mapping[str, TaskStatus | None]) -> tuple[str, bool]:
+    """Return why a task may not begin, and whether it never may; ``""``: it may begin.
+
+    ``found`` has the status of each task that it needs, None where there is none of that name.
+    """
+    waiting = ""
+    for name in needs:
+        status = found.get(name)
+        if status is None:
+            waiting = waiting or f"needs task {name}, which does not exist yet"
+        elif status.phase in ("PermanentFailure", "Aborted"):
+            code = f" ({status.code})" if status.code else ""
+            return f"task {name}, which it needs, ended as {status.phase}{code}", True
+        elif status.phase != "Success":
+            waiting = waiting or f"needs task {name}, which is {status.phase}"
+    return waiting, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +236,11 @@ class Stepper:
         if task.abort:
             return await self._abort(task)
         if task.needs and status.attempt == 0 and status.plugin_state is None:
-            found = verdict(task.needs, needs)
-            if found.failed:
-                return self._over(
-                    failed_at_once(status, DEPENDENCY_FAILED, found.reason, self._clock(), ErrorKind.USER)
-                )
-            if not found.ready:
-                return Step(moved(status, Phase.NOT_READY, found.reason, self._clock()), None)
+            reason, never = not_before(task.needs, needs)
+            if never:
+                return self._over(failed_at_once(status, DEPENDENCY_FAILED, reason, self._clock(), ErrorKind.USER))
+            if reason:
+                return Step(moved(status, Phase.NOT_READY, reason, self._clock()), None)
         if self._waited_too_long(task):
             return await self._give_up(task)
         handled = await self._executor.handle(self.context(task), status.plugin_state)

@@ -6,13 +6,11 @@ which version it was made from: a status that somebody else has written meanwhil
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from .model import JSON, TaskStatus
+from .model import JSON, TaskStatus
 
 PAGE: Final = 1000
 """Tasks on a page of ``list``, unless told otherwise."""
@@ -144,3 +142,27 @@ class Store(Protocol):
 
         Of several changes of one task only the latest is told. ``wishes``: only what people wish, no news of status.
         """
+
+
+def circle(needs: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return a circle of names, its first one again at its end; empty: there is none. In linear time."""
+    done: set[str] = set()
+    for start in needs:
+        path: dict[str, None] = {}
+        stack: list[tuple[str, Iterable[str]]] = [(start, iter(()))] if start not in done else []
+        while stack:
+            name, rest = stack.pop()
+            if name not in path:
+                path[name] = None
+                rest = iter(needs.get(name, ()))
+            following = next((each for each in rest if each not in done), None)
+            if following is None:
+                done.add(name)
+                del path[name]
+                continue
+            stack.append((name, rest))
+            if following in path:
+                names = list(path)
+                return [*names[names.index(following) :], following]
+            stack.append((following, ()))
+    return []

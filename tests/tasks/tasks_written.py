@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.k8s.tasks.reading import metadata_json, read_task, spec_json
-from backoff_ctrl.k8s.tasks.store import Wish
+from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from backoff_ctrl.k8s.tasks.model import Task
+    from backoff_ctrl.k8s.tasks.store import Wish
 
 NAMESPACE = "team"
 
@@ -25,12 +24,6 @@ def manifest(name: str = "train", **spec: Any) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {"type": "container", "container": container, **spec},
     }
-
-
-def wish_of(task: Task) -> Wish:
-    """What the store is given for a task."""
-    assert task.metadata.namespace is not None
-    return Wish(task.metadata.namespace, task.metadata.name, metadata_json(task), spec_json(task), task.spec.abort)
 
 
 def wish(name: str = "train", **spec: Any) -> Wish:

@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -19,6 +19,7 @@ from backoff_ctrl.api.logs import log_to_stderr
 from .options import (
     AS_JSON,
     NAMESPACE,
+    Platform,
     cluster_options,
     find_cluster,
     needs_packages,
@@ -27,16 +28,18 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from backoff_ctrl.k8s.tasks.documents import TaskItem
-    from backoff_ctrl.k8s.tasks.sqlite.tables import Tables
+    from backoff_ctrl.k8s.tasks.tables import Tables
 
-    from .view import View
+    from .remote import RemoteTasks
+    from .showing import View
+
+    T = TypeVar("T")
 
 ABORT_SECONDS: Final = 60.0
 """How long ``abort`` waits for the end, by default."""
-PAGE: Final = 1000
 
 
 @click.group("task")
@@ -81,9 +84,7 @@ def run(
         return _run_there(files, namespace, abort_on_exit=abort_on_exit, as_json=as_json, given=given)
     from backoff_ctrl.k8s.tasks.store import StoreError  # noqa: PLC0415 - loads pydantic
 
-    from .carrying import Run  # noqa: PLC0415 - loads the plugin manager
-    from .reading import wishes_in  # noqa: PLC0415
-    from .settings import Platform  # noqa: PLC0415
+    from .running import Run, wishes_in  # noqa: PLC0415 - loads the plugin manager
 
     log_to_stderr(logging.WARNING)
     platform = Platform(given["config"], given["settings"])
@@ -91,7 +92,7 @@ def run(
     _serve(admin)
     cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
     wishes = wishes_in(files, namespace or cluster.namespace, platform)
-    file = store_file(given["store"], None)
+    file = store_file(given["store"])
     at = f" --store {file}" if given["store"] else ""
     running = Run(file, cluster, platform, at)
     try:
@@ -139,21 +140,15 @@ def show(name: str, namespace: str | None, as_json: bool, **given: Any) -> int:
     Exit codes: 0 done; 1 there is no such task; 2 wrong usage, or a store or server that can't be used.
     """
     needs_packages()
-    from .showing import page  # noqa: PLC0415 - loads pydantic
+    from backoff_ctrl.k8s.tasks.documents import document  # noqa: PLC0415 - loads pydantic
 
+    from .showing import page  # noqa: PLC0415
+
+    where = namespace or _namespace_of(name, given)
     if given["server"] is not None:
-        from .there import There  # noqa: PLC0415
-
-        there = There(given["server"], given["token_file"])
-        found = there.show(namespace or _namespace_of(name, there.items(None)), name)
+        found = _remote(given).show(where, name)
     else:
-        from backoff_ctrl.k8s.tasks.documents import document, item  # noqa: PLC0415
-
-        def read(tables: Tables) -> Any:
-            where = namespace or _namespace_of(name, (item(task) for task in _all(tables, None)))
-            return document(tables.get(where, name), time.time())
-
-        found = _in_store(given, read)
+        found = _in_store(given, lambda tables: document(tables.get(where, name), time.time()))
     click.echo(_json(found) if as_json else "\n".join(page(found, time.time())))
     return DONE
 
@@ -181,13 +176,10 @@ def logs(name: str, namespace: str | None, follow: bool, container: str, **given
     """
     needs_packages()
     if given["server"] is not None:
-        from .there import There  # noqa: PLC0415 - loads pydantic
-
         if any(given[name] for name in ("upstream", "kubeconfig", "context", "config", "settings")):
             raise BadInput("with --server the server asks the cluster: leave out settings and cluster options")
-        there = There(given["server"], given["token_file"])
-        where = namespace or _namespace_of(name, _items(None, given))
-        for piece in there.log(where, name, container, follow=follow):
+        where = namespace or _namespace_of(name, given)
+        for piece in _remote(given).log(where, name, container, follow=follow):
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
         return DONE
@@ -195,14 +187,13 @@ def logs(name: str, namespace: str | None, follow: bool, container: str, **given
     from backoff_ctrl.k8s.plugins.protocol import PluginError  # noqa: PLC0415
     from backoff_ctrl.k8s.tasks.logs import LogError  # noqa: PLC0415
 
-    from .carrying import print_log  # noqa: PLC0415
-    from .settings import Platform  # noqa: PLC0415
+    from .running import print_log  # noqa: PLC0415
 
-    named = namespace or _namespace_of(name, _items(None, given)), name
+    named = namespace or _namespace_of(name, given), name
     log_to_stderr(logging.WARNING)
     platform = Platform(given["config"], given["settings"])
     cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
-    file = store_file(given["store"], None)
+    file = store_file(given["store"])
     try:
         _heeding(lambda: asyncio.run(print_log(file, cluster, platform, named, container, follow=follow)))
     except LogError as error:
@@ -238,28 +229,21 @@ def abort(name: str, namespace: str | None, seconds: float, as_json: bool, **giv
     cluster that can't be used.
     """
     needs_packages()
-    from .view import Silent  # noqa: PLC0415
-
-    items: dict[str, TaskItem] = {}
+    where = namespace or _namespace_of(name, given)
+    task: TaskItem
     if given["server"] is not None:
-        from .there import There  # noqa: PLC0415
-
-        there = There(given["server"], given["token_file"])
-        found = there.abort(namespace or _namespace_of(name, there.items(None)), name)
-        items[found.uid] = found
+        task = _remote(given).abort(where, name)
     else:
-        from .carrying import Run  # noqa: PLC0415 - loads the plugin manager
-        from .settings import Platform  # noqa: PLC0415
+        from .running import Run  # noqa: PLC0415 - loads the plugin manager
+        from .showing import View  # noqa: PLC0415
 
-        where = namespace or _namespace_of(name, _items(None, given))
         log_to_stderr(logging.WARNING)
         cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
         platform = Platform(given["config"], given["settings"])
         set_policy(given["policy"], platform.policy())
-        running = Run(store_file(given["store"], None), cluster, platform)
-        _heeding(lambda: asyncio.run(running.abort(where, name, Silent(), seconds)))
-        items = running.items
-    (task,) = items.values()
+        running = Run(store_file(given["store"]), cluster, platform)
+        _heeding(lambda: asyncio.run(running.abort(where, name, View(), seconds)))
+        (task,) = running.items.values()
     if as_json:
         click.echo(_json(task))
     elif task.unfinished:
@@ -280,11 +264,9 @@ def delete(name: str, namespace: str | None, **given: Any) -> int:
     used.
     """
     needs_packages()
-    where = namespace or _namespace_of(name, _items(None, given))
+    where = namespace or _namespace_of(name, given)
     if given["server"] is not None:
-        from .there import There  # noqa: PLC0415 - loads pydantic
-
-        There(given["server"], given["token_file"]).delete(where, name)
+        _remote(given).delete(where, name)
     else:
         _in_store(given, lambda tables: tables.delete(where, name))
     click.echo(f"task {where}/{name} is forgotten")
@@ -304,8 +286,6 @@ def schema() -> int:
 def _run_there(
     files: tuple[str, ...], namespace: str | None, *, abort_on_exit: bool, as_json: bool, given: Mapping[str, Any]
 ) -> int:
-    from .there import There  # noqa: PLC0415 - loads pydantic
-
     if abort_on_exit or any(
         given[name] for name in ("store", "upstream", "kubeconfig", "context", "config", "settings", "policy")
     ):
@@ -314,7 +294,7 @@ def _run_there(
         )
     from .showing import ended_before  # noqa: PLC0415 - loads pydantic
 
-    there = There(given["server"], given["token_file"])
+    there = _remote(given)
     made = there.create(files, namespace or "default") if files else there.items(namespace)
     items = {each.uid: each for each in made if files or each.unfinished}
     view = _view(items, as_json=as_json)()
@@ -334,11 +314,11 @@ def _run_there(
 
 
 def _view(items: Mapping[str, TaskItem], *, as_json: bool) -> Callable[[], View]:
-    from .view import Lines, LiveTable, Silent  # noqa: PLC0415 - loads pydantic
+    from .showing import Lines, LiveTable, View  # noqa: PLC0415 - loads pydantic
 
     def make() -> View:
         if as_json:
-            return Silent()
+            return View()
         if not sys.stdout.isatty():
             return Lines()
         from rich.console import Console  # noqa: PLC0415 - slow to load
@@ -350,7 +330,7 @@ def _view(items: Mapping[str, TaskItem], *, as_json: bool) -> Callable[[], View]
 
 def _told(items: Mapping[str, TaskItem], *, as_json: bool) -> int:
     """Say how it ended, and return the exit code."""
-    from .view import summary  # noqa: PLC0415 - loads pydantic
+    from .showing import summary  # noqa: PLC0415 - loads pydantic
 
     if as_json:
         click.echo(_json({"items": list(items.values())}))
@@ -362,32 +342,37 @@ def _told(items: Mapping[str, TaskItem], *, as_json: bool) -> int:
 
 
 def _items(namespace: str | None, given: Mapping[str, Any]) -> list[TaskItem]:
+    """Return all tasks, from the store or the server."""
     if given["server"] is not None:
-        if given["store"] is not None:
-            raise BadInput("--store and --server name two different stores: give only one of them")
-        from .there import There  # noqa: PLC0415 - loads pydantic
-
-        return There(given["server"], given["token_file"]).items(namespace)
+        return _remote(given).items(namespace)
     from backoff_ctrl.k8s.tasks.documents import item  # noqa: PLC0415 - loads pydantic
 
-    found: list[TaskItem] = _in_store(given, lambda tables: [item(task) for task in _all(tables, namespace)])
-    return found
+    def read(tables: Tables) -> list[TaskItem]:
+        items: list[TaskItem] = []
+        after = 0
+        while page := tables.list(after, namespace=namespace):
+            items += map(item, page)
+            after = page[-1].number
+        return items
+
+    return _in_store(given, read)
 
 
-def _all(tables: Tables, namespace: str | None) -> Iterable[Any]:
-    after = 0
-    while page := tables.list(after, PAGE, namespace=namespace):
-        yield from page
-        after = page[-1].number
+def _remote(given: Mapping[str, Any]) -> RemoteTasks:
+    if given["store"] is not None:
+        raise BadInput("--store and --server name two different stores: give only one of them")
+    from .remote import RemoteTasks  # noqa: PLC0415 - loads pydantic
+
+    return RemoteTasks(given["server"], given["token_file"])
 
 
-def _in_store(given: Mapping[str, Any], ask: Callable[[Tables], Any]) -> Any:
+def _in_store(given: Mapping[str, Any], ask: Callable[[Tables], T]) -> T:
     """Ask the store itself; it need not exist for a list. Raises ``BadInput``, and ``Failed`` for an absent task."""
-    from backoff_ctrl.k8s.tasks.sqlite.tables import Tables  # noqa: PLC0415 - loads pydantic
+    from backoff_ctrl.k8s.tasks.tables import Tables  # noqa: PLC0415 - loads pydantic
 
-    file = store_file(given["store"], given["server"])
+    file = store_file(given["store"])
 
-    def asked() -> Any:
+    def asked() -> T:
         tables = Tables(file, create=given["store"] is None)
         try:
             return ask(tables)
@@ -397,7 +382,7 @@ def _in_store(given: Mapping[str, Any], ask: Callable[[Tables], Any]) -> Any:
     return _heeding(asked)
 
 
-def _heeding(work: Callable[[], Any]) -> Any:
+def _heeding(work: Callable[[], T]) -> T:
     from backoff_ctrl.k8s.tasks.store import AbsentError, ConflictError, StoreError  # noqa: PLC0415 - loads pydantic
 
     try:
@@ -408,9 +393,9 @@ def _heeding(work: Callable[[], Any]) -> Any:
         raise BadInput(str(error)) from None
 
 
-def _namespace_of(name: str, items: Iterable[TaskItem]) -> str:
+def _namespace_of(name: str, given: Mapping[str, Any]) -> str:
     """Return the one namespace with a task of this name. Raises ``Failed``, ``BadInput``."""
-    found = sorted({each.namespace for each in items if each.name == name})
+    found = sorted({each.namespace for each in _items(None, given) if each.name == name})
     if not found:
         raise Failed(f"there is no task {name}: backoff-ctrl task list shows the existing ones")
     if len(found) > 1:

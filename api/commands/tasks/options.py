@@ -1,22 +1,98 @@
-"""The options that the commands about tasks share, and where these look for tasks."""
+"""What the commands about tasks share: their options, the platform's settings, and where store and cluster are."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from backoff_ctrl.api.exits import BadInput
 
-from .settings import SET
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from backoff_ctrl.k8s.cluster.finding import ClusterAccess
+    from backoff_ctrl.k8s.plugins.config import K8sPluginConfig, PlatformSettings
+    from backoff_ctrl.k8s.plugins.registry import Registry
 
-    F = TypeVar("F", bound=Callable[..., object])
+
+log = logging.getLogger(__name__)
+
+SET: Callable[[Any], Any] = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting that wins over the file, such as plugins.k8s.default-cpus=2. May be repeated.",
+)
+
+
+class Platform:
+    """What a platform has set, and the plugins that it has enabled, as they are now."""
+
+    def __init__(self, file: str | None, flags: Sequence[str] = ()) -> None:
+        """Read the file, and the settings that flags name. Raises ``BadInput``."""
+        from backoff_ctrl.k8s.plugins.config_file import ConfigError, LiveSettings  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.registry import Registry  # noqa: PLC0415 - likewise
+
+        self._file = file
+        self.registry: Registry = Registry(())
+        """The plugins; it follows the settings."""
+        try:
+            self._live = LiveSettings(None if file is None else Path(file), flags, self._adopt)
+        except ConfigError as error:  # it says where it stands
+            raise BadInput(str(error)) from None
+
+    def _adopt(self, settings: PlatformSettings) -> list[Path]:
+        """Have the plugins of these settings; return the files that describe operators. Raises ``ConfigError``."""
+        from backoff_ctrl.k8s.plugins.config_file import ConfigError  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.generic import entry_of  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.operator_config import (  # noqa: PLC0415 - likewise
+            OperatorConfigError,
+            configured,
+            files_of,
+        )
+        from backoff_ctrl.k8s.plugins.protocol import PluginError  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.registry import registry  # noqa: PLC0415 - loads pydantic
+
+        folder = Path() if self._file is None else Path(self._file).parent
+        generic, chosen = settings.plugins.generic, settings.tasks.task_plugins
+        try:
+            fresh = registry(
+                enabled=chosen.enabled_plugins,
+                defaults=chosen.default_for_task_types,
+                operators=[entry_of(each) for each in configured(generic, folder, f"{self._file}: plugins.generic")],
+            )
+        except OperatorConfigError as error:
+            raise ConfigError(str(error)) from None
+        except PluginError as error:
+            raise ConfigError(f"{self._file}: {error}" if self._file is not None else str(error)) from None
+        self.registry.become(fresh)
+        return files_of(generic, folder)
+
+    def config(self) -> K8sPluginConfig:
+        """Return the settings of plugins' objects."""
+        return self._live.current.k8s
+
+    def policy(self) -> Mapping[str, float]:
+        """Return what the settings say of the gate's policy: it is in force from the start of the gate on."""
+        return self._live.current.tasks.backoff.policy()
+
+    def poll(self) -> list[str]:
+        """Take over what has changed in the file, and return that, a line a key."""
+        return self._live.poll()
+
+    async def follow(self) -> None:
+        """Take over what changes in the file, until cancelled."""
+        await self._live.follow(self._note)
+
+    def _note(self, changes: Sequence[str]) -> None:
+        if any(each.startswith("tasks.backoff.") for each in changes):
+            log.warning("%s: tasks.backoff has changed: it takes effect at the next start", self._file)
+
+
+F = TypeVar("F", bound=Callable[..., object])
 
 AS_JSON: Final = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else on stdout."
@@ -62,17 +138,29 @@ def cluster_options(command: F) -> F:
     return command
 
 
-def store_file(store: str | None, server: str | None) -> Path:
-    """Return the file of the store. Raises ``BadInput`` if two places are given."""
-    if store is not None and server is not None:
-        raise BadInput("--store and --server name two different stores: give only one of them")
-    from backoff_ctrl.k8s.tasks.sqlite.file import default_file, expanded  # noqa: PLC0415 - sqlite
+def store_file(store: str | None) -> Path:
+    """Return the file of the store. Raises ``BadInput``."""
     from backoff_ctrl.k8s.tasks.store import StoreError  # noqa: PLC0415 - pydantic
+    from backoff_ctrl.k8s.tasks.tables import default_file, expanded  # noqa: PLC0415 - sqlite
 
     try:
         return default_file() if store is None else expanded(store)
     except StoreError as error:
         raise BadInput(str(error)) from None
+
+
+def manifests_in(files: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the manifests in files, each with what to call it in an error. Raises ``BadInput``."""
+    from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source  # noqa: PLC0415 - yaml
+
+    for file in files:
+        name = "stdin" if file == "-" else file
+        try:
+            found = load_manifests(read_source(file), name)
+        except ManifestError as error:
+            raise BadInput(str(error)) from None
+        for number, manifest in enumerate(found, start=1):
+            yield name if len(found) == 1 else f"{name}, document {number}", manifest
 
 
 def find_cluster(upstream: str | None, kubeconfig: str | None, context: str | None) -> ClusterAccess:

@@ -20,8 +20,8 @@ from backoff_ctrl import waiting
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.gangs import create_gang
-from backoff_ctrl.k8s.tasks.reading import read_task
-from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
+from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
+from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from tests.aio_configuration import aio_configuration
 from tests.cluster.control_plane.bed import API, Bed
 from tests.cluster.control_plane.binaries import wanted
@@ -29,7 +29,7 @@ from tests.cluster.faults.storm import small_pod
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import MERGE, Api
 from tests.official import aio
-from tests.tasks.tasks_written import until, wish_of
+from tests.tasks.tasks_written import until
 from tests.tasks.workload.running import ManagerProcess
 
 if TYPE_CHECKING:

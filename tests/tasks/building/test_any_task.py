@@ -14,7 +14,7 @@ from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.kinds.pods import container, pod, sidecar
 from backoff_ctrl.k8s.plugins.protocol import PluginEntry, TaskContext, TaskMetadata, TaskSpecError
 from backoff_ctrl.k8s.tasks.model import API_VERSION
-from backoff_ctrl.k8s.tasks.reading import read_task, spec_json
+from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 
 CONFIG = K8sPluginConfig.model_validate(
     {
@@ -125,5 +125,5 @@ def test_all_that_plugins_read_of_a_task_may_be_written_in_one() -> None:
             "metadata": {"name": "t"},
             "spec": {"type": entry.id, **spec},
         }
-        kept = spec_json(read_task(written))
+        kept = wish_of(read_task(written)).spec
         assert {key: kept[key] for key in spec} == spec

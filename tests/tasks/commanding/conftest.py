@@ -17,7 +17,7 @@ from kubernetes import client
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet, Server
 from backoff_ctrl.k8s.tasks.documents import item
-from backoff_ctrl.k8s.tasks.sqlite.tables import Tables
+from backoff_ctrl.k8s.tasks.tables import Tables
 from tests.tasks.tasks_written import NAMESPACE, manifest
 
 if TYPE_CHECKING:

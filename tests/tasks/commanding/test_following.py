@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from backoff_ctrl.api.commands.tasks.carrying import Run
-from backoff_ctrl.api.commands.tasks.settings import Platform
-from backoff_ctrl.api.commands.tasks.view import Silent
+from backoff_ctrl.api.commands.tasks.options import Platform
+from backoff_ctrl.api.commands.tasks.running import Run
+from backoff_ctrl.api.commands.tasks.showing import View
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.tasks.documents import item
 from backoff_ctrl.k8s.tasks.model import TaskStatus
-from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
+from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from tests.tasks.tasks_written import NAMESPACE, wish
 
 if TYPE_CHECKING:
@@ -28,5 +28,5 @@ async def test_a_task_that_is_forgotten_is_followed_no_longer(tmp_path: Path) ->
         await store.set_status(task.uid, 0, TaskStatus(phase="Success"), open_=False)
         await store.delete(NAMESPACE, "train")
         async with asyncio.timeout(10):
-            await running._show(store, since, Silent())
+            await running._show(store, since, View())
     assert not running.items[task.uid].unfinished

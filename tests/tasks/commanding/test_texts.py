@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from backoff_ctrl.api.commands.tasks.showing import page, row
-from backoff_ctrl.api.commands.tasks.view import Lines
+from backoff_ctrl.api.commands.tasks.showing import Lines, page, row
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, TaskError
-from backoff_ctrl.k8s.tasks.documents import TaskObject, document, item
-from backoff_ctrl.k8s.tasks.model import Log, Told
-from backoff_ctrl.k8s.tasks.progress import moved
-from backoff_ctrl.k8s.tasks.sqlite.tables import Tables
+from backoff_ctrl.k8s.tasks.documents import document, item
+from backoff_ctrl.k8s.tasks.model import TaskLink, TaskObject, TaskTold
+from backoff_ctrl.k8s.tasks.stepping import moved
+from backoff_ctrl.k8s.tasks.tables import Tables
 from tests.tasks.tasks_written import wish
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def test_no_text_of_a_task_controls_a_terminal(tmp_path: Path, capsys: pytest.Ca
     ((task, _),) = tables.create([wish(type="container")])
     tables.close()
     status = moved(task.status, Phase.PERMANENT_FAILURE, EVIL, 0, TaskError(EVIL, EVIL, ErrorKind.USER))
-    more = {"logs": [Log(name=EVIL, uri=EVIL)], "reasons": [Told(text=EVIL, at="")]}
+    more = {"logs": [TaskLink(EVIL, EVIL)], "reasons": [TaskTold(EVIL, "")]}
     evil = replace(task, spec={**task.spec, "type": EVIL}, status=status.model_copy(update=more))
     cells = row(item(evil), 0)
     whole = replace(document(evil, 0), object=TaskObject(EVIL, EVIL, EVIL, ""))

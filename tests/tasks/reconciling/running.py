@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.reconciler import Reconciler
-from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
+from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import until
 
@@ -31,17 +31,17 @@ async def reconciling(
     more: dict[str, Any] = {} if clock is None else {"clock": clock}
     reconciler = Reconciler(store, SmallManager(cluster), lambda: CONFIG, rng=random.Random(1), **more)
     work = asyncio.create_task(reconciler.run())
-    news = asyncio.create_task(_news(reconciler))
+    waking = asyncio.create_task(news(reconciler))
     try:
         yield reconciler
     finally:
-        for each in (work, news):
+        for each in (work, waking):
             each.cancel()
         with suppress(asyncio.CancelledError):
             await work
 
 
-async def _news(reconciler: Reconciler) -> None:
+async def news(reconciler: Reconciler) -> None:
     while True:
         for task in reconciler.tasks():
             if task.status.plugin_state is not None:

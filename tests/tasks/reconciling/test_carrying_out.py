@@ -11,10 +11,9 @@ import pytest
 
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, failed
 from backoff_ctrl.k8s.tasks.model import TaskStatus
-from backoff_ctrl.k8s.tasks.progress import RETRY_CAP, delay_left, judged, reported
 from backoff_ctrl.k8s.tasks.queue import KeyedQueue
-from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
-from backoff_ctrl.k8s.tasks.stepping import Stepper
+from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
+from backoff_ctrl.k8s.tasks.stepping import RETRY_CAP, Stepper, delay_left, judged, reported
 from tests.tasks.reconciling.running import CONFIG, all_over, carried_out, reconciling
 from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import NAMESPACE, until, wish

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backoff_ctrl.k8s.tasks.reconciler import Reconciler
-from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
+from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.stepping import OVER
-from tests.tasks.reconciling.running import CONFIG, _news, all_over
+from tests.tasks.reconciling.running import CONFIG, all_over, news
 from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import NAMESPACE, wish
 
@@ -147,8 +147,8 @@ async def until_over(store: SqliteStore, cluster: SmallCluster) -> bool:
     reconciler = Reconciler(store, SmallManager(cluster), lambda: CONFIG, rng=Eager())
     async with asyncio.TaskGroup() as group:
         work = group.create_task(reconciler.run())
-        news = group.create_task(_news(reconciler))
+        waking = group.create_task(news(reconciler))
         await all_over(store)
         work.cancel()
-        news.cancel()
+        waking.cancel()
     return True

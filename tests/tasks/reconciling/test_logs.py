@@ -13,7 +13,7 @@ from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError
 from backoff_ctrl.k8s.plugins.registry import registry
 from backoff_ctrl.k8s.tasks.logs import LINE_MAX, LogError, TaskLog
-from backoff_ctrl.k8s.tasks.model import ObjectReference, TaskStatus
+from backoff_ctrl.k8s.tasks.model import TaskObject, TaskStatus
 from backoff_ctrl.k8s.tasks.store import Stored
 from tests.scripted_server import Seen, scripted_server
 
@@ -58,7 +58,7 @@ class Cluster:
 
 def stored(made: str = "one-0", *, type: str = "container", kind: str = "Pod", open: bool = False) -> Stored:  # noqa: A002
     """A task with this object."""
-    reference = ObjectReference(api_version="v1", kind=kind, name=made, uid=f"u-{made}") if made else None
+    reference = TaskObject(api_version="v1", kind=kind, name=made, uid=f"u-{made}") if made else None
     status = TaskStatus(phase="Running" if open else "Success", object=reference)
     return Stored("u", 1, "team", "one", {}, {"type": type}, False, status, 1, open, 0.0)
 

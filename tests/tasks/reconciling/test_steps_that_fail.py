@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backoff_ctrl.k8s.tasks.reconciler import ERRORS_MAX, Reconciler
-from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
-from tests.tasks.reconciling.running import CONFIG, _news, all_over
+from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
+from tests.tasks.reconciling.running import CONFIG, all_over, news
 from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager, Told
 from tests.tasks.tasks_written import wish
 
@@ -51,7 +51,7 @@ async def test_an_attempt_whose_steps_all_fail_is_the_platforms_failure_and_is_r
     async with SqliteStore(tmp_path / "t.db") as store:
         await store.create([wish("odd", retries={"system": 1}), wish("strange", retries={"system": 1}), wish("fine")])
         reconciler = Reconciler(store, Failing(cluster), lambda: CONFIG, rng=AtOnce())
-        work = [asyncio.create_task(reconciler.run()), asyncio.create_task(_news(reconciler))]
+        work = [asyncio.create_task(reconciler.run()), asyncio.create_task(news(reconciler))]
         over: dict[str, Stored] = {task.name: task for task in await all_over(store)}
         assert not any(each.done() for each in work)
         for each in work:

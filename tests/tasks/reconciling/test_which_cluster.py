@@ -10,10 +10,10 @@ import pytest
 from kubernetes import client
 
 from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.tasks.executing import cluster_of
 from backoff_ctrl.k8s.tasks.managing import Manager
-from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
+from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import BrokenStoreError, StoreError
-from backoff_ctrl.k8s.tasks.through_plugins import cluster_of
 from tests.tasks.reconciling.running import CONFIG
 from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import until, wish

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from fastapi import FastAPI
 from kubernetes import client
 
-from backoff_ctrl.api.commands.tasks.settings import Platform
+from backoff_ctrl.api.commands.tasks.options import Platform
 from backoff_ctrl.api.status.access import Tokens
 from backoff_ctrl.api.status.routing import handle_problems
 from backoff_ctrl.api.status.served_tasks import ServedTasks

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from backoff_ctrl.api.commands.tasks.settings import Platform
+from backoff_ctrl.api.commands.tasks.options import Platform
 from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.plugins.protocol import PluginError
 from backoff_ctrl.k8s.sandbox import running_sandbox

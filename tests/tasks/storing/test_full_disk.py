@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.k8s.tasks.model import TaskStatus
-from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
-from backoff_ctrl.k8s.tasks.sqlite.tables import Tables, Write
+from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import StoreError
+from backoff_ctrl.k8s.tasks.tables import Tables, Write
 from tests.tasks.reconciling.running import all_over, reconciling
 from tests.tasks.reconciling.small_cluster import SmallCluster
 from tests.tasks.tasks_written import until, wish
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 WRITING = """
 import pathlib, sys
 from backoff_ctrl.k8s.tasks.model import TaskStatus
-from backoff_ctrl.k8s.tasks.sqlite.tables import Tables, Write
+from backoff_ctrl.k8s.tasks.tables import Tables, Write
 tables = Tables(pathlib.Path(sys.argv[1]))
 tasks = tables.list()
 for number in range(10**9):

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.k8s.tasks.model import TaskStatus
-from backoff_ctrl.k8s.tasks.sqlite.lease import HeldError, Lease
-from backoff_ctrl.k8s.tasks.sqlite.tables import Tables, Write
+from backoff_ctrl.k8s.tasks.sqlite import HeldError, Lease
 from backoff_ctrl.k8s.tasks.store import LeaseLostError
+from backoff_ctrl.k8s.tasks.tables import Tables, Write
 from tests.tasks.tasks_written import NAMESPACE, wish
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 HOLDING = """
 import sys, pathlib, time
-from backoff_ctrl.k8s.tasks.sqlite.tables import Tables
-from backoff_ctrl.k8s.tasks.sqlite.lease import Lease
+from backoff_ctrl.k8s.tasks.tables import Tables
+from backoff_ctrl.k8s.tasks.sqlite import Lease
 lease = Lease(Tables(pathlib.Path(sys.argv[1])), seconds=3600)
 lease.acquire()
 print("held", flush=True)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.k8s.tasks.model import TaskStatus
-from backoff_ctrl.k8s.tasks.sqlite.file import VERSION, default_file, expanded
-from backoff_ctrl.k8s.tasks.sqlite.lease import Lease
-from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
-from backoff_ctrl.k8s.tasks.sqlite.tables import Tables, Write
+from backoff_ctrl.k8s.status.gate_endpoints import as_json
+from backoff_ctrl.k8s.tasks.documents import document
+from backoff_ctrl.k8s.tasks.model import TaskObject, TaskStatus, TaskWait
+from backoff_ctrl.k8s.tasks.sqlite import Lease, SqliteStore
 from backoff_ctrl.k8s.tasks.store import (
     AbsentError,
     BrokenStoreError,
@@ -23,6 +23,7 @@ from backoff_ctrl.k8s.tasks.store import (
     NeedsError,
     StoreError,
 )
+from backoff_ctrl.k8s.tasks.tables import VERSION, Tables, Write, default_file, expanded
 from tests.tasks.tasks_written import NAMESPACE, until, wish
 
 if TYPE_CHECKING:
@@ -78,6 +79,33 @@ def test_deleted_and_made_again_is_another_task(tmp_path: Path) -> None:
     assert second.number > first.number
     (late,) = tables.set_statuses([Write(first.uid, 1, RUNS, True)])
     assert isinstance(late, ConflictError)
+    tables.close()
+
+
+def test_a_status_of_an_older_file_is_read_and_written_as_it_was(tmp_path: Path) -> None:
+    """Down to the bytes: an older program may be the next manager. What it had not yet is left out."""
+    old = (
+        '{"phase":"WaitingForResources","reason":"quota","attempt":1,'
+        '"object":{"apiVersion":"v1","kind":"Pod","name":"x"},'
+        '"wait":{"reason":"quota","quota":"q","place":3,"nextProbeAt":"2026-01-01T00:00:00Z"},"retried":{"user":1},'
+        '"pluginState":{"stage":"a"},"logs":[{"name":"l","uri":"u"}],'
+        '"reasons":[{"text":"t","at":"2026-01-01T00:00:00Z"}],'
+        '"history":[{"phase":"RetryableFailure","at":"2026-01-01T00:00:00Z","attempt":0,"code":"x","kind":"USER"}]}'
+    )
+    tables = Tables(tmp_path / "t.db")
+    ((task, _),) = tables.create([wish()])
+    with sqlite3.connect(tmp_path / "t.db") as file:
+        file.execute("UPDATE tasks SET status = ?", (old,))
+    status = tables.get(NAMESPACE, "train").status
+    assert (status.wait, status.object) == (
+        TaskWait("quota", "q", place=3, next_probe_at="2026-01-01T00:00:00Z"), TaskObject("v1", "Pod", "x")
+    )  # fmt: skip
+    served = json.loads(as_json(document(tables.get(NAMESPACE, "train"), 0)))  # as the status API writes it
+    assert served["object"] == {"api_version": "v1", "kind": "Pod", "name": "x", "uid": ""}
+    assert (served["wait"]["next_probe_at"], served["logs"]) == ("2026-01-01T00:00:00Z", [{"name": "l", "uri": "u"}])
+    assert list(tables.set_statuses([Write(task.uid, 0, status, True)])) == [1]
+    assert file.execute("SELECT status FROM tasks").fetchone() == (old,)
+    file.close()
     tables.close()
 
 

@@ -6,10 +6,12 @@ from datetime import date
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
+from backoff_ctrl.k8s.tasks.documents import TaskDocument
 from backoff_ctrl.k8s.tasks.model import schema, seconds_of
-from backoff_ctrl.k8s.tasks.reading import difference, read_task, spec_json
+from backoff_ctrl.k8s.tasks.reading import difference, read_task, wish_of
 from tests.tasks.tasks_written import manifest
 
 
@@ -79,11 +81,25 @@ def test_a_bomb_of_aliases_is_refused_before_it_is_copied() -> None:
 
 def test_equal_specs_are_equal_however_they_are_written() -> None:
     """Defaults may be written or left out; ``abort`` is a wish and no part of what is compared."""
-    plain = spec_json(read_task(manifest()))
-    spelt = spec_json(read_task(manifest(retries={"user": 0, "system": 3}, priority=0, needs=[], abort=True)))
+    plain = wish_of(read_task(manifest())).spec
+    spelt = wish_of(read_task(manifest(retries={"user": 0, "system": 3}, priority=0, needs=[], abort=True))).spec
     assert plain == spelt
-    other = spec_json(read_task(manifest(retries={"user": 1})))
+    other = wish_of(read_task(manifest(retries={"user": 1}))).spec
     assert difference(plain, other) == "spec.retries is not set there and \"{'user': 1}\" here"
+
+
+def test_the_fields_of_the_api_say_what_they_mean() -> None:
+    """All but those whose name says it, those of the parts too; each part has its own name there, and one shape."""
+    found = TypeAdapter(TaskDocument).json_schema(mode="serialization")
+    shapes = {"TaskDocument": found, **found["$defs"]}
+    silent = {f"{name}.{key}" for name, shape in shapes.items() for key, each in shape["properties"].items()
+              if "description" not in each}  # fmt: skip
+    assert silent == {
+        "TaskDocument.namespace", "TaskDocument.name", "TaskDocument.created_at", "TaskDocument.labels",
+        "TaskDocument.annotations", "TaskEvent.phase", "TaskEvent.reason", "TaskLink.name", "TaskLink.uri",
+        "TaskObject.api_version", "TaskObject.kind", "TaskObject.name", "TaskTold.at", "TaskTold.text",
+    }  # fmt: skip
+    assert found["required"] == list(found["properties"])
 
 
 def test_durations_are_read() -> None:
@@ -107,8 +123,8 @@ def test_the_schema_is_that_of_a_custom_resource() -> None:
 @pytest.mark.parametrize("custom", [{"rounds": 3, "deep": [{"x": None}]}, [1, "a", True], "text", 0, False, 1.5])
 def test_a_plugins_own_parameters_are_any_json(custom: Any) -> None:
     """They are kept as they are; null is none."""
-    kept = spec_json(read_task(manifest(custom=custom)))["custom"]
+    kept = wish_of(read_task(manifest(custom=custom))).spec["custom"]
     assert (kept, type(kept)) == (custom, type(custom))
-    assert "custom" not in spec_json(read_task(manifest(custom=None)))
+    assert "custom" not in wish_of(read_task(manifest(custom=None))).spec
     with pytest.raises(TaskSpecError, match=r"spec\.custom\.at: .* can't be used"):
         read_task(manifest(custom={"at": date(2020, 1, 1)}))

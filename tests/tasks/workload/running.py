@@ -20,10 +20,9 @@ import yaml
 
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
 from backoff_ctrl.k8s.sandbox.kubelet import Server as KubeletServer
-from backoff_ctrl.k8s.tasks.reading import read_task
-from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
+from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
+from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from tests.cluster.talking import Api
-from tests.tasks.tasks_written import wish_of
 from tests.tasks.workload.fake_operators import FakeOperators
 from tests.tasks.workload.four_types import (
     AT_ONCE,

@@ -1,21 +1,28 @@
-"""What is read from the tables and written to them, each in one transaction. Everything here blocks."""
+"""The store's file of SQLite: how it is opened, what is read and written, and what its errors mean for people.
+
+Each operation is one transaction, and blocks. Any number of processes read and write wishes; statuses are written by
+who has the lease.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import secrets
 import sqlite3
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from backoff_ctrl.k8s.tasks.model import TaskStatus
-from backoff_ctrl.k8s.tasks.needs import circle
-from backoff_ctrl.k8s.tasks.reading import difference
-from backoff_ctrl.k8s.tasks.store import (
+from .model import TaskStatus, shown
+from .reading import difference
+from .store import (
     PAGE,
     AbsentError,
     BrokenStoreError,
@@ -26,16 +33,18 @@ from backoff_ctrl.k8s.tasks.store import (
     LeaseLostError,
     NeedsError,
     Stored,
+    StoreError,
     Wish,
+    circle,
 )
-from backoff_ctrl.k8s.tasks.times import shown
 
-from .file import damaged, open_file, told, which
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
+VERSION: Final = 1
+"""The version of the tables."""
+OURS: Final = 0x62_6F_63_74
+"""What marks a file of SQLite as a store of tasks."""
+BUSY_SECONDS: Final = 10.0
+"""How long a write waits for that of another process."""
+OTHER: Final = "or name another file with --store"
 CHANGES_MAX: Final = 1000
 """Changes told at a time."""
 GONE_KEPT: Final = 10_000
@@ -45,6 +54,171 @@ TASKS_MAX: Final = 20_000
 _COLUMNS: Final = (
     "uid, number, namespace, name, metadata, spec, abort, status, version, open, created_at, changed, wished"
 )
+_TABLES: Final = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE tasks (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    uid TEXT NOT NULL UNIQUE,
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,
+    metadata TEXT NOT NULL,
+    spec TEXT NOT NULL,
+    abort INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    open INTEGER NOT NULL,
+    created_at REAL NOT NULL,
+    changed INTEGER NOT NULL,
+    wished INTEGER NOT NULL,
+    UNIQUE (namespace, name)
+);
+CREATE INDEX by_change ON tasks (changed);
+CREATE INDEX by_wish ON tasks (wished);
+CREATE INDEX unfinished ON tasks (number) WHERE open;
+CREATE TABLE gone (uid TEXT PRIMARY KEY, changed INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX gone_by_change ON gone (changed);
+CREATE TABLE lease (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    holder TEXT NOT NULL,
+    who TEXT NOT NULL,
+    boot TEXT NOT NULL,
+    until REAL NOT NULL,
+    locked INTEGER NOT NULL,
+    renewals INTEGER NOT NULL
+);
+INSERT INTO facts VALUES ('revision', '0');
+"""
+
+
+def default_file() -> Path:
+    """Return the store of this user: ``$XDG_STATE_HOME/backoff-ctrl/tasks.db``, by default below ``~/.local/state``."""
+    given = os.environ.get("XDG_STATE_HOME", "")
+    state = Path(given) if Path(given).is_absolute() else expanded("~/.local/state")
+    return state / "backoff-ctrl" / "tasks.db"
+
+
+def expanded(path: str) -> Path:
+    """Return a path with its ``~`` replaced. Raises ``BrokenStoreError`` for a user without a home."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise BrokenStoreError(f"{path}: that user has no home directory here: name a file with --store") from None
+
+
+def open_file(file: Path, *, create: bool = True) -> sqlite3.Connection:
+    """Open the store, and make it if it is not there. Raises ``StoreError``.
+
+    Only its user may read it: a task's environment may hold secrets. The connection may be used by any thread, by one
+    at a time.
+    """
+    with told(file):
+        if create:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        elif not file.exists():
+            raise BrokenStoreError(f"there is no store at {file}: run a task first, {OTHER}")
+        connection = sqlite3.connect(file, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            _prepare(connection, file)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, file: Path) -> None:
+    _refuse_foreign(connection, file)  # before anything that writes: another program's file stays as it is
+    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise BrokenStoreError(
+            f"{file} is on a file system where SQLite can't share it ({mode}): choose a local disk with --store"
+        )
+    connection.execute("PRAGMA synchronous = NORMAL")  # a kill loses nothing; wishes are written through, see Tables
+    connection.execute("PRAGMA foreign_keys = ON")
+    version = _version(connection)
+    if version == 0:
+        connection.execute("BEGIN IMMEDIATE")  # one process makes the tables, the others wait for it
+        try:
+            version = _version(connection)
+            if version == 0:
+                _make(connection, file)
+                version = VERSION
+        finally:
+            connection.execute("COMMIT" if version else "ROLLBACK")
+    if version > VERSION:
+        raise BrokenStoreError(
+            f"{file} was written by a newer version of backoff-ctrl (its tables are version {version}, this program "
+            f"knows {VERSION}): use that version, {OTHER}"
+        )
+
+
+def _refuse_foreign(connection: sqlite3.Connection, file: Path) -> None:
+    """Raise ``BrokenStoreError`` for a file with somebody else's tables."""
+    mine = connection.execute("PRAGMA application_id").fetchone()[0] == OURS
+    if not mine and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise BrokenStoreError(f"{file} belongs to another program: name another file with --store")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _make(connection: sqlite3.Connection, file: Path) -> None:
+    """Make the tables, within a transaction."""
+    _refuse_foreign(connection, file)
+    for statement in _TABLES.split(";\n"):
+        connection.execute(statement)
+    connection.execute("INSERT INTO facts VALUES ('store', ?)", (secrets.token_hex(8),))
+    connection.execute(f"PRAGMA application_id = {OURS}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def which(file: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another one at its path; None: there is none."""
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+@contextmanager
+def told(file: Path) -> Iterator[None]:
+    """Tell errors of SQLite and of the disk as ``StoreError``: the file, what is wrong and what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _meaning(file, error) from error
+    except OSError as error:
+        raise BrokenStoreError(f"{file} can't be opened ({error.strerror or error}): fix that, {OTHER}") from error
+
+
+def _meaning(file: Path, error: sqlite3.Error) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreError(
+            f"{file} has been locked by another process for more than {BUSY_SECONDS:g} s: end that one (fuser {file} "
+            "names it), then try again; nothing was changed"
+        )
+    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        return StoreError(
+            f"{file} can't be written ({error}): make room on its disk and try again; what it holds is as it was"
+        )
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return damaged(file, str(error))
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+        return BrokenStoreError(f"{file} can't be opened or written ({error}): check whose it is, {OTHER}")
+    return StoreError(f"{file} can't be used ({error}): look at it with sqlite3, {OTHER}")
+
+
+def damaged(file: Path, why: str) -> BrokenStoreError:
+    """Return the error of a file that is no good any more; it was not touched."""
+    return BrokenStoreError(
+        f"{file} is damaged ({why}); it was left as it is. Save what can be read with: sqlite3 {file} .recover | "
+        f"sqlite3 mended.db; then use --store mended.db. Objects of its tasks carry the label "
+        "backoff-ctrl.dev/task-uid"
+    )
 
 
 class Write(NamedTuple):
@@ -57,7 +231,10 @@ class Write(NamedTuple):
 
 
 class Tables:
-    """The store's tables. One operation at a time; its methods may be called from any thread."""
+    """The store's tables. One operation at a time; its methods may be called from any thread.
+
+    They do what those of ``Store`` with the same names promise.
+    """
 
     def __init__(
         self, file: Path, *, create: bool = True, clock: Callable[[], float] = time.time, most: int = TASKS_MAX
@@ -92,13 +269,11 @@ class Tables:
             return "" if row is None else str(row[0])
 
     def keep_fact(self, name: str, value: str) -> None:
-        """Keep a fact about the whole store."""
         with self.writing() as run:
             run("INSERT INTO facts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                 (name, value))  # fmt: skip
 
     def create(self, wishes: Sequence[Wish]) -> list[tuple[Stored, bool]]:
-        """Keep all of these, or none. Raises ``ExistsError``, ``NeedsError``, ``FullError``."""
         with self.writing(through=True) as run:
             found = [self._create(run, wish) for wish in wishes]
             self._refuse_too_many(run, {task.namespace for task, new in found if new})
@@ -132,22 +307,15 @@ class Tables:
             (str(uuid.uuid4()), wish.namespace, wish.name, _text(wish.metadata), _text(wish.spec), wish.abort,
              _status_text(status), now, revision, revision),
         )  # fmt: skip
-        made = _one(run, wish.namespace, wish.name)
-        assert made is not None
-        return made, True
+        return _present(run, wish.namespace, wish.name), True
 
     def get(self, namespace: str, name: str) -> Stored:
-        """Return a task. Raises ``AbsentError``."""
         with self.reading() as run:
-            found = _one(run, namespace, name)
-        if found is None:
-            raise _absent(namespace, name)
-        return found
+            return _present(run, namespace, name)
 
     def list(
         self, after: int = 0, limit: int = PAGE, *, namespace: str | None = None, unfinished: bool = False
     ) -> list[Stored]:
-        """Return a page of tasks, in the order of their creation."""
         where = "number > ?" + (" AND open" if unfinished else "") + (" AND namespace = ?" if namespace else "")
         given = (after, *([namespace] if namespace else []), limit)
         with self.reading() as run:
@@ -155,7 +323,6 @@ class Tables:
         return [_stored(row) for row in rows]
 
     def aborted(self, after: float) -> Sequence[Stored]:
-        """Return the tasks that ended as aborted after a time, the newest first."""
         where = "abort AND NOT open AND json_extract(status, '$.phase') = 'Aborted'"
         with self.reading() as run:
             rows = run(f"SELECT {_COLUMNS} FROM tasks WHERE {where} AND json_extract(status, '$.endedAt') > ? "
@@ -173,25 +340,18 @@ class Tables:
             return [_write(run, write) for write in writes]
 
     def request_abort(self, namespace: str, name: str) -> Stored:
-        """Write the wish that a task ends. Raises ``AbsentError``."""
         with self.writing(through=True) as run:
-            found = _one(run, namespace, name)
-            if found is None:
-                raise _absent(namespace, name)
-            return self._abort(run, found)
+            return self._abort(run, _present(run, namespace, name))
 
     def _abort(self, run: Run, task: Stored) -> Stored:
         if task.open and not task.abort:
             revision = _next(run)
             run("UPDATE tasks SET abort = 1, changed = ?, wished = ? WHERE uid = ?", (revision, revision, task.uid))
-        return _one(run, task.namespace, task.name) or task
+        return _present(run, task.namespace, task.name)
 
     def delete(self, namespace: str, name: str) -> Stored:
-        """Forget a task that has ended. Raises ``AbsentError``, ``ConflictError``."""
         with self.writing(through=True) as run:
-            found = _one(run, namespace, name)
-            if found is None:
-                raise _absent(namespace, name)
+            found = _present(run, namespace, name)
             if found.open:
                 raise ConflictError(f"task {namespace}/{name} has not ended: abort it first, then delete it")
             revision = _next(run)
@@ -202,7 +362,6 @@ class Tables:
         return found
 
     def revision(self) -> int:
-        """Return the number of the latest change."""
         return int(self.fact("revision"))
 
     def data_version(self) -> int:
@@ -259,8 +418,7 @@ class Tables:
                     run("PRAGMA synchronous = NORMAL")
 
 
-if TYPE_CHECKING:
-    Run = Callable[..., sqlite3.Cursor]
+Run = Callable[..., sqlite3.Cursor]
 
 
 def _next(run: Run) -> int:
@@ -271,6 +429,12 @@ def _next(run: Run) -> int:
 def _one(run: Run, namespace: str, name: str) -> Stored | None:
     row = run(f"SELECT {_COLUMNS} FROM tasks WHERE namespace = ? AND name = ?", (namespace, name)).fetchone()
     return None if row is None else _stored(row)
+
+
+def _present(run: Run, namespace: str, name: str) -> Stored:
+    if (found := _one(run, namespace, name)) is None:
+        raise AbsentError(f"there is no task {namespace}/{name}: backoff-ctrl task list shows the existing ones")
+    return found
 
 
 def _stored(row: Sequence[Any]) -> Stored:
@@ -325,10 +489,6 @@ def _refuse_circles(run: Run, namespaces: set[str]) -> None:
         needs = {name: json.loads(spec).get("needs", ()) for name, spec in rows if '"needs"' in spec}
         if found := circle(needs):
             raise NeedsError(f"spec.needs: these tasks would wait for each other forever: {' -> '.join(found)}")
-
-
-def _absent(namespace: str, name: str) -> AbsentError:
-    return AbsentError(f"there is no task {namespace}/{name}: backoff-ctrl task list shows the existing ones")
 
 
 def _status_text(status: TaskStatus) -> str:

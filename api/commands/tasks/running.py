@@ -1,6 +1,6 @@
-"""``task run`` and ``task abort`` on a store of this machine: this process is the manager, unless another one is.
+"""``task run``, ``abort`` and ``logs`` on a store of this machine: this process is the manager, unless another one is.
 
-And ``task logs``, which only reads: whoever manages the store.
+Tasks from files are checked whole, and their objects built once, before anything is stored.
 """
 
 from __future__ import annotations
@@ -9,32 +9,44 @@ import asyncio
 import signal
 import sys
 import time
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.k8s.cluster.finding import ClusterAccess
 from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.runtime.host import RUNTIME
-from backoff_ctrl.k8s.tasks.documents import item
+from backoff_ctrl.k8s.tasks.documents import TaskItem, item
+from backoff_ctrl.k8s.tasks.executing import check, cluster_of, through_plugins
 from backoff_ctrl.k8s.tasks.logs import TaskLog
 from backoff_ctrl.k8s.tasks.managing import Manager
-from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
-from backoff_ctrl.k8s.tasks.through_plugins import cluster_of, through_plugins
+from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
+from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
+from backoff_ctrl.k8s.tasks.store import Stored, Wish
 
-from .showing import ended_before
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Sequence
-    from pathlib import Path
-
-    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
-    from backoff_ctrl.k8s.tasks.documents import TaskItem
-    from backoff_ctrl.k8s.tasks.store import Stored, Wish
-
-    from .settings import Platform
-    from .view import View
+from .options import Platform, manifests_in
+from .showing import View, ended_before
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+def wishes_in(files: Sequence[str], namespace: str, platform: Platform) -> list[Wish]:
+    """Return the tasks in files; ``namespace`` is for those that name none. Raises ``BadInput``."""
+    wishes: dict[tuple[str, str], Wish] = {}
+    for where, manifest in manifests_in(files):
+        try:
+            wish = wish_of(read_task(manifest, namespace))
+            check(wish, platform.registry, platform.config())
+        except TaskSpecError as error:
+            raise BadInput(f"{where}: {error}") from None
+        key = (wish.namespace, wish.name)
+        if key in wishes and wishes[key] != wish:
+            raise BadInput(f"{where}: metadata.name: {wish.namespace}/{wish.name} is in these files twice: rename one")
+        wishes[key] = wish
+    return list(wishes.values())
 
 
 class Run:

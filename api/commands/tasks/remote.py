@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlencode
 
 from backoff_ctrl.api.commands.instance.client import Instance, RefusedError, read_url
@@ -13,19 +14,15 @@ from backoff_ctrl.api.exits import BadInput, Failed
 from backoff_ctrl.k8s.status.token import read_token
 from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem
 
-from .reading import manifests_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from .view import View
+from .options import manifests_in
+from .showing import View
 
 TIMEOUT: Final = 30.0
 ASK_AGAIN: Final = 1.0
 """Seconds between two looks at tasks that go on."""
 
 
-class There:
+class RemoteTasks:
     """A server with tasks."""
 
     def __init__(self, server: str, token_file: str | None) -> None:
