@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from backoff_ctrl.k8s.answers.fields import FieldError
 from backoff_ctrl.k8s.answers.paging import PAGE, EndlessListError, Pages, is_list
 from backoff_ctrl.k8s.charges.attribution import Snapshot, charged_kinds, quota_name
-from backoff_ctrl.k8s.charges.fields import FootprintError
 from backoff_ctrl.k8s.charges.live import Live, live
 from backoff_ctrl.k8s.charges.resources import WHOLE
 from backoff_ctrl.k8s.cluster.asking import Reach
@@ -72,7 +72,7 @@ class HoldingsReader:
             for item in items:
                 try:
                     objects.append(live(kind, item, now))
-                except (FootprintError, *_MALFORMED):
+                except (FieldError, *_MALFORMED):
                     malformed += 1
         return Snapshot(self._namespace, before, objects, self._quotas(quota), unread, malformed)
 

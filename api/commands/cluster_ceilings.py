@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.k8s.answers.fields import FieldError, metadata_of
 from backoff_ctrl.k8s.answers.paging import PAGE, EndlessListError, Pages, is_list
-from backoff_ctrl.k8s.charges.quotas import UnreadableQuotaError, read_quota
+from backoff_ctrl.k8s.charges.quotas import read_quota
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place
 from backoff_ctrl.k8s.status.shapes import Ceiling
 from backoff_ctrl.k8s.status.sources import shown
@@ -55,11 +56,10 @@ def _quotas(reach: Reach, namespace: str | None) -> Iterator[dict[str, Any]]:
 
 def _ceilings(quota: dict[str, Any], as_of: str) -> Iterator[Ceiling]:
     """Yield what one quota enforces, from its status. One that can't be read has no ceilings."""
-    metadata = quota.get("metadata")
-    named = metadata if isinstance(metadata, dict) else {}
+    named = metadata_of(quota)
     try:
         seen = read_quota(quota)
-    except UnreadableQuotaError:
+    except FieldError:
         return
     for resource, limited in sorted(seen.hard.items()):
         used = seen.used.get(resource, 0)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.answers.paging import is_list
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place
@@ -36,8 +37,7 @@ def by_cluster(
     known: dict[str, tuple[explaining.Ask, list[str], Sequence[Item] | None]] = {}
 
     def explain(manifest: dict[str, Any], namespace: str | None) -> tuple[str, Explained, dict[str, Any]]:
-        metadata = manifest.get("metadata")
-        named = isinstance(metadata, dict) and metadata.get("namespace")
+        named = metadata_of(manifest).get("namespace")
         place = namespace_of(manifest, namespace or (None if named else reach.place.namespace))
         if place not in known:
             known[place] = _listed(reach, place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.answers.printing import printable
 
 from .amounts import rounded, span
@@ -32,8 +33,8 @@ _PODS: Final = {
 
 def sentences(manifest: Mapping[str, Any], namespace: str, found: Explained) -> str:
     """Return what would happen to a manifest."""
-    metadata = manifest.get("metadata")
-    name = (metadata.get("name") or metadata.get("generateName")) if isinstance(metadata, dict) else None
+    metadata = metadata_of(manifest)
+    name = metadata.get("name") or metadata.get("generateName")
     title = f"{found.footprint.kind or 'object'} {namespace}/{name or '?'}"
     lines = []
     for part in found.parts:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.k8s.answers.fields import FieldError, metadata_of
 from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
+from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
 from backoff_ctrl.k8s.charges.parts import Footprint, footprint_of
 
@@ -57,7 +58,7 @@ def _footprint(manifest: Mapping[str, Any], source: str, index: int, number: int
     """Compute one footprint. Errors name the manifest if there are several."""
     try:
         return footprint_of(manifest)
-    except FootprintError as error:
+    except FieldError as error:
         where = "stdin" if source == "-" else source
         raise BadInput(f"{where}, manifest {index + 1}: {error}" if number > 1 else f"{where}: {error}") from None
 
@@ -89,8 +90,8 @@ def _charges(demand: Demand) -> dict[str, Any]:
 
 def _page(found: Footprint, manifest: Mapping[str, Any]) -> str:
     """Return the text for people."""
-    metadata = manifest.get("metadata")
-    name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else None
+    metadata = metadata_of(manifest)
+    name = metadata.get("name") or metadata.get("generateName")
     title = f"{found.kind} {name}" if name else found.kind
     lines = [printable(title)]  # a manifest must not control the terminal
     if found.parts:

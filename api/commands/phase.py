@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.k8s.answers.fields import mappings, metadata_of
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
 
@@ -118,17 +119,16 @@ def _serving(resource: JSON, plugins: Registry) -> list[PluginEntry]:
 
 def _only(found: list[JSON], objects: list[JSON], where: str) -> JSON:
     """Return the one object that none of the others has made."""
-    uids = {_metadata(each).get("uid") for each in objects} - {None}
+    uids = {metadata_of(each).get("uid") for each in objects} - {None}
     tops = [each for each in found if not uids & _owners(each)] or found
     if len(tops) > 1:
-        names = ", ".join(printable(f"{each.get('kind')} {_metadata(each).get('name')}") for each in tops[:3])
+        names = ", ".join(printable(f"{each.get('kind')} {metadata_of(each).get('name')}") for each in tops[:3])
         raise BadInput(f"{where}: contains {len(tops)} objects ({names}): give one, with its pods if you like")
     return tops[0]
 
 
 def _owners(resource: JSON) -> set[Any]:
-    owners = _metadata(resource).get("ownerReferences")
-    return {each.get("uid") for each in owners if isinstance(each, dict)} if isinstance(owners, list) else set()
+    return {each.get("uid") for each in mappings(metadata_of(resource).get("ownerReferences"))}
 
 
 def _is_of(resource: JSON, api_version: str, kind: str) -> bool:
@@ -140,14 +140,9 @@ def _group(api_version: str) -> str:
     return api_version.rpartition("/")[0] or "the core group"
 
 
-def _metadata(resource: JSON) -> JSON:
-    metadata = resource.get("metadata")
-    return metadata if isinstance(metadata, dict) else {}
-
-
 def _document(info: PhaseInfo, entry: PluginEntry, resource: JSON) -> dict[str, Any]:
     """Return what scripts read."""
-    metadata, error = _metadata(resource), info.error
+    metadata, error = metadata_of(resource), info.error
     return {
         "plugin": entry.id,
         "phase": info.phase.title,

@@ -6,6 +6,8 @@ import copy
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from backoff_ctrl.k8s.answers.fields import mappings
+
 from .sidecar import ACCOUNT_PATH, ACCOUNT_VOLUME, JSON, TOKEN_PATH
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ def _is_account(spec: Mapping[str, Any], mount: Mapping[str, Any]) -> bool:
     projected = volume.get("projected")
     if not isinstance(projected, dict):
         return False
-    sources = [each for each in projected.get("sources") or () if isinstance(each, dict)]
+    sources = mappings(projected.get("sources"))
     token = any("serviceAccountToken" in each or "secret" in each for each in sources)
     return not sources or (token and any(map(_may_bring_authority, sources)))
 
@@ -78,10 +80,8 @@ def _may_bring_authority(source: Mapping[str, Any]) -> bool:
     found = source.get("configMap") or source.get("secret")
     if not isinstance(found, dict):
         return False
-    items = found.get("items")
-    return not isinstance(items, list) or any(
-        isinstance(each, dict) and str(each.get("path")).endswith("ca.crt") for each in items
-    )
+    chosen = found.get("items")
+    return not isinstance(chosen, list) or any(str(each.get("path")).endswith("ca.crt") for each in mappings(chosen))
 
 
 def redirect(spec: Mapping[str, Any], each: JSON, port: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from backoff_ctrl.k8s.answers.fields import annotations_of
 from backoff_ctrl.k8s.creates.creation import MODES
 
 from .quality import wrong_amounts
@@ -39,7 +40,7 @@ class Wishes:
 
 def wishes(pod: Mapping[str, Any], settings: SidecarSettings) -> Wishes:
     """Read the annotations of a pod."""
-    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    annotations = annotations_of(pod)
     found = Wishes(settings)
     for name, option in OPTIONS.items():
         value = annotations.get(name)

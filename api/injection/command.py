@@ -21,6 +21,7 @@ from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.api.logs import log_to_stderr
 from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.quantities import parse_quantity
+from backoff_ctrl.k8s.answers.fields import labels_of, metadata_of
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
 from backoff_ctrl.k8s.creates.creation import OptionError
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
@@ -255,12 +256,10 @@ def _print(source: str, sidecar: SidecarSettings) -> None:
 
 def _unasked(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     """Say why the webhook would not be asked about a manifest."""
-    metadata = manifest.get("metadata")
-    found = metadata if isinstance(metadata, dict) else {}
+    found = metadata_of(manifest)
     named = f"{manifest.get('kind')} {found.get('name') or found.get('generateName') or ''}".rstrip()
     if manifest.get("kind") != "Pod":
         return (f"{named} is not a pod and stays unchanged: the webhook is called for the pods that are made from it",)
-    labels = found.get("labels")
-    if not isinstance(labels, dict) or labels.get(LABEL) != "true":
+    if labels_of(manifest).get(LABEL) != "true":
         return (f'{named} lacks the label {LABEL}: "true", without which the webhook is not called for it',)
     return ()

@@ -10,6 +10,8 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from backoff_ctrl.k8s.answers.fields import annotations_of
+
 from .accounts import account_mounts, containers, is_readable, redirect, server_of, token_mount, with_account
 from .annotations import OPTIONS, wishes
 from .quality import sidecar_resources
@@ -94,7 +96,7 @@ def _joined(pod: JSON) -> Injected:
 
     A pod whose sidecar was written by hand is left as it is.
     """
-    ours = INJECTED in ((pod.get("metadata") or {}).get("annotations") or {})
+    ours = INJECTED in annotations_of(pod)
     late = [each for each in containers(pod["spec"]) if each.get("name") != NAME and account_mounts(pod["spec"], each)]
     if not ours or not late or _taken(pod["spec"], joining=True):
         return Injected("present")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.quantities import parse_quantity
+from backoff_ctrl.k8s.answers.fields import mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -78,15 +79,13 @@ def wrong_amounts(requests: Mapping[str, str], limits: Mapping[str, str]) -> str
 
 def _parts(resources: object) -> Iterator[Mapping[str, object]]:
     """Yield the requests and the limits of resources."""
-    found = resources if isinstance(resources, dict) else {}
-    yield from (found[part] for part in ("requests", "limits") if isinstance(found.get(part), dict))
+    yield from (mapping(mapping(resources).get(part)) for part in ("requests", "limits"))
 
 
 def _resources(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for key in ("initContainers", "containers"):
         for each in spec.get(key) or ():
-            found = each.get("resources") if isinstance(each, dict) else None
-            yield found if isinstance(found, dict) else {}
+            yield mapping(mapping(each).get("resources"))
 
 
 def _is_guaranteed(resources: Mapping[str, Any]) -> bool:
@@ -96,8 +95,8 @@ def _is_guaranteed(resources: Mapping[str, Any]) -> bool:
 
 def _amounts(resources: Mapping[str, Any], part: str) -> dict[str, object]:
     """Return the counted amounts of ``requests`` or ``limits`` that are above zero; the text of what is no quantity."""
-    found = resources.get(part)
-    given = {name: found[name] for name in _COUNTED if found.get(name) is not None} if isinstance(found, dict) else {}
+    found = mapping(resources.get(part))
+    given = {name: found[name] for name in _COUNTED if found.get(name) is not None}
     amounts = {name: _amount(value) for name, value in given.items()}
     return {name: amount for name, amount in amounts.items() if amount != 0}
 

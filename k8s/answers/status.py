@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any, Final, NamedTuple
 
+from backoff_ctrl.k8s.answers.fields import mapping, mappings, text
+
 LONGEST_BODY: Final = 65_536  # bytes or characters of an answer that are read; a Status is below 2 KiB
 
 _STATUS_OBJECT: Final = re.compile(r'\{\s{0,99}"kind"\s{0,9}:\s{0,9}"Status"')
@@ -86,27 +88,17 @@ def _status_in(text: str) -> dict[str, Any] | None:
 
 def _said(status: dict[str, Any]) -> Said:
     """Read the fields of a Status. Each may be missing or of the wrong type."""
-    details = status.get("details")
-    if not isinstance(details, dict):
-        details = {}
-    causes = details.get("causes")
-    if not isinstance(causes, list):
-        causes = []
+    details = mapping(status.get("details"))
     code, wait = status.get("code"), details.get("retryAfterSeconds")
     return Said(
-        message=_text(status.get("message")),
+        message=text(status.get("message")),
         code=code if isinstance(code, int) else 0,
-        reason=_text(status.get("reason")),
-        kind=_text(details.get("kind")),
-        name=_text(details.get("name")),
-        causes=tuple(_text(cause.get("reason")) for cause in causes if isinstance(cause, dict)),
+        reason=text(status.get("reason")),
+        kind=text(details.get("kind")),
+        name=text(details.get("name")),
+        causes=tuple(text(cause.get("reason")) for cause in mappings(details.get("causes"))),
         retry_after=float(wait) if isinstance(wait, int) and 0 < wait < 2**31 else None,
     )
-
-
-def _text(value: object) -> str:
-    """Return a text as it is, and an empty text for any other type."""
-    return value if isinstance(value, str) else ""
 
 
 def _code_in(text: str) -> int:

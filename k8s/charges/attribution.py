@@ -15,8 +15,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from backoff_ctrl.engine.quotas import ObservedQuota
+from backoff_ctrl.k8s.answers.fields import FieldError
 from backoff_ctrl.k8s.charges.live import By, Ending, Live, Termination
-from backoff_ctrl.k8s.charges.quotas import UnreadableQuotaError, read_quota
+from backoff_ctrl.k8s.charges.quotas import read_quota
 from backoff_ctrl.k8s.charges.resources import JOBS, PODS, kinds_of
 
 JSON = dict[str, Any]
@@ -141,7 +142,7 @@ def attribute(snapshot: Snapshot, now: datetime) -> Report:
         earlier = before.get(quota_name(quota), quota)
         try:
             observed, was = read_quota(quota), read_quota(earlier)
-        except UnreadableQuotaError as error:
+        except FieldError as error:
             quotas.append(QuotaHolders(quota_name(quota), (), f"its holders are unknown: {error}", _scopes(quota)))
             continue
         objects = [each for each in snapshot.objects if observed.selector.applies(each.charged.scopes)]

@@ -21,27 +21,33 @@ from typing import Any, Final
 
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.quantities import NANO
+from backoff_ctrl.k8s.answers.fields import (
+    FieldError,
+    amounts_at,
+    count_at,
+    mapping_at,
+    mappings_at,
+    required_mapping_at,
+    text_at,
+)
 
-from .fields import FootprintError, amounts_at, count_at, mapping_at, mappings_at, required_mapping_at, text_at
 from .pods import pod_amounts
 from .resources import LEGACY_COUNTS, is_charged, resource_of
-
-__all__ = ["FootprintError", "footprint"]
 
 
 def footprint(manifest: Mapping[str, Any], *, resource: str | None = None) -> Demand:
     """Return what the create of this manifest is charged, under every resource name that a quota could limit.
 
     ``resource`` is ``RESOURCE[.GROUP]`` if the caller knows it (from the URL); otherwise it is derived from kind and
-    apiVersion. Raises ``FootprintError`` for a malformed manifest; its message begins with the path of the field.
+    apiVersion. Raises ``FieldError`` for a malformed manifest; its message begins with the path of the field.
     """
     return charge(checked(manifest), resource or resource_of(manifest))
 
 
 def checked(manifest: object) -> Mapping[str, Any]:
-    """Raise ``FootprintError`` if the manifest is not an object."""
+    """Raise ``FieldError`` if the manifest is not an object."""
     if not isinstance(manifest, Mapping):
-        raise FootprintError("manifest: must be an object with fields such as kind and spec")
+        raise FieldError("manifest: must be an object with fields such as kind and spec")
     return manifest
 
 
@@ -57,7 +63,7 @@ _DEMANDS: dict[bytes, Demand] = {}
 def remembered_footprint(manifest: Mapping[str, Any], resource: str) -> Demand:
     """Return ``footprint(manifest, resource=resource)``, from the cache if that shape was read before.
 
-    Raises ``FootprintError`` as ``footprint`` does.
+    Raises ``FieldError`` as ``footprint`` does.
     """
     key = _key(manifest) if resource == "pods" else None
     if key is None:
@@ -93,7 +99,7 @@ def _key(manifest: Mapping[str, Any]) -> bytes | None:
 
 
 def charge(manifest: Mapping[str, Any], resource: str, at: str = "spec") -> Demand:
-    """Return what the create of this object is charged. Raises ``FootprintError`` for a malformed one.
+    """Return what the create of this object is charged. Raises ``FieldError`` for a malformed one.
 
     ``at`` is the path of the object's ``spec`` in errors, for objects that are a section of a larger manifest.
     """
@@ -189,7 +195,7 @@ def _devices(request: Mapping[str, Any], path: str) -> tuple[str, int]:
     """Return the device class and the largest number of devices of one request."""
     name = text_at(request, "deviceClassName", path)
     if not name:
-        raise FootprintError(f"{path}.deviceClassName: required field is missing")
+        raise FieldError(f"{path}.deviceClassName: required field is missing")
     if text_at(request, "allocationMode", path) == "All":
         return name, _ALL_DEVICES
     return name, count_at(request, "count", path) or 1

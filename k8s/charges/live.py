@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.quantities import NANO
+from backoff_ctrl.k8s.answers.fields import amounts_at, items, mapping_at, mappings_at
 
-from .fields import amounts_at, mapping_at, mappings_at
 from .footprint import footprint
 from .resources import CLAIMS, DEVICE_CLAIMS, JOBS, PODS, SERVICES
 
@@ -102,7 +102,7 @@ class Live:
 
 
 def live(resource: str, obj: Mapping[str, Any], now: datetime) -> Live:
-    """Return what an object of this kind is charged at ``now``. Raises ``FootprintError`` if it is malformed."""
+    """Return what an object of this kind is charged at ``now``. Raises ``FieldError`` if it is malformed."""
     metadata = mapping_at(obj, "metadata", "")
     name = str(metadata.get("name") or "?")
     created = _time(metadata.get("creationTimestamp"))
@@ -269,8 +269,7 @@ def _owner(metadata: Mapping[str, Any], resource: str, name: str) -> str:
 
 
 def _finalizers(metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    found = metadata.get("finalizers")
-    return tuple(map(str, found)) if isinstance(found, list) else ()
+    return tuple(map(str, items(metadata.get("finalizers"))))
 
 
 def _itself(resource: str, name: str) -> str:

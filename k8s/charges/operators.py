@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from .fields import (
+from backoff_ctrl.k8s.answers.fields import (
     count_at,
     flag_at,
     mapping_at,
@@ -29,6 +29,7 @@ from .fields import (
     required_mapping_at,
     text_at,
 )
+
 from .workloads import Made, Maker, counted, is_managed_elsewhere, pods_from, services
 
 _OPERATOR: Final = "ray.io/kuberay-operator"

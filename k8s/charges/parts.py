@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from backoff_ctrl.engine.demand import Demand
+from backoff_ctrl.k8s.answers.fields import FieldError, mapping_at, required_mapping_at, text_at
 
-from .fields import FootprintError, mapping_at, required_mapping_at, text_at
 from .footprint import charge, checked
 from .operators import DASK, RAY, TRAINING_JOBS
 from .resources import resource_of
@@ -82,12 +82,12 @@ def parts_of(manifest: Mapping[str, Any], *, resource: str | None = None) -> tup
     """Return what a manifest makes, in the order of its fields; nothing for kinds that make nothing or are unknown.
 
     ``resource`` is ``RESOURCE[.GROUP]`` if the caller knows it. Parts of zero objects are left out. Raises
-    ``FootprintError`` for a malformed manifest, and for more than 16 parts.
+    ``FieldError`` for a malformed manifest, and for more than 16 parts.
     """
     parts = tuple(part for part in all_parts(manifest, resource or resource_of(manifest)) if part.count != 0)
     if len(parts) > PARTS_MAX:
         surplus = parts[PARTS_MAX]
-        raise FootprintError(
+        raise FieldError(
             f"{surplus.template or 'spec'}: {surplus.kind} made by {surplus.made_by} is part {PARTS_MAX + 1} of this "
             f"manifest: at most {PARTS_MAX} parts can be admitted together, split it"
         )
@@ -95,7 +95,7 @@ def parts_of(manifest: Mapping[str, Any], *, resource: str | None = None) -> tup
 
 
 def all_parts(manifest: Mapping[str, Any], resource: str) -> tuple[Part, ...]:
-    """Return the parts, those of zero objects too, however many. Raises ``FootprintError`` for a malformed manifest."""
+    """Return the parts, those of zero objects too, however many. Raises ``FieldError`` for a malformed manifest."""
     if not makes_others(resource):
         return ()
     root = Made(

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from backoff_ctrl.engine.quantities import NANO
-
-from .fields import FootprintError, amounts_at, count_at, mapping_at, mappings_at, text_at
+from backoff_ctrl.k8s.answers.fields import FieldError, amounts_at, count_at, mapping_at, mappings_at, text_at
 
 _HUGE_PAGES: Final = "hugepages-"
 _OF_DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"  # an extended resource for each DeviceClass
@@ -42,7 +41,7 @@ def pod_amounts(spec: Mapping[str, Any], path: str, quality: str = "") -> tuple[
     """Return what one pod of this spec is charged, without ``count/pods``, and its scope facts.
 
     ``quality`` is the ``qosClass`` in its status: the API server trusts it, even in a manifest (``PrepareForCreate`` of
-    ``pkg/registry/core/pod/strategy.go``). Raises ``FootprintError`` for a malformed spec.
+    ``pkg/registry/core/pod/strategy.go``). Raises ``FieldError`` for a malformed spec.
     """
     pod = _read(spec, path)
     requests, limits = _total_requests(pod), _total_limits(pod)
@@ -52,7 +51,7 @@ def pod_amounts(spec: Mapping[str, Any], path: str, quality: str = "") -> tuple[
 
 def _read(spec: Mapping[str, Any], path: str) -> _Pod:
     if not mappings_at(spec, "containers", path):
-        raise FootprintError(f"{path}.containers: a pod needs at least one container")
+        raise FieldError(f"{path}.containers: a pod needs at least one container")
     whole = mapping_at(spec, "resources", path)
     return _Pod(
         read_containers(spec, "containers", path),
@@ -65,7 +64,7 @@ def _read(spec: Mapping[str, Any], path: str) -> _Pod:
 
 
 def read_containers(spec: Mapping[str, Any], key: str, path: str) -> list[_Container]:
-    """Return the resources of a list of containers. Raises ``FootprintError`` with the path of a malformed field."""
+    """Return the resources of a list of containers. Raises ``FieldError`` with the path of a malformed field."""
     containers = []
     for index, container in enumerate(mappings_at(spec, key, path)):
         at = f"{path}.{key}[{index}]"

@@ -11,6 +11,18 @@ from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.engine.quotas import ObservedQuota
 from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.k8s.answers.fields import (
+    FieldError,
+    items,
+    list_at,
+    mapping,
+    mapping_at,
+    mappings,
+    mappings_at,
+    metadata_of,
+    text,
+    text_at,
+)
 
 Clause = tuple[bool, frozenset[str]]
 
@@ -28,11 +40,7 @@ RECOUNTS: Final = "kube-controller-manager"
 """The manager name in managedFields under which the quota controller writes its recounts."""
 
 
-class UnreadableQuotaError(ValueError):
-    """The quota object is malformed, so its amounts can only be learned from rejections."""
-
-
-class UnknownScopeError(UnreadableQuotaError):
+class UnknownScopeError(FieldError):
     """The quota has an unknown scope or operator, so its amounts can only be learned from rejections."""
 
 
@@ -52,11 +60,11 @@ def read_quota(quota: object) -> ObservedQuota:
 
     ``spec`` is the desired limits. ``hard`` and ``used`` are what admission enforces, and empty until the quota
     controller has filled in the status. An amount that is malformed or negative is left out: the server's rejections
-    will show it. Raises ``UnknownScopeError``, and ``UnreadableQuotaError`` if a field has the wrong type.
+    will show it. Raises ``UnknownScopeError``, and ``FieldError`` if a field has the wrong type.
     """
-    whole = _mapping(quota, "the quota")
-    spec, status = _mapping(whole.get("spec"), "spec"), _mapping(whole.get("status"), "status")
-    return replace(_observed(spec, status), recounted=_recounted(whole))
+    whole = _whole(quota)
+    spec, status = mapping_at(whole, "spec", ""), mapping_at(whole, "status", "")
+    return replace(_observed(spec, "spec", status, "status"), recounted=_recounted(whole))
 
 
 def read_cluster_quota(quota: object) -> ClusterQuota:
@@ -65,16 +73,21 @@ def read_cluster_quota(quota: object) -> ClusterQuota:
     Its ``spec.quota`` is a ResourceQuota's spec, ``status.total`` a ResourceQuota's status, and each entry of
     ``status.namespaces`` names one (openshift/api quota/v1). Raises as ``read_quota`` does.
     """
-    whole = _mapping(quota, "the quota")
-    spec, status = _mapping(whole.get("spec"), "spec"), _mapping(whole.get("status"), "status")
-    names: dict[str, None] = {}
-    for entry in _list(status.get("namespaces"), "status.namespaces"):
-        name = _mapping(entry, "an entry of status.namespaces").get("namespace")
-        if not isinstance(name, str) or not name:
-            raise UnreadableQuotaError("an entry of status.namespaces has no namespace name")
-        names[name] = None
-    seen = _observed(_mapping(spec.get("quota"), "spec.quota"), _mapping(status.get("total"), "status.total"))
-    return ClusterQuota(seen, tuple(names))
+    whole = _whole(quota)
+    spec, status = mapping_at(whole, "spec", ""), mapping_at(whole, "status", "")
+    names = [text_at(each, "namespace", "status.namespaces") for each in mappings_at(status, "namespaces", "status")]
+    if not all(names):
+        raise FieldError("status.namespaces: an entry has no namespace name")
+    seen = _observed(
+        mapping_at(spec, "quota", "spec"), "spec.quota", mapping_at(status, "total", "status"), "status.total"
+    )
+    return ClusterQuota(seen, tuple(dict.fromkeys(names)))
+
+
+def _whole(quota: object) -> Mapping[str, Any]:
+    if not isinstance(quota, dict):
+        raise FieldError("the quota: must be an object")
+    return quota
 
 
 def _recounted(whole: Mapping[str, Any]) -> frozenset[str]:
@@ -82,37 +95,32 @@ def _recounted(whole: Mapping[str, Any]) -> frozenset[str]:
 
     Admission writes its charges under the API server's name. Empty if both are one program or the fields are missing.
     """
-    metadata = whole.get("metadata")
-    fields = metadata.get("managedFields") if isinstance(metadata, dict) else None
-    found: Any = ()
-    for entry in fields if isinstance(fields, list) else ():
-        if isinstance(entry, dict) and entry.get("manager") == RECOUNTS and entry.get("subresource") == "status":
-            found = entry
-            for name in ("fieldsV1", "f:status", "f:used"):
-                found = found.get(name) if isinstance(found, dict) else None
-    return frozenset(name[2:] for name in found if name.startswith("f:")) if isinstance(found, dict) else frozenset()
+    for entry in reversed(mappings(metadata_of(whole).get("managedFields"))):
+        if entry.get("manager") == RECOUNTS and entry.get("subresource") == "status":
+            used = mapping(mapping(mapping(entry.get("fieldsV1")).get("f:status")).get("f:used"))
+            return frozenset(name[2:] for name in used if name.startswith("f:"))
+    return frozenset()
 
 
-def _observed(spec: Mapping[str, Any], status: Mapping[str, Any]) -> ObservedQuota:
+def _observed(spec: Mapping[str, Any], at: str, status: Mapping[str, Any], status_at: str) -> ObservedQuota:
     return ObservedQuota(
-        spec=_amounts(spec.get("hard"), "spec.hard"),
-        hard=_amounts(status.get("hard"), "status.hard"),
-        used=_amounts(status.get("used"), "status.used"),
-        selector=Selector(_clauses(spec)),
+        spec=_amounts(spec, "hard", at),
+        hard=_amounts(status, "hard", status_at),
+        used=_amounts(status, "used", status_at),
+        selector=Selector(_clauses(spec, at)),
     )
 
 
-def _clauses(spec: Mapping[str, Any]) -> Iterator[Clause]:
+def _clauses(spec: Mapping[str, Any], at: str) -> Iterator[Clause]:
     """Yield the conditions of all scopes, all of which must hold.
 
     Source: ``podMatchesScopeFunc``, ``pvcMatchesScopeFunc`` and ``generic.Matches`` of pkg/quota/v1.
     """
-    for scope in _list(spec.get("scopes"), "spec.scopes"):
+    for scope in list_at(spec, "scopes", at):
         yield _clause(scope, "Exists", ())
-    selector = _mapping(spec.get("scopeSelector"), "spec.scopeSelector")
-    for entry in _list(selector.get("matchExpressions"), "matchExpressions"):
-        expression = _mapping(entry, "an entry of matchExpressions")
-        values = _list(expression.get("values"), "values")
+    place = f"{at}.scopeSelector"
+    for expression in mappings_at(mapping_at(spec, "scopeSelector", at), "matchExpressions", place):
+        values = list_at(expression, "values", f"{place}.matchExpressions")
         yield _clause(expression.get("scopeName"), expression.get("operator"), values)
 
 
@@ -121,7 +129,7 @@ def _clause(scope: object, operator: object, values: Sequence[object]) -> Clause
         return _PLAIN[scope]  # validation allows only Exists for these
     if isinstance(scope, str) and scope in _NAMED:
         if not all(isinstance(value, str) for value in values):
-            raise UnreadableQuotaError("the values of a scope must be strings")
+            raise FieldError("the values of a scope must be strings")
         named = frozenset(f"{scope}={value}" for value in values)
         match operator:
             case "Exists":
@@ -134,12 +142,12 @@ def _clause(scope: object, operator: object, values: Sequence[object]) -> Clause
                 return False, named
     if isinstance(scope, str) and isinstance(operator, str):
         raise UnknownScopeError(f"scope {scope[:80]!r} with operator {operator[:80]!r}")
-    raise UnreadableQuotaError("scopes and operators must be strings")
+    raise FieldError("scopes and operators must be strings")
 
 
-def _amounts(value: object, field: str) -> dict[str, int]:
+def _amounts(parent: Mapping[str, Any], key: str, at: str) -> dict[str, int]:
     amounts = {}
-    for name, quantity in _mapping(value, field).items():
+    for name, quantity in mapping_at(parent, key, at).items():
         try:
             amount = parse_quantity(quantity)
         except QuantityError:
@@ -149,34 +157,13 @@ def _amounts(value: object, field: str) -> dict[str, int]:
     return amounts
 
 
-def _mapping(value: object, field: str) -> Mapping[str, Any]:
-    """Return an object; empty if the value is None."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise UnreadableQuotaError(f"{field} is not an object")
-    return value
-
-
-def _list(value: object, field: str) -> Sequence[Any]:
-    """Return a list; empty if the value is None."""
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise UnreadableQuotaError(f"{field} is not a list")
-    return value
-
-
 def quotas_of(answer: Answer) -> Iterator[tuple[str, ObservedQuota]]:
     """Yield the quotas of a list by name; none if the answer is no list of quotas. Malformed quotas are skipped."""
-    listed = answer.json() if answer.ok else None
-    items = None if listed is None else listed.get("items")
-    for item in items if isinstance(items, list) else ():
-        metadata = item.get("metadata") if isinstance(item, dict) else None
-        name = metadata.get("name") if isinstance(metadata, dict) else None
+    for item in items(mapping(answer.json() if answer.ok else None).get("items")):
+        name = text(metadata_of(item).get("name"))
         try:
             seen = read_quota(item)
-        except UnreadableQuotaError:
+        except FieldError:
             continue
-        if isinstance(name, str) and name:
+        if name:
             yield name, seen

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .fields import FootprintError, text_at
+from backoff_ctrl.k8s.answers.fields import FieldError, text_at
 
 LEGACY_COUNTS: Final = frozenset({"configmaps", "replicationcontrollers", "resourcequotas", "secrets"})
 # Irregular plurals, in lower case.
@@ -62,15 +62,15 @@ def resource_of(manifest: Mapping[str, Any]) -> str:
     """Return ``RESOURCE`` or ``RESOURCE.GROUP`` of a manifest, by its kind and apiVersion.
 
     Custom kinds get the regular English plural: a guess, as kubectl makes it without a server. Raises
-    ``FootprintError`` if kind or apiVersion is missing, and for a list of objects.
+    ``FieldError`` if kind or apiVersion is missing, and for a list of objects.
     """
     kind, version = text_at(manifest, "kind", ""), text_at(manifest, "apiVersion", "")
     if not kind:
-        raise FootprintError("kind: required field is missing")
+        raise FieldError("kind: required field is missing")
     if not version:
-        raise FootprintError("apiVersion: required field is missing")
+        raise FieldError("apiVersion: required field is missing")
     if kind.endswith("List") and "items" in manifest:
-        raise FootprintError(f"kind: {kind} is a list: pass its items one by one")
+        raise FieldError(f"kind: {kind} is a list: pass its items one by one")
     group = version.rpartition("/")[0]
     return f"{plural_of(kind)}.{group}" if group else plural_of(kind)
 

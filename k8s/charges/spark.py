@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from .fields import (
-    FootprintError,
+from backoff_ctrl.k8s.answers.fields import (
+    FieldError,
     amount_of,
     count_at,
     flag_at,
@@ -27,6 +27,7 @@ from .fields import (
     required_mapping_at,
     text_at,
 )
+
 from .pods import read_containers
 from .workloads import Made, Maker, counted, services
 
@@ -204,7 +205,7 @@ class Conf:
     """The properties of one application: ``sparkConf``, then its fields, which win, then defaults."""
 
     def __init__(self, spec: Mapping[str, Any], at: str) -> None:
-        """Read the spec of a SparkApplication. Raises ``FootprintError`` for a malformed one."""
+        """Read the spec of a SparkApplication. Raises ``FieldError`` for a malformed one."""
         self._values: dict[str, _Value] = {}
         self._section = f"{at}.sparkConf"
         if factor := text_at(spec, "memoryOverheadFactor", at):  # the one field over which sparkConf wins
@@ -240,7 +241,7 @@ class Conf:
         if text is None:
             return default
         if not _NUMBER.fullmatch(text):
-            raise FootprintError(f'{self.path(key)}: "{text}" is not a whole number of 0 or more')
+            raise FieldError(f'{self.path(key)}: "{text}" is not a whole number of 0 or more')
         return int(text)
 
     def mebibytes(self, key: str, default: str) -> int:
@@ -249,7 +250,7 @@ class Conf:
         found = _MEMORY.fullmatch(text)
         unit = "m" if found and not found[2] else found[2] if found else ""
         if not found or unit not in _UNITS:
-            raise FootprintError(f'{self.path(key)}: "{text}" is not an amount of memory: write 512m or 4g')
+            raise FieldError(f'{self.path(key)}: "{text}" is not an amount of memory: write 512m or 4g')
         return int(found[1]) << _UNITS[unit] >> 20
 
     def executors(self) -> int:
@@ -272,7 +273,7 @@ class Conf:
         for name in self.names(rf"spark\.{role}\.resource\.([^.]+)\.amount"):
             device, vendor = f"spark.{role}.resource.{name}.amount", f"spark.{role}.resource.{name}.vendor"
             if not self.text(vendor):
-                raise FootprintError(f"{self.path(vendor)}: required property is missing: {device} is set")
+                raise FieldError(f"{self.path(vendor)}: required property is missing: {device} is set")
             limits[f"{self.text(vendor)}/{name}"] = self._quantity(device, "0")
         return requests, limits
 
@@ -317,7 +318,7 @@ class Conf:
             text = self.text(key)
             if text is not None:
                 if not _FACTOR.fullmatch(text):
-                    raise FootprintError(f'{self.path(key)}: "{text}" is not a factor: write a number such as 0.1')
+                    raise FieldError(f'{self.path(key)}: "{text}" is not a factor: write a number such as 0.1')
                 return float(text)
         return _OF_JVM if self._is_jvm else _OF_OTHERS
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from .fields import count_at, flag_at, mapping_at, mappings_at, required_mapping_at, text_at
+from backoff_ctrl.k8s.answers.fields import count_at, flag_at, mapping_at, mappings_at, required_mapping_at, text_at
 
 JOB_CONTROLLER: Final = "kubernetes.io/job-controller"
 
@@ -125,7 +125,7 @@ class Made:
 
 
 Maker = Callable[[Made], Iterable[Made]]
-"""Returns what one object of a kind makes. Raises ``FootprintError`` for a malformed one."""
+"""Returns what one object of a kind makes. Raises ``FieldError`` for a malformed one."""
 
 
 def pods_from(parent: Mapping[str, Any], key: str, at: str, number: int | None = 1, template: str = "") -> Made:

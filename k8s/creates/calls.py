@@ -12,8 +12,9 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote, unquote_plus
 
 from backoff_ctrl.engine.outcomes import Rejected
+from backoff_ctrl.k8s.answers.fields import FieldError
 from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
-from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
+from backoff_ctrl.k8s.charges.footprint import footprint
 
 from .creation import Creation, Options
 from .treatments import rejected
@@ -147,6 +148,6 @@ class Passed(NamedTuple):
             return None
         try:
             scopes = footprint(self.body, resource=target.resource).scopes if isinstance(self.body, dict) else NO_SCOPES
-        except FootprintError:
+        except FieldError:
             scopes = NO_SCOPES  # a patch does not show the scopes, and most objects have no special one
         return scopes, rejected(rejection, None)

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.requests import Identity
+from backoff_ctrl.k8s.answers.fields import mappings, metadata_of, text
 
 from .naming import Named, Signature, name_create
 from .wait import Wait, one_line
@@ -106,8 +107,7 @@ class Creation:
     @property
     def name(self) -> str:
         """The name in the manifest; its ``generateName`` followed by ``*`` where it has none."""
-        metadata = self.body.get("metadata")
-        metadata = metadata if isinstance(metadata, dict) else {}
+        metadata = metadata_of(self.body)
         return metadata.get("name") or f"{metadata.get('generateName') or ''}*"
 
 
@@ -139,22 +139,17 @@ class Owner:
 
 def owner_of(body: Mapping[str, Any]) -> Owner | None:
     """Return the controller that a manifest names, else its first owner. Malformed ownerReferences are skipped."""
-    metadata = body.get("metadata")
-    listed = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
-    references = [each for each in listed if _is_reference(each)] if isinstance(listed, list) else []
+    references = [each for each in mappings(metadata_of(body).get("ownerReferences")) if _is_reference(each)]
     chosen = next(
         (each for each in references if each.get("controller") is True), references[0] if references else None
     )
     if chosen is None:
         return None
-    uid = chosen.get("uid")
-    return Owner(chosen["apiVersion"], chosen["kind"], chosen["name"], uid if isinstance(uid, str) else "")
+    return Owner(chosen["apiVersion"], chosen["kind"], chosen["name"], text(chosen.get("uid")))
 
 
-def _is_reference(found: object) -> bool:
-    return isinstance(found, dict) and all(
-        isinstance(found.get(name), str) and found[name] for name in ("apiVersion", "kind", "name")
-    )
+def _is_reference(found: Mapping[str, Any]) -> bool:
+    return all(text(found.get(name)) for name in ("apiVersion", "kind", "name"))
 
 
 def check_options(timeout: object, priority: object, key: object, on_wait: object) -> None:

@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.k8s.answers.fields import annotations_of, mapping, metadata_of, text
 
 CREATE_ID: Final = "backoff-ctrl.dev/create-id"
 """The annotation that identifies our object among objects of the same name."""
@@ -66,25 +67,23 @@ class Named:
 
     def made(self, annotations: object) -> bool:
         """Say whether an object with these annotations is the one that this create made, or would make."""
-        found = annotations.get(CREATE_ID) if isinstance(annotations, dict) else None
+        found = text(mapping(annotations).get(CREATE_ID))
         # A gate that was renamed between two processes still knows its objects.
-        return isinstance(found, str) and found.rpartition("/")[2] == self.create_id.rpartition("/")[2]
+        return bool(found) and found.rpartition("/")[2] == self.create_id.rpartition("/")[2]
 
     def asked_otherwise(self, annotations: Mapping[str, Any]) -> bool:
         """Say whether the object of this create was asked for with another body."""
-        found = annotations.get(BODY_HASH)
-        return bool(self.body_hash) and isinstance(found, str) and found != self.body_hash
+        found = text(annotations.get(BODY_HASH))
+        return bool(self.body_hash and found) and found != self.body_hash
 
     @property
     def body(self) -> dict[str, Any]:
         """The body to send. The caller's is not modified; the changed parts are copies."""
-        given = self.given.get("metadata")
-        metadata = dict(given) if isinstance(given, dict) else {}
+        metadata = dict(metadata_of(self.given))
         if self.minted:
             metadata["name"] = self.name
         if not self.kept:
-            annotated = metadata.get("annotations")
-            metadata["annotations"] = annotations = dict(annotated) if isinstance(annotated, dict) else {}
+            metadata["annotations"] = annotations = dict(mapping(metadata.get("annotations")))
             annotations.pop(BODY_HASH, None)  # copied, as the id was
             annotations[CREATE_ID] = self.create_id
             if self.body_hash:
@@ -109,8 +108,7 @@ def name_create(  # noqa: PLR0913 - each says something else of the create
     trusts: that gate must recognise its object. ``asked`` is the body as its caller gave it, if that is another.
     ``digits``: 128 bits that were drawn for it before, so that it has the same id whenever it is named.
     """
-    found = body.get("metadata")
-    metadata: Mapping[str, Any] = found if isinstance(found, dict) else {}
+    metadata = metadata_of(body)
     prefix, name = metadata.get("generateName"), metadata.get("name")
     name_digits = digits = rng.getrandbits(128) if digits is None else digits
     body_hash = ""
@@ -121,35 +119,27 @@ def name_create(  # noqa: PLR0913 - each says something else of the create
     minted = not name and isinstance(prefix, str) and bool(prefix)
     if minted:
         name = mint(str(prefix), name_digits)
-    return Named(body, name if isinstance(name, str) else "", create_id, minted, key is not None, body_hash, kept)
+    return Named(body, text(name), create_id, minted, key is not None, body_hash, kept)
 
 
 def identify(body: Mapping[str, Any], digits: int, signature: Signature) -> tuple[str, bool]:
     """Return the create id of a body, and whether it is kept: that of a trusted gate, else one of these digits."""
     if signature.trusted:
-        metadata = body.get("metadata")
-        given = annotations_of(metadata).get(CREATE_ID) if isinstance(metadata, dict) else None
+        given = annotations_of(body).get(CREATE_ID)
         if signature.keeps(given):
             return str(given), True
     return (f"{signature.name}/{digits:032x}" if signature.name else f"{digits:032x}"), False
 
 
-def annotations_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = metadata.get("annotations")
-    return found if isinstance(found, dict) else {}
-
-
 def hash_of(body: Mapping[str, Any]) -> str:
     """Hash what the caller asks for: all of the body but our own annotations. Empty if it can't be written as JSON."""
-    found = body.get("metadata")
-    metadata = found if isinstance(found, dict) else {}
-    theirs = {name: value for name, value in annotations_of(metadata).items() if name not in (CREATE_ID, BODY_HASH)}
-    plain = {**body, "metadata": {**metadata, "annotations": theirs}}
+    theirs = {name: value for name, value in annotations_of(body).items() if name not in (CREATE_ID, BODY_HASH)}
+    plain = {**body, "metadata": {**metadata_of(body), "annotations": theirs}}
     try:
-        text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+        written = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError):
         return ""  # the client will say what is wrong with it
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return hashlib.sha256(written.encode()).hexdigest()[:32]
 
 
 def mint(prefix: str, digits: int) -> str:
@@ -182,10 +172,8 @@ def whose(answer: Answer, named: Named) -> Found | None:
     found = answer.json() if answer.ok else None
     if found is None:
         return None
-    metadata = found.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    annotations = annotations_of(metadata)
-    if metadata.get("deletionTimestamp"):
+    annotations = annotations_of(found)
+    if metadata_of(found).get("deletionTimestamp"):
         return Found.GOING
     if not named.made(annotations):
         return Found.FOREIGN

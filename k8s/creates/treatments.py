@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from backoff_ctrl.engine.outcomes import Created, Overloaded, Rejected, Scope
 from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.k8s.answers.fields import FieldError, mapping, metadata_of, text
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection
-from backoff_ctrl.k8s.charges.footprint import FootprintError, remembered_footprint
+from backoff_ctrl.k8s.charges.footprint import remembered_footprint
 from backoff_ctrl.k8s.charges.live import ENDED
 from backoff_ctrl.k8s.charges.resources import PODS
 
@@ -85,13 +86,11 @@ def created_as(answer: Answer, sent: Mapping[str, Any], resource: str) -> Create
         return Created()  # a table, or not an object at all
     uid = ""
     if resource == PODS:
-        metadata, status = stored.get("metadata"), stored.get("status")
-        ended = isinstance(status, dict) and status.get("phase") in ENDED
-        found = metadata.get("uid") if isinstance(metadata, dict) and not ended else None
-        uid = found if isinstance(found, str) else ""
+        ended = mapping(stored.get("status")).get("phase") in ENDED
+        uid = "" if ended else text(metadata_of(stored).get("uid"))
     try:
         return Created(remembered_footprint(stored, resource), uid)
-    except FootprintError:
+    except FieldError:
         return Created(None, uid)  # stored all the same; the engine keeps its estimate
 
 

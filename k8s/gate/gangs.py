@@ -20,7 +20,8 @@ from backoff_ctrl.engine.gangs import Draw, Gang, Grant, Reservation
 from backoff_ctrl.engine.parts import MEMBERS_MAX, Parts, is_count
 from backoff_ctrl.engine.tickets import Refusal
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, WaitedTooLong
-from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
+from backoff_ctrl.k8s.answers.fields import FieldError
+from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.charges.parts import Part, parts_of
 from backoff_ctrl.k8s.charges.resources import resource_of
 from backoff_ctrl.k8s.creates.actions import Call, ListQuotas
@@ -112,7 +113,7 @@ class _Members:
             title = _title(manifest, resource)
             self._put(footprint(manifest, resource=resource), count, title, made=False)
             made = [part for part in self._makes(manifest, resource) if not part.suspended]
-        except (FootprintError, AttributeError) as error:
+        except (FieldError, AttributeError) as error:
             raise GangError(f"part {number} can't be read: {error}") from error
         for part in made:
             if part.count is None:

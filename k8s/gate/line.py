@@ -25,7 +25,8 @@ from backoff_ctrl.engine.outcomes import Abandoned, Outcome
 from backoff_ctrl.engine.requests import Request
 from backoff_ctrl.engine.tickets import Refusal, Ticket
 from backoff_ctrl.k8s.answers.answer import GateClosed
-from backoff_ctrl.k8s.charges.footprint import FootprintError, remembered_footprint
+from backoff_ctrl.k8s.answers.fields import FieldError
+from backoff_ctrl.k8s.charges.footprint import remembered_footprint
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.runtime.exits import awaited_by_interrupted, main_thread_has_failed
 from backoff_ctrl.k8s.runtime.host import weakly
@@ -75,7 +76,7 @@ class Line:
         """Describe a create to the engine. A manifest that can't be read demands nothing: the server will say why."""
         try:
             demand = creation.demand or remembered_footprint(creation.body, creation.resource)
-        except FootprintError:
+        except FieldError:
             demand = Demand({})
         flow, number = self.flow(creation), f"create-{next(self._ids)}"
         if creation.gang is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from backoff_ctrl.k8s.charges.fields import FootprintError
+from backoff_ctrl.k8s.answers.fields import FieldError
 from backoff_ctrl.k8s.charges.footprint import charge
 from backoff_ctrl.k8s.charges.parts import Part, makes_others, parts_of
 
@@ -292,7 +292,7 @@ def gang_parts(config: OperatorConfig, resource_name: str, manifest: Mapping[str
         suspended = config.suspended is not None and config.suspended.first(manifest) is True
         described = [each for each in config.pods_made if not each.fields]
         found = [part for made in described for part in _parts(config, made, manifest, suspended=suspended)]
-    except FootprintError as error:
+    except FieldError as error:
         raise TaskSpecError("spec.template", str(error)) from None
     return tuple(found)
 
@@ -309,7 +309,7 @@ def _parts(config: OperatorConfig, made: PodsMade, manifest: Mapping[str, Any], 
     for template, place, section in templates_of(made, manifest):
         spec = mapping(template).get("spec")
         if not isinstance(spec, dict):
-            raise FootprintError(f"{place}.spec: required field is missing")
+            raise FieldError(f"{place}.spec: required field is missing")
         count = _count(made, section, place)
         if count:
             demand = charge({"kind": "Pod", "spec": spec}, "pods", f"{place}.spec")
@@ -321,7 +321,7 @@ def _count(made: PodsMade, section: Mapping[str, Any], place: str) -> int:
     if found is None:
         return made.default_replicas
     if isinstance(found, bool) or not isinstance(found, int) or found < 0:
-        raise FootprintError(f"{place}: its number of replicas, {found!r}, is not a whole number of 0 or more")
+        raise FieldError(f"{place}: its number of replicas, {found!r}, is not a whole number of 0 or more")
     return found
 
 

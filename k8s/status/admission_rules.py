@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backoff_ctrl.engine.quantities import NANO, quantity
-from backoff_ctrl.k8s.charges.fields import FootprintError, amounts_at, mapping_at, mappings_at
+from backoff_ctrl.k8s.answers.fields import FieldError, amounts_at, mapping_at, mappings_at
 from backoff_ctrl.k8s.charges.pods import pod_amounts, read_containers
 
 Item = Mapping[str, Any]
@@ -32,7 +32,7 @@ def items_of(listed: Iterable[object]) -> list[Item]:
             body = each if isinstance(each, Mapping) else {}
             name = mapping_at(body, "metadata", "").get("name")
             named.append((str(name), mappings_at(mapping_at(body, "spec", ""), "limits", "spec")))
-        except FootprintError:
+        except FieldError:
             continue
     return [item for _, items in sorted(named, key=lambda pair: pair[0]) for item in items]
 

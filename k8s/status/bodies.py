@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from backoff_ctrl.k8s.charges.fields import FootprintError
+from backoff_ctrl.k8s.answers.fields import FieldError
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests
 
 from .asked import ProblemError
@@ -77,7 +77,7 @@ def checked_name(name: str, pointer: str) -> str:
     return name
 
 
-def malformed(error: FootprintError, manifest: Mapping[str, Any]) -> ProblemError:
+def malformed(error: FieldError, manifest: Mapping[str, Any]) -> ProblemError:
     """Return the problem for a manifest with a field that is wrong: the error's message begins with its path."""
     path, colon, _ = str(error).partition(": ")
     known = bool(colon) and " " not in path and path != "manifest"

@@ -21,13 +21,13 @@ from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.looking import Blocker as Ceiling
 from backoff_ctrl.engine.outlook import Outlook, nothing_known
 from backoff_ctrl.engine.quantities import quantity
+from backoff_ctrl.k8s.answers.fields import FieldError, mapping_at, required_mapping_at
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
-from backoff_ctrl.k8s.charges.fields import FootprintError, mapping_at, required_mapping_at
 from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.charges.parts import Footprint as Charged
 from backoff_ctrl.k8s.charges.parts import Part as Made
 from backoff_ctrl.k8s.charges.parts import footprint_of
-from backoff_ctrl.k8s.charges.quotas import UnreadableQuotaError, read_quota
+from backoff_ctrl.k8s.charges.quotas import read_quota
 from backoff_ctrl.k8s.charges.resources import resource_of
 
 from .admission_rules import Item, claim_refusals, fill_in, pod_refusals
@@ -82,7 +82,7 @@ def explain(
     """
     try:
         return _explain(manifest, ask, limit_ranges, now)
-    except FootprintError as error:
+    except FieldError as error:
         raise malformed(error, manifest) from None
 
 
@@ -116,7 +116,7 @@ def asking_listed(namespace: str, quotas: Iterable[object]) -> tuple[Ask, list[s
         name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
         try:
             engine.observe_quota(namespace, name, read_quota(each), 0.0)
-        except UnreadableQuotaError:
+        except FieldError:
             unreadable.append(name)
     if not unreadable:
         engine.watching(0.0, namespace)

@@ -16,7 +16,8 @@ from itertools import islice
 from typing import Any, Final
 
 from backoff_ctrl.engine.quotas import ObservedQuota
-from backoff_ctrl.k8s.charges.quotas import ClusterQuota, UnreadableQuotaError, read_cluster_quota, read_quota
+from backoff_ctrl.k8s.answers.fields import FieldError
+from backoff_ctrl.k8s.charges.quotas import ClusterQuota, read_cluster_quota, read_quota
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.ledger import Ledger
 
@@ -107,7 +108,7 @@ class _AnyQuotaObserver(Observer, ABC):
     def put(self, found: Object) -> None:
         try:
             self._pass_on(found)
-        except UnreadableQuotaError as error:
+        except FieldError as error:
             self._forget(found.key)
             name = "/".join(part for part in found.key if part)
             raise IgnoredError(Ignored.UNREADABLE, f"{name}: {error}; its limits are learned from refusals") from error

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.engine.quantities import parse_quantity
-from backoff_ctrl.k8s.charges.fields import FootprintError
+from backoff_ctrl.k8s.answers.fields import FieldError
 from backoff_ctrl.k8s.charges.live import By, Ending, live
 from backoff_ctrl.k8s.charges.resources import kinds_of
 
@@ -290,7 +290,7 @@ def test_malformed_metadata_counts_as_unknown(metadata: JSON) -> None:
 )
 def test_a_malformed_object_is_refused(broken: JSON) -> None:
     """The caller counts the error and continues."""
-    with pytest.raises(FootprintError, match="must be a"):
+    with pytest.raises(FieldError, match="must be a"):
         live("pods", {**pod(), **broken}, NOW)
 
 

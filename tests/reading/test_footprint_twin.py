@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine.demand import Demand
-from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
+from backoff_ctrl.k8s.answers.fields import FieldError
+from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.charges.parts import footprint_of
 
 Manifest = dict[str, Any]
@@ -135,11 +136,11 @@ kinds = st.sampled_from(
 
 @given(kinds, st.dictionaries(FIELDS, values, max_size=6))
 def test_any_manifest_has_a_footprint_or_one_sentence(kind: tuple[str, str], spec: Manifest) -> None:
-    """Any manifest gives a Demand or a FootprintError whose message begins with a field."""
+    """Any manifest gives a Demand or a FieldError whose message begins with a field."""
     manifest = {"apiVersion": kind[0], "kind": kind[1], "spec": spec}
     try:
         found = footprint_of(manifest)
-    except FootprintError as error:
+    except FieldError as error:
         sentence = str(error)
     else:
         sentence = "spec: valid"

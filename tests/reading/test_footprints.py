@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
-from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
+from backoff_ctrl.k8s.answers.fields import FieldError
+from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.charges.parts import Footprint, footprint_of
 
 Manifest = dict[str, Any]
@@ -374,7 +375,7 @@ def test_a_plain_kind_is_not_an_estimate() -> None:
 def test_a_malformed_manifest_gives_one_sentence_that_names_the_field(manifest: Any, sentence: str) -> None:
     """The message is the path of the field, then the problem; the error is a ValueError."""
     for read in (footprint, footprint_of):
-        with pytest.raises(FootprintError) as caught:
+        with pytest.raises(FieldError) as caught:
             read(manifest)
         assert str(caught.value) == sentence
         assert isinstance(caught.value, ValueError)
@@ -395,6 +396,6 @@ def test_a_malformed_manifest_gives_one_sentence_that_names_the_field(manifest: 
 )  # fmt: skip
 def test_a_malformed_template_is_named_by_its_path_too(manifest: Manifest, sentence: str) -> None:
     """Estimates read templates and name the malformed field inside them."""
-    with pytest.raises(FootprintError) as caught:
+    with pytest.raises(FieldError) as caught:
         footprint_of(manifest)
     assert str(caught.value) == sentence

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
+from backoff_ctrl.k8s.answers.fields import FieldError
+from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.charges.parts import Part, footprint_of, parts_of
 from tests.reading.told_parts import EXAMPLES, example, told
 
@@ -169,7 +170,7 @@ def test_more_than_sixteen_parts_are_refused_with_the_place() -> None:
         CLAIM | {"metadata": {"annotations": {"volume.beta.kubernetes.io/storage-class": f"c{n}"}}} for n in range(15)
     ]
     assert len(parts_of(app("StatefulSet", volumeClaimTemplates=claims))) == 16
-    with pytest.raises(FootprintError) as caught:
+    with pytest.raises(FieldError) as caught:
         parts_of(app("StatefulSet", volumeClaimTemplates=[*claims, CLAIM]))
     assert str(caught.value) == (
         "spec: PersistentVolumeClaim made by StatefulSet is part 17 of this manifest: "
@@ -214,6 +215,6 @@ def test_equal_objects_are_one_part() -> None:
 def test_a_malformed_maker_gives_one_sentence_that_names_the_field(manifest: Manifest, sentence: str) -> None:
     """The path is that of the user's manifest, also inside templates of templates, and for counts of zero."""
     for read in (parts_of, footprint_of):
-        with pytest.raises(FootprintError) as caught:
+        with pytest.raises(FieldError) as caught:
             read(manifest)
         assert str(caught.value) == sentence

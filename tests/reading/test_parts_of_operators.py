@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.charges.footprint import FootprintError
+from backoff_ctrl.k8s.answers.fields import FieldError
 from backoff_ctrl.k8s.charges.parts import Part, footprint_of, parts_of
 from tests.reading.told_parts import EXAMPLES as FILES
 from tests.reading.told_parts import example, load, told
@@ -280,7 +280,7 @@ def test_dask_runs_a_deployment_for_the_scheduler_and_for_each_worker() -> None:
 def test_a_malformed_resource_gives_one_sentence_that_names_the_field(manifest: Manifest, sentence: str) -> None:
     """The path is that of the user's manifest, through all templates."""
     for read in (parts_of, footprint_of):
-        with pytest.raises(FootprintError) as caught:
+        with pytest.raises(FieldError) as caught:
             read(manifest)
         assert str(caught.value) == sentence
 
@@ -306,7 +306,7 @@ def test_whatever_is_wrong_is_said_with_the_path_of_a_field(data: st.DataObject)
     parts: tuple[Part, ...] = ()
     try:
         parts = parts_of(manifest)
-    except FootprintError as error:
+    except FieldError as error:
         said = str(error)
     assert not said or re.match(r"spec[.\[:]", said)
     assert all(part.count is None or part.count > 0 for part in parts)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.charges.footprint import FootprintError
+from backoff_ctrl.k8s.answers.fields import FieldError
 from backoff_ctrl.k8s.charges.parts import Part, footprint_of, parts_of
 from tests.reading.told_parts import example, line, told
 
@@ -249,6 +249,6 @@ def test_a_suspended_schedule_makes_nothing_yet() -> None:
 def test_a_malformed_application_gives_one_sentence_that_names_the_field(manifest: Manifest, sentence: str) -> None:
     """The field is the one that the user wrote, also where it becomes a property."""
     for read in (parts_of, footprint_of):
-        with pytest.raises(FootprintError) as caught:
+        with pytest.raises(FieldError) as caught:
             read(manifest)
         assert str(caught.value) == sentence

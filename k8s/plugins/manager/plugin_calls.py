@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from backoff_ctrl.k8s.charges.footprint import FootprintError
+from backoff_ctrl.k8s.answers.fields import FieldError
 from backoff_ctrl.k8s.charges.parts import Part, parts_of
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo, flaw_of
 from backoff_ctrl.k8s.plugins.protocol import (
@@ -105,7 +105,7 @@ class PluginCalls:
             if isinstance(self._plugin, MakesPods):
                 return self._plugin.parts(resource)
             return parts_of(resource, resource=self.kind.resource)
-        except (FootprintError, TaskSpecError, AttributeError):
+        except (FieldError, TaskSpecError, AttributeError):
             return ()
         except Exception as error:
             raise self._bug("parts", error) from error

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.k8s.answers.answer import Answer, CallerAway, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
+from backoff_ctrl.k8s.answers.fields import FieldError
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, rejection_of
-from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint, remembered_footprint
+from backoff_ctrl.k8s.charges.footprint import footprint, remembered_footprint
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.naming import Named
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT, rejected
@@ -153,7 +154,7 @@ class CreateRequest:
     def _demand(self, rejection: Rejection) -> Demand:
         try:
             scopes = footprint(self._manifest, resource=self._chosen.target.resource).scopes if self._manifest else ()
-        except FootprintError:
+        except FieldError:
             scopes = ()
         return Demand({name: max(0, amount) for name, amount in rejection.requested.items()}, scopes)
 
@@ -280,7 +281,7 @@ class CreateRequest:
     def _would_wait(self) -> bool:
         try:
             demand = remembered_footprint(self._manifest or {}, self._chosen.target.resource)
-        except FootprintError:
+        except FieldError:
             return False
         wanted = ((demand, 1),)
         namespace = self._chosen.target.namespace
