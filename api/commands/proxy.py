@@ -13,7 +13,7 @@ from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.api.logs import log_to_stderr
 from backoff_ctrl.k8s.creates.creation import OptionError
 
-from .policy import POLICY, set_policy
+from .options import POLICY, set_policy
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import yaml
 
-from backoff_ctrl.api.commands.cluster_options import check_cluster_options, cluster_options
+from backoff_ctrl.api.commands.options import check_cluster_options, cluster_options
 from backoff_ctrl.api.commands.proxy import command as proxy
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.api.logs import log_to_stderr
@@ -28,13 +28,12 @@ from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 
 from .counting import LABEL
 from .mutation import inject, with_account
-from .quality import wrong_amounts
-from .sidecar import SidecarSettings
+from .sidecar import SidecarSettings, wrong_amounts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .keeping import Place
+    from .certificates import Place
     from .server import InjectionSettings
 
 OWN_ARGS: Final = frozenset(
@@ -163,7 +162,7 @@ def _settings(given: Mapping[str, Any], sidecar: SidecarSettings) -> InjectionSe
 
 def _place(given: Mapping[str, Any]) -> Place:
     try:
-        from .keeping import Place  # noqa: PLC0415
+        from .certificates import Place  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("backoff_ctrl"):
             raise

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from backoff_ctrl.k8s.answers.printing import metric_head, metric_sample
 from backoff_ctrl.k8s.watching.objects import Kind
 
 from .sidecar import sidecar_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from backoff_ctrl.k8s.watching.informer import ClusterSource
 
@@ -47,34 +48,19 @@ class Counts:
 
     def metrics(self) -> str:
         """Return the text."""
-        lines = [
-            "# HELP backoff_ctrl_injection_reviews_total Pods that it was asked about, by what became of them.",
-            "# TYPE backoff_ctrl_injection_reviews_total counter",
-            *(
-                f"backoff_ctrl_injection_reviews_total{_labels(namespace=namespace, outcome=outcome)} {count}"
-                for (namespace, outcome), count in sorted(self.reviews.items())
-            ),
-            "# HELP backoff_ctrl_injection_malformed_total Requests that were no AdmissionReview.",
-            "# TYPE backoff_ctrl_injection_malformed_total counter",
-            f"backoff_ctrl_injection_malformed_total {self.malformed}",
+        reviews = [
+            ((("namespace", name), ("outcome", outcome)), count)
+            for (name, outcome), count in sorted(self.reviews.items())
         ]
+        text = _family("reviews_total", "counter", "Pods that it was asked about, by what became of them.", reviews)
+        text += _family("malformed_total", "counter", "Requests that were no AdmissionReview.", [((), self.malformed)])
         if self.without is not None:
-            lines += [
-                "# HELP backoff_ctrl_injection_pods_without_sidecar Labelled pods that have no sidecar.",
-                "# TYPE backoff_ctrl_injection_pods_without_sidecar gauge",
-                *(
-                    f"backoff_ctrl_injection_pods_without_sidecar{_labels(namespace=namespace)} {count}"
-                    for namespace, count in sorted(self.without.items())
-                ),
-            ]
+            without = [((("namespace", name),), count) for name, count in sorted(self.without.items())]
+            text += _family("pods_without_sidecar", "gauge", "Labelled pods that have no sidecar.", without)
         if self.certificate_ends is not None:
-            name = "backoff_ctrl_injection_certificate_expiry_timestamp_seconds"
-            lines += [
-                f"# HELP {name} When the certificate that the webhook serves ends.",
-                f"# TYPE {name} gauge",
-                f"{name} {self.certificate_ends:.0f}",
-            ]
-        return "\n".join([*lines, ""])
+            ends, about = round(self.certificate_ends), "When the certificate that the webhook serves ends."
+            text += _family("certificate_expiry_timestamp_seconds", "gauge", about, [((), ends)])
+        return text
 
     def listed(self, found: Counter[str]) -> None:
         """Note which namespaces have labelled pods without a sidecar. One that has none any longer says 0 once."""
@@ -103,6 +89,6 @@ def _lives(pod: JSON) -> bool:
     return pod.get("status", {}).get("phase") not in _ENDED and "deletionTimestamp" not in pod["metadata"]
 
 
-def _labels(**labels: str) -> str:
-    escaped = (value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") for value in labels.values())
-    return "{" + ",".join(f'{name}="{value}"' for name, value in zip(labels, escaped, strict=True)) + "}"
+def _family(short: str, kind: str, about: str, samples: Iterable[tuple[Iterable[tuple[str, str]], int]]) -> str:
+    name = f"backoff_ctrl_injection_{short}"
+    return metric_head(name, kind, about) + "".join(metric_sample(name, *each) for each in samples)

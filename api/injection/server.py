@@ -24,9 +24,8 @@ from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 
 from .bodies import BODY_MAX, Bodies
+from .certificates import PATIENCE, Keeper, KeepingError, KeptCertificate, Place
 from .counting import Counts, pods_without_sidecar
-from .keeping import PATIENCE, Keeper, KeepingError, Place
-from .kept_certificate import KeptCertificate
 from .review import ReviewError, answer
 from .sidecar import SidecarSettings
 

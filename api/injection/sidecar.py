@@ -1,17 +1,23 @@
-"""The sidecar that is put into a pod: its container, its volumes, and what the platform may set. Pure.
+"""The sidecar that is put into a pod: its container, its volumes, and what platform and pod may set. Pure.
 
 What stands where follows Kubernetes' native sidecars (``restartPolicy: Always`` in ``initContainers``, on by default
-since 1.29) and its restricted Pod Security Standard.
+since 1.29) and its restricted Pod Security Standard. It asks for resources so that the pod's quality of service stays
+as it is (``pkg/apis/core/v1/helper/qos/qos.go``: cpu and memory count). A pod's annotations set some of its options;
+what makes no sense there is warned of, and the default holds.
 """
 
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from backoff_ctrl.engine.errors import QuantityError
+from backoff_ctrl.engine.quantities import parse_quantity
+from backoff_ctrl.k8s.answers.fields import annotations_of, mapping
+from backoff_ctrl.k8s.creates.creation import MODES
 
 JSON: TypeAlias = dict[str, Any]
 
@@ -140,3 +146,173 @@ def _probe(path: str, port: int, *, every: int, tries: int) -> JSON:
         "timeoutSeconds": 5,
         "failureThreshold": tries,
     }
+
+
+_COUNTED: Final = ("cpu", "memory")
+KNOWN: Final = (*_COUNTED, "ephemeral-storage")
+"""What a sidecar may ask for: it needs nothing else, and the server refuses pods for names that it does not know."""
+
+
+class Quality(StrEnum):
+    """A pod's quality of service, by its Kubernetes name."""
+
+    BEST_EFFORT = "BestEffort"
+    BURSTABLE = "Burstable"
+    GUARANTEED = "Guaranteed"
+
+
+def quality_of(spec: Mapping[str, Any]) -> Quality:
+    """Return the quality of a pod's spec. What can't be read counts as asked for: the server will say what is wrong."""
+    if isinstance(own := spec.get("resources"), dict) and any(own.values()):  # of the pod as a whole, since 1.34
+        return Quality.GUARANTEED if _is_guaranteed(own) else Quality.BURSTABLE
+    asked = list(_resources(spec))
+    if not any(_amounts(each, part) for each in asked for part in ("requests", "limits")):
+        return Quality.BEST_EFFORT
+    return Quality.GUARANTEED if all(map(_is_guaranteed, asked)) else Quality.BURSTABLE
+
+
+def sidecar_resources(spec: Mapping[str, Any], settings: SidecarSettings) -> dict[str, dict[str, str]]:
+    """Return what the sidecar asks for in a pod of this spec.
+
+    cpu and memory always: a quota of ``limits.*`` answers "must specify" otherwise. Nothing in a BestEffort pod, which
+    such a quota refuses anyway: it would fall under other quotas then. Equal amounts in a Guaranteed one. Nothing of
+    what the pod asks for as a whole: its containers together may not ask for more than that, and share it.
+    """
+    quality = quality_of(spec)
+    if quality is Quality.BEST_EFFORT:
+        return {}
+    whole = {name for amounts in _parts(spec.get("resources")) for name in amounts}
+    limits = {name: amount for name, amount in settings.limits.items() if name not in whole}
+    asked = {name: amount for name, amount in settings.requests.items() if name not in whole}
+    requests = limits if quality is Quality.GUARANTEED else {**limits, **asked}
+    found = {"requests": dict(requests), "limits": limits}
+    return {part: amounts for part, amounts in found.items() if amounts}
+
+
+def wrong_amounts(requests: Mapping[str, str], limits: Mapping[str, str]) -> str:
+    """Say what is wrong with the amounts of a sidecar; empty: nothing. With wrong ones all its pods are refused."""
+    found: dict[str, dict[str, int]] = {"requests": {}, "limits": {}}
+    for part, given in (("requests", requests), ("limits", limits)):
+        for name, amount in given.items():
+            if name not in KNOWN:
+                return f"{part}: {name!r} is none of {', '.join(KNOWN)}"
+            try:
+                found[part][name] = parse_quantity(amount)
+            except QuantityError as error:
+                return f"{part}: {name}: {error}"
+            if found[part][name] < (part == "limits"):
+                return f"{part}: {name} must be {'more than 0' if part == 'limits' else '0 or more'}, not {amount}"
+    for name, amount in requests.items():
+        if found["requests"][name] > found["limits"].get(name, found["requests"][name]):
+            return f"requests: {name} {amount} is more than its limit, {limits[name]}"
+    return ""
+
+
+def _parts(resources: object) -> Iterator[Mapping[str, object]]:
+    """Yield the requests and the limits of resources."""
+    yield from (mapping(mapping(resources).get(part)) for part in ("requests", "limits"))
+
+
+def _resources(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for key in ("initContainers", "containers"):
+        for each in spec.get(key) or ():
+            yield mapping(mapping(each).get("resources"))
+
+
+def _is_guaranteed(resources: Mapping[str, Any]) -> bool:
+    limits, requests = _amounts(resources, "limits"), _amounts(resources, "requests")
+    return set(limits) == set(_COUNTED) and all(requests.get(name, limits[name]) == limits[name] for name in limits)
+
+
+def _amounts(resources: Mapping[str, Any], part: str) -> dict[str, object]:
+    """Return the counted amounts of ``requests`` or ``limits`` that are above zero; the text of what is no quantity."""
+    found = mapping(resources.get(part))
+    given = {name: found[name] for name in _COUNTED if found.get(name) is not None}
+    amounts = {name: _amount(value) for name, value in given.items()}
+    return {name: amount for name, amount in amounts.items() if amount != 0}
+
+
+def _amount(value: object) -> object:
+    try:
+        return parse_quantity(str(value))
+    except QuantityError:
+        return value
+
+
+OPTIONS: Final[Mapping[str, str]] = {
+    "backoff-ctrl.dev/hold": "--hold",
+    "backoff-ctrl.dev/hold-total": "--hold-total",
+    "backoff-ctrl.dev/answer": "--answer",
+    "backoff-ctrl.dev/mode": "BACKOFF_CTRL_MODE",
+    "backoff-ctrl.dev/requests": "requests",
+    "backoff-ctrl.dev/limits": "limits",
+}
+"""The annotations, and what each sets: an option, a variable, or amounts of the sidecar."""
+_ANSWERS: Final = frozenset({"wait", "error", "quota"})
+_DAY: Final = 86_400
+
+
+@dataclass
+class Wishes:
+    """What the annotations ask for. ``settings``: those of the platform, with the pod's own amounts."""
+
+    settings: SidecarSettings
+    args: list[str] = field(default_factory=list)
+    env: list[JSON] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def wishes(pod: Mapping[str, Any], settings: SidecarSettings) -> Wishes:
+    """Read the annotations of a pod."""
+    annotations = annotations_of(pod)
+    found = Wishes(settings)
+    for name, option in OPTIONS.items():
+        value = annotations.get(name)
+        if value is None or option in {"requests", "limits"}:
+            continue
+        if wanted := _wanted(option, value):
+            found.warnings.append(f"annotation {name}: must be {wanted}, not {value!r}; the default holds")
+        elif option.startswith("--"):
+            found.args.append(f"{option}={value}")
+        else:
+            found.env.append({"name": option, "value": value})
+    _read_amounts(annotations, found)
+    return found
+
+
+def _wanted(option: str, value: object) -> str:
+    """Say what a value must be; empty: it is."""
+    if option == "--answer":
+        return "" if value in _ANSWERS else "wait, error or quota"
+    if option == "BACKOFF_CTRL_MODE":
+        return "" if value in MODES else "enforce, shadow or off"
+    return "" if _is_seconds(value) else "a number of seconds, 0 or more"
+
+
+def _is_seconds(value: object) -> bool:
+    try:
+        return isinstance(value, str) and 0 <= float(value) <= _DAY
+    except ValueError:
+        return False
+
+
+def _read_amounts(annotations: Mapping[str, Any], found: Wishes) -> None:
+    """Read the sidecar's amounts, both parts at once: a request above its limit would have the pod refused."""
+    read: dict[str, dict[str, str]] = {"requests": {}, "limits": {}}
+    for name in (each for each, option in OPTIONS.items() if option in read and each in annotations):
+        text = annotations[name]
+        pairs = [each.partition("=") for each in text.split(",")] if isinstance(text, str) else [("", "", "")]
+        if not all(amount for _, _, amount in pairs):
+            found.warnings.append(f"annotation {name}: must be like cpu=100m,memory=128Mi; the default holds")
+            return
+        read[OPTIONS[name]] = {resource.strip(): amount.strip() for resource, _, amount in pairs}
+    if any(read.values()):
+        requests, limits = ({**getattr(found.settings, part), **given} for part, given in read.items())
+        if wrong := wrong_amounts(requests, limits):
+            found.warnings.append(f"annotations {' and '.join(_of(read))}: {wrong}; the default holds")
+            return
+        found.settings = replace(found.settings, requests=requests, limits=limits)
+
+
+def _of(read: Mapping[str, object]) -> list[str]:
+    return [name for name, option in OPTIONS.items() if read.get(option)]

@@ -1,4 +1,13 @@
-"""Read what an API server's answer means: its lane and, for a quota rejection, the amounts. Pure; loads no client."""
+"""What an API server's answer means. Pure; loads no client.
+
+``answer`` is an answer as a value, and those that the gate writes itself. ``rejections`` reads what is not a success:
+its lane and, for a full quota, the amounts, which ``quota_sentence`` parses from the words of quota admission.
+``fields`` reads unknown JSON, of answers and of manifests. ``paging`` follows lists, ``printing`` makes text safe to
+print. All rooms of the cluster but the sandbox stand on this one.
+
+What surprises: the text counts before the status code, and only in its own place in the message, for anybody may name
+an object like the sentence of a full quota. Odd bytes raise nothing here, but in the strict readers of ``fields``.
+"""
 
 if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
     raise ImportError("import this room as part of backoff_ctrl", name=__name__)

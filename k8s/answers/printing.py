@@ -1,8 +1,12 @@
-"""Make text from servers and manifests safe to print on a terminal or in a log."""
+"""Text that others read: safe on a terminal or in a log, and Prometheus' text format.
+
+Metrics are written here and not by prometheus-client, which the programs that we run in need not have.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 _USER: Final = re.compile(r"(?<=//)[^/\s]*@")
@@ -16,3 +20,22 @@ def printable(text: str) -> str:
 def without_passwords(text: str) -> str:
     """Return the text without the user names and passwords in its URLs: printed text ends up in logs."""
     return _USER.sub("", text)
+
+
+def metric_head(name: str, kind: str, about: str) -> str:
+    """Return the two lines that begin a metric; ``kind`` is ``counter``, ``gauge`` or ``histogram``."""
+    return f"# HELP {name} {about}\n# TYPE {name} {kind}\n"
+
+
+def metric_sample(name: str, labels: Iterable[tuple[str, str]], value: float) -> str:
+    """Return the line of one sample."""
+    pairs = ",".join([f'{label}="{_escaped(text)}"' for label, text in labels])
+    whole = int(value)
+    number = str(whole) if whole == value else repr(value)
+    return f"{name}{{{pairs}}} {number}\n" if pairs else f"{name} {number}\n"
+
+
+def _escaped(text: str) -> str:
+    if "\\" in text or '"' in text or "\n" in text:
+        return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return text

@@ -31,6 +31,7 @@ from aiohttp import ClientSession, ClientTimeout
 
 from backoff_ctrl.engine.tickets import Refusal
 from backoff_ctrl.k8s.answers.answer import GateClosed, WaitedTooLong
+from backoff_ctrl.k8s.charges.bounded_yaml import BoundedLoader
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.gate.unfinished import Unfinished
@@ -82,8 +83,8 @@ class Receiver:
 def read_receivers(file: Path, environment: Mapping[str, str] = os.environ) -> tuple[Receiver, ...]:
     """Read the receivers of a YAML or JSON file. Raises ``ReceiversError``."""
     try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        found = yaml.load(file.read_text(encoding="utf-8"), BoundedLoader)  # noqa: S506 - a safe loader, bounded
+    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: not UTF-8, or a date in month 99
         raise ReceiversError(f"{file} can't be read: {error}") from None
     try:
         _fields(found, "the file", {"receivers"})

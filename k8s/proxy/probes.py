@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from backoff_ctrl.k8s.proxy.http.requests import Asked, Part, RequestReader
+from backoff_ctrl.k8s.answers.printing import metric_head, metric_sample
 
+from .http.requests import Asked, Part, RequestReader
 from .passing import Shared
 
 CONNECTIONS_MAX: Final = 32
@@ -118,23 +119,20 @@ class ProbeConnection(asyncio.Protocol):
 def metrics(shared: Shared) -> str:
     """Return the counts of the data path in Prometheus' text format."""
     counts = shared.counts
-    ways = {"passed": counts.passed, "held": counts.held, "refused": counts.refused, "failed": counts.failed}
-    requests = {f'{{way="{way}"}}': count for way, count in ways.items()}
-    families = (
-        ("connections", "gauge", "Connections of callers that are open.", {"": len(shared.callers)}),
-        (
-            "upstream_connections",
-            "gauge",
-            "Connections to the API server that are open.",
-            {"": shared.server.connections},
-        ),
-        ("connections_turned_away_total", "counter", "Connections over the limit.", {"": counts.turned_away}),
+    requests = {"passed": counts.passed, "held": counts.held, "refused": counts.refused, "failed": counts.failed}
+    families: list[tuple[str, str, str, Mapping[str, int] | int]] = [
+        ("connections", "gauge", "Connections of callers that are open.", len(shared.callers)),
+        ("upstream_connections", "gauge", "Connections to the API server that are open.", shared.server.connections),
+        ("connections_turned_away_total", "counter", "Connections over the limit.", counts.turned_away),
         ("requests_total", "counter", "Requests that passed, were read whole, were refused, or failed.", requests),
-        ("held_bytes", "gauge", "Bytes of bodies that are held.", {"": shared.held_bytes}),
-    )
-    lines = []
-    for short, kind, text, samples in families:
+        ("held_bytes", "gauge", "Bytes of bodies that are held.", shared.held_bytes),
+    ]
+    text = ""
+    for short, kind, about, found in families:
         name = f"backoff_ctrl_proxy_{short}"
-        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-        lines += [f"{name}{labels} {value}" for labels, value in samples.items()]
-    return "\n".join([*lines, ""])
+        text += metric_head(name, kind, about)
+        if isinstance(found, int):
+            text += metric_sample(name, (), found)
+        else:
+            text += "".join(metric_sample(name, [("way", way)], count) for way, count in found.items())
+    return text

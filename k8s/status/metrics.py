@@ -10,6 +10,7 @@ import platform
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from backoff_ctrl.k8s.answers.printing import metric_head, metric_sample
 from backoff_ctrl.k8s.creates.wait import SAME_KEY
 
 from .catalogue import METRICS, SERIES_MAX, Metric
@@ -120,7 +121,7 @@ def exposition(
         samples = found.by_name.get(metric.name.removeprefix(PREFIX))
         if samples:
             kind = "gauge" if metric.kind == "info" else metric.kind
-            pieces.append(f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {kind}\n".encode())
+            pieces.append(metric_head(metric.name, kind, metric.help).encode())
             pieces += ["".join(_lines(metric, *sample)).encode() for sample in sliced(samples.items())]
     return pieces
 
@@ -304,16 +305,15 @@ def _both(name: str, one: Value, other: Value) -> Value:
 
 
 def _lines(metric: Metric, labels: tuple[str, ...], value: Value) -> Iterator[str]:
-    pairs = [f'{name}="{_escaped(text)}"' for name, text in zip(metric.labels, labels, strict=True)]
+    pairs = list(zip(metric.labels, labels, strict=True))
     if not isinstance(value, Histogram):
-        yield f"{metric.name}{{{','.join(pairs)}}} {_number(value)}\n" if pairs else f"{metric.name} {_number(value)}\n"
+        yield metric_sample(metric.name, pairs, value)
         return
     buckets, total = _cumulative(value)
     for bound, count in buckets:
-        within = ",".join([*pairs, f'le="{bound}"'])
-        yield f"{metric.name}_bucket{{{within}}} {count}\n"
-    around = f"{{{','.join(pairs)}}}" if pairs else ""
-    yield f"{metric.name}_sum{around} {_number(total)}\n{metric.name}_count{around} {buckets[-1][1]}\n"
+        yield metric_sample(f"{metric.name}_bucket", [*pairs, ("le", bound)], count)
+    yield metric_sample(f"{metric.name}_sum", pairs, total)
+    yield metric_sample(f"{metric.name}_count", pairs, buckets[-1][1])
 
 
 def _cumulative(value: Value) -> tuple[list[tuple[str, int]], float]:
@@ -324,14 +324,3 @@ def _cumulative(value: Value) -> tuple[list[tuple[str, int]], float]:
         count += here
         buckets.append((bound, count))
     return buckets, value.sum
-
-
-def _number(value: float) -> str:
-    whole = int(value)
-    return str(whole) if whole == value else repr(value)
-
-
-def _escaped(text: str) -> str:
-    if "\\" in text or '"' in text or "\n" in text:
-        return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-    return text

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.api.injection.mutation import INJECTED, Injected, inject
-from backoff_ctrl.api.injection.quality import quality_of
 from backoff_ctrl.api.injection.review import answer
-from backoff_ctrl.api.injection.sidecar import ACCOUNT_PATH, NAME, TOKEN_PATH, SidecarSettings
+from backoff_ctrl.api.injection.sidecar import ACCOUNT_PATH, NAME, TOKEN_PATH, SidecarSettings, quality_of
 
 Pod = dict[str, Any]
 SETTINGS = SidecarSettings(image="gate:1")

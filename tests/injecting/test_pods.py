@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.api.injection.mutation import INJECTED, inject, with_account
-from backoff_ctrl.api.injection.quality import Quality, quality_of
 from backoff_ctrl.api.injection.review import ReviewError, answer
-from backoff_ctrl.api.injection.sidecar import ACCOUNT_PATH, NAME, TOKEN_PATH, SidecarSettings
+from backoff_ctrl.api.injection.sidecar import ACCOUNT_PATH, NAME, TOKEN_PATH, Quality, SidecarSettings, quality_of
 from backoff_ctrl.k8s.charges.footprint import footprint
 
 Pod = dict[str, Any]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.api.injection.keeping import Place
+from backoff_ctrl.api.injection.certificates import Place
 from backoff_ctrl.api.injection.server import InjectionSettings, Webhook, _again
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.cluster.session import ClusterSession

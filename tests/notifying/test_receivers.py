@@ -40,6 +40,7 @@ receivers:
     ("text", "sentence"),
     [
         ("[", "can't be read"),
+        ("at: 2026-99-01", "can't be read"),
         ("7", "the file must be an object"),
         ("{}", "receivers must be a list of 1 to 16"),
         ("{receivers: [], more: 1}", "unknown field 'more'"),

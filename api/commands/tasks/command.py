@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from backoff_ctrl.api.commands.instance.options import table
-from backoff_ctrl.api.commands.policy import POLICY, set_policy
+from backoff_ctrl.api.commands.options import POLICY, set_policy
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput, Failed
 from backoff_ctrl.api.logs import log_to_stderr
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from backoff_ctrl.k8s.answers.answer import Answer
-from backoff_ctrl.k8s.answers.lanes import TOO_LARGE as LARGER_THAN_STORED
+from backoff_ctrl.k8s.answers.rejections import TOO_LARGE as LARGER_THAN_STORED
 from backoff_ctrl.k8s.answers.rejections import Lane, rejection_of
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed
 

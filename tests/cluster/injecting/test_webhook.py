@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from cryptography import x509
 
+from backoff_ctrl.api.injection.certificates import Keeper, Place
 from backoff_ctrl.api.injection.counting import pods_without_sidecar
-from backoff_ctrl.api.injection.keeping import Keeper, Place
 from backoff_ctrl.api.injection.server import InjectionSettings, Webhook, serve
 from backoff_ctrl.api.injection.sidecar import ACCOUNT_PATH, NAME, TOKEN_PATH
 from backoff_ctrl.engine.quantities import parse_quantity

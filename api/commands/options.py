@@ -1,0 +1,64 @@
+"""Options that several commands have: those that choose a cluster, and ``--policy``, which says how a gate waits.
+
+``--policy KEY=VALUE`` does what the environment's ``BACKOFF_CTRL_POLICY`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.engine.errors import PolicyError
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def cluster_options(command: F) -> F:
+    """Add ``--server``, ``--kubeconfig`` and ``--context``."""
+    for option in (
+        click.option("--context", help="The context in the kubeconfig; default: the current one."),
+        click.option(
+            "--kubeconfig",
+            metavar="FILE",
+            help="The kubeconfig; default: $KUBECONFIG, ~/.kube/config, then the pod's service account.",
+        ),
+        click.option(
+            "--server", metavar="URL", help="The URL of an API server that needs no credentials, such as the sandbox."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def check_cluster_options(server: str | None, kubeconfig: str | None, context: str | None) -> None:
+    """Raise ``BadInput`` if the options choose two clusters."""
+    if server is not None and (kubeconfig is not None or context is not None):
+        raise BadInput("--server cannot be combined with --kubeconfig or --context: give only one of them")
+
+
+POLICY: Callable[[Any], Any] = click.option(
+    "--policy",
+    "policy",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of the gate, such as base=2 or cap=60: seconds of the first and the longest delay. Repeatable.",
+)
+
+
+def set_policy(given: Iterable[str], below: Mapping[str, float] | None = None) -> None:
+    """Have the gates of this process wait so; ``below`` is what the settings file says. Raises ``BadInput``."""
+    from backoff_ctrl.k8s.sharing.environment import policy_settings  # noqa: PLC0415 - loads the gate
+    from backoff_ctrl.k8s.sharing.process import use_policy  # noqa: PLC0415 - likewise
+
+    try:
+        above = policy_settings(given)
+    except PolicyError as error:
+        raise BadInput(f"--policy: {error}") from None
+    try:
+        use_policy(below=below or {}, above=above)
+    except PolicyError as error:
+        source = "--policy" if above else "tasks.backoff, with BACKOFF_CTRL_POLICY"
+        raise BadInput(f"{source}: {error}") from None
