@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from backoff_ctrl.api.injection.sidecar import JSON
 from backoff_ctrl.k8s.cluster.session import ClusterSession, beginning
 from backoff_ctrl.k8s.proxy.authority import Authority, new_authority, read_authority
-from backoff_ctrl.k8s.proxy.certificates import listener_context
+from backoff_ctrl.k8s.proxy.certificates import CertificatesError, listener_context
 
 LEAF_LIFE: Final = timedelta(days=90)
 AUTHORITY_LEAST: Final = timedelta(days=365)
@@ -158,7 +158,7 @@ _MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 _logger = logging.getLogger("backoff_ctrl")
 
 
-class KeepingError(Exception):
+class KeepingError(CertificatesError):
     """The cluster did not answer as it must; the message says which right or object is missing."""
 
 

@@ -24,18 +24,21 @@ from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 
 from .bodies import BODY_MAX, Bodies
-from .certificates import PATIENCE, Keeper, KeepingError, KeptCertificate, Place
 from .counting import Counts, pods_without_sidecar
 from .review import ReviewError, answer
 from .sidecar import SidecarSettings
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # certificates of its own need a package that a webhook with given ones does not
     import ssl
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from backoff_ctrl.k8s.cluster.session import ClusterSession
 
+    from .certificates import KeptCertificate, Place
+
+ANSWER_WITHIN: Final = 10.0
+"""Seconds in which the API server answers what the webhook asks about itself."""
 LOOK_EVERY: Final = 10.0
 """Seconds between looks at the certificates."""
 COUNT_EVERY: Final = 15.0
@@ -74,6 +77,8 @@ def _certificate(
     if settings.place is None:
         assert settings.files is not None, "either a place or files"
         return GivenCertificate(*settings.files)
+    from .certificates import Keeper, KeptCertificate  # noqa: PLC0415 - needs cryptography
+
     return KeptCertificate(Keeper(session, settings.place, settings.who, clock))
 
 
@@ -137,7 +142,7 @@ class Webhook:
                 await asyncio.to_thread(self._certificate.renew)
             else:
                 await self._certificate.renew()
-        except (KeepingError, CertificatesError, OSError) as error:  # ssl.SSLError is an OSError
+        except (CertificatesError, OSError) as error:  # ssl.SSLError is an OSError
             trouble = str(error)
             if trouble != self._said:
                 _logger.warning("the webhook's certificates: %s", trouble)
@@ -155,7 +160,7 @@ class Webhook:
         try:
             for right in injection(kept):
                 async with await self._session.request(
-                    "POST", REVIEW, body=right.review(""), timeout=PATIENCE
+                    "POST", REVIEW, body=right.review(""), timeout=ANSWER_WITHIN
                 ) as response:
                     if denied(response.status, await beginning(response)):
                         found.append(right.lacking(""))
@@ -170,7 +175,7 @@ class Webhook:
     async def learn_version(self) -> None:
         """Ask which version of Kubernetes this is; until it answers, any version may be."""
         try:
-            async with await self._session.request("GET", "/version", timeout=PATIENCE) as response:
+            async with await self._session.request("GET", "/version", timeout=ANSWER_WITHIN) as response:
                 said = await response.json()
                 self._version = int(said["major"]), int("".join(filter(str.isdigit, said["minor"])))
         except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError) as error:

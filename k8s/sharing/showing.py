@@ -39,10 +39,16 @@ def shown() -> Documents:
 def status_collector(*gates: AnyGate, series_max: int = 50_000) -> Any:
     """Return a collector for a registry of prometheus-client: ``REGISTRY.register(status_collector())``.
 
-    It has the metrics of these gates; without any, of whatever the gated clients of this process share.
+    It has the metrics of these gates; without any, of whatever the gated clients of this process share. Raises
+    ``ImportError`` without prometheus-client.
     """
     _add(gates)
-    return collector(SERVICE.documents, series_max)
+    try:
+        return collector(SERVICE.documents, series_max)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "prometheus_client":
+            raise
+        raise ImportError("status_collector needs a further package: pip install 'backoff-ctrl[metrics]'") from None
 
 
 def _add(gates: tuple[AnyGate, ...]) -> None:
