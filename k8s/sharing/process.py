@@ -183,7 +183,7 @@ def notify(ledger: Ledger, settings: Environment) -> None:
         return
     try:
         with LOADING:
-            from backoff_ctrl.k8s.notifying.webhooks import Notifier, read_receivers  # noqa: PLC0415
+            from backoff_ctrl.k8s.events.webhooks import Notifier, read_receivers  # noqa: PLC0415
             from backoff_ctrl.k8s.status.sources import gate_name  # noqa: PLC0415
 
         ledger.subscribe(Notifier(ledger, read_receivers(Path(settings.notify)), gate_name()))

@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from backoff_ctrl.api.main import cli
-from backoff_ctrl.k8s.notifying.webhooks import read_receivers
+from backoff_ctrl.k8s.events.webhooks import read_receivers
 from backoff_ctrl.k8s.plugins.config_file import settings_from, without_effect
 from backoff_ctrl.k8s.plugins.operator_config import OperatorConfig, read_config
 from backoff_ctrl.k8s.status.catalogue import METRICS
