@@ -12,7 +12,7 @@ import click
 
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 
-from .cluster_options import check_cluster_options, cluster_options
+from .options import check_cluster_options, cluster_options
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.charges.attribution import Report

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
-from backoff_ctrl.api.commands.policy import POLICY, set_policy
 
 from backoff_ctrl.api.commands.instance.client import read_url
+from backoff_ctrl.api.commands.options import POLICY, set_policy
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.status.address import PORT, is_loopback, split_address
 from backoff_ctrl.k8s.status.asked import ProblemError
