@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.gangs import Gang
+from backoff_ctrl.k8s.answers.fields import labels_of, mapping, metadata_of, text
 from backoff_ctrl.k8s.charges.footprint import remembered_footprint
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 
@@ -97,9 +98,9 @@ class Expected:
 
     def gang_stored(self, label: str, namespace: str, manifest: Mapping[str, Any], resource: str) -> None:
         """Note an object that the gang of this label created, as it is stored: the pods that it owns belong to it."""
-        gang, metadata = self._by_label.get(label), _mapping(manifest.get("metadata"))
-        uid = metadata.get("uid")
-        if gang is None or not isinstance(uid, str) or not uid or uid in self._by_root:
+        gang, metadata = self._by_label.get(label), metadata_of(manifest)
+        uid = text(metadata.get("uid"))
+        if gang is None or not uid or uid in self._by_root:
             return
         labelled = carries_label(manifest, gang.templates.get(resource, ()), label)
         gang.roots.append(Root(uid, _before(metadata.get("creationTimestamp")), labelled, self._engine.now()))
@@ -185,10 +186,10 @@ def carries_label(manifest: Mapping[str, Any], templates: Iterable[str], label: 
 def _label_at(section: Any, path: list[str]) -> object:
     for step in path:
         name, index = _field(step)
-        section = _mapping(section).get(name)
+        section = mapping(section).get(name)
         if index is not None:
             section = section[index] if isinstance(section, list) and index < len(section) else None
-    return _mapping(_mapping(_mapping(section).get("metadata")).get("labels")).get(GANG_LABEL)
+    return labels_of(section).get(GANG_LABEL)
 
 
 def _field(step: str) -> tuple[str, int | None]:
@@ -196,7 +197,3 @@ def _field(step: str) -> tuple[str, int | None]:
     named = _FIELD.fullmatch(step)
     assert named is not None
     return named["field"], None if named["index"] is None else int(named["index"])
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -20,7 +20,7 @@ from backoff_ctrl.engine.gangs import Draw, Gang, Grant, Reservation
 from backoff_ctrl.engine.parts import MEMBERS_MAX, Parts, is_count
 from backoff_ctrl.engine.tickets import Refusal
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, WaitedTooLong
-from backoff_ctrl.k8s.answers.fields import FieldError
+from backoff_ctrl.k8s.answers.fields import FieldError, metadata_of
 from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.charges.parts import Part, parts_of
 from backoff_ctrl.k8s.charges.resources import resource_of
@@ -102,8 +102,7 @@ class _Members:
             raise GangError(
                 f"part {number} is not a manifest but {type(manifest).__name__}: a gang is a list of objects"
             )
-        metadata = manifest.get("metadata")
-        other = metadata.get("namespace") if isinstance(metadata, dict) else None
+        other = metadata_of(manifest).get("namespace")
         if other not in (None, "", self.namespace):
             raise GangError(
                 f"part {number} is of namespace {other}, the gang of {self.namespace}: quotas hold for one each"
@@ -137,7 +136,7 @@ def _makes(manifest: Mapping[str, Any], resource: str) -> Iterable[Part]:
 
 def _title(manifest: Mapping[str, Any], resource: str) -> str:
     """Return what people know an object by: the first of equal ones stands for all."""
-    metadata = manifest.get("metadata") or {}
+    metadata = metadata_of(manifest)
     name = metadata.get("name") or metadata.get("generateName") or ""
     return f"{manifest.get('kind') or resource} {name}".strip()
 

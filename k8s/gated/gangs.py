@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final, Self
 
 from backoff_ctrl.engine.errors import GangError
+from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.creates.creation import OptionError, check_options
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.gangs import AdmittedGang, GangAsked, gang_of
@@ -174,9 +175,7 @@ class gang:  # noqa: N801 - a context manager, as ``waiting``
 def _namespace_of(manifests: Sequence[Any]) -> str:
     """Return the namespace of the first manifest that names one. Raises ``GangError`` if none does."""
     for manifest in manifests:
-        metadata = manifest.get("metadata") if isinstance(manifest, dict) else None
-        namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
-        if namespace:
+        if namespace := metadata_of(manifest).get("namespace"):
             return str(namespace)
     raise GangError("a gang needs a namespace: give `namespace`, or metadata.namespace in its pods")
 
