@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
 
+from backoff_ctrl.k8s.answers.fields import annotations_of, mapping, metadata_of
 from backoff_ctrl.k8s.answers.paging import EndlessListError, Pages, is_list
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError
 
@@ -88,10 +89,10 @@ class Finder:
 def gates_of(pods: Sequence[Any]) -> Iterator[tuple[str, str]]:
     """Yield the URL of each gate, and its pod; pods that do not run, or whose annotations are wrong, are left out."""
     for pod in pods:
-        metadata, status = _mapping(pod, "metadata"), _mapping(pod, "status")
+        metadata, status = metadata_of(pod), mapping(mapping(pod).get("status"))
         if status.get("phase") != "Running" or metadata.get("deletionTimestamp"):
             continue
-        annotations = _mapping(metadata, "annotations")
+        annotations = annotations_of(pod)
         port, scheme = str(annotations.get(PORT, DEFAULT_PORT)), annotations.get(SCHEME, "http")
         name = f"{metadata.get('namespace')}/{metadata.get('name')}"
         try:
@@ -103,8 +104,3 @@ def gates_of(pods: Sequence[Any]) -> Iterator[tuple[str, str]]:
             continue
         host = f"[{address}]" if address.version == 6 else str(address)
         yield f"{scheme}://{host}:{port}", name
-
-
-def _mapping(parent: Any, key: str) -> Mapping[str, Any]:
-    found = parent.get(key) if isinstance(parent, dict) else None
-    return found if isinstance(found, dict) else {}

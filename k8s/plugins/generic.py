@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from backoff_ctrl.k8s.answers.fields import FieldError
+from backoff_ctrl.k8s.answers.fields import FieldError, mapping, mappings, moment
 from backoff_ctrl.k8s.charges.footprint import charge
 from backoff_ctrl.k8s.charges.parts import Part, makes_others, parts_of
 
@@ -29,7 +29,7 @@ from .protocol import (
     TaskSpecError,
     refuse_custom,
 )
-from .statuses import Condition, conditions_of, mapping, mappings, moment
+from .statuses import Condition, conditions_of
 
 OPERATOR_TIMEOUT: Final = "OperatorTimeout"
 """The code of an object that no operator has looked at in time."""

@@ -8,9 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
+from backoff_ctrl.k8s.answers.fields import mapping
+
 from .config import K8sPluginConfig
 from .protocol import JSON, NAME_LEAST, PluginProperties, TaskMetadata
-from .statuses import mapping
 
 Key: TypeAlias = tuple[str, int]
 """A task's uid and the number of the attempt: one object each."""

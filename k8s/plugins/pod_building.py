@@ -14,11 +14,12 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Final
 
+from backoff_ctrl.k8s.answers.fields import mapping, mappings
+
 from .config import K8sPluginConfig
 from .pod_phases import ADJUSTED, PRIMARY_CONTAINER
 from .pod_placing import Asked, Bounds, accelerator_of, ask, bounds_of, keep_within, schedule
 from .protocol import JSON, Kind, TaskContext, TaskSpecError, object_at, objects_at, refuse_custom, text_at
-from .statuses import mapping, mappings
 
 TEMPLATE: Final = "spec.template"
 """Where a task holds its object: what errors begin with."""

@@ -14,21 +14,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from backoff_ctrl.k8s.answers.fields import mapping, mappings, moment, text
+
 from .config import K8sPluginConfig, format_duration
 from .phases import ErrorKind, Phase, PhaseInfo, TaskLog, failed, initializing, queued, running, success
 from .protocol import JSON, PluginContext
-from .statuses import (
-    Condition,
-    ContainerStatus,
-    Termination,
-    Waiting,
-    conditions_of,
-    containers_of,
-    mapping,
-    mappings,
-    moment,
-    text,
-)
+from .statuses import Condition, ContainerStatus, Termination, Waiting, conditions_of, containers_of
 
 PRIMARY_CONTAINER: Final = "primary_container_name"
 """The annotation that names the container whose end is the task's."""

@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from typing import Any, Final
+from datetime import datetime
+from typing import Any
 
-_NOTHING: Final[Mapping[str, Any]] = {}
-
-
-def mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else _NOTHING
-
-
-def mappings(value: object) -> list[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
-
-
-def text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+from backoff_ctrl.k8s.answers.fields import mapping, mappings, metadata_of, moment, text
 
 
 def number(value: object) -> int:
@@ -30,21 +17,9 @@ def number(value: object) -> int:
 
 def labels_with(resource: Mapping[str, Any], *, name: str, uid: str) -> dict[str, str]:
     """Return labels that hold an object's name and uid, by their keys, as its controller gives them to its pods."""
-    metadata = mapping(resource.get("metadata"))
+    metadata = metadata_of(resource)
     found = {name: text(metadata.get("name")), uid: text(metadata.get("uid"))}
     return {key: value for key, value in found.items() if value}
-
-
-def moment(value: object) -> datetime | None:
-    """Return a time in UTC, of RFC 3339 text or of what YAML made of it; None if it is none."""
-    with suppress(ValueError, OverflowError):  # what is no time, or beyond the calendar, is unknown
-        if isinstance(value, str):
-            value = datetime.fromisoformat(value)
-        elif isinstance(value, date) and not isinstance(value, datetime):
-            value = datetime(value.year, value.month, value.day, tzinfo=UTC)
-        if isinstance(value, datetime):
-            return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
-    return None
 
 
 @dataclass(frozen=True, slots=True)

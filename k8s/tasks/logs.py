@@ -14,13 +14,13 @@ from urllib.parse import quote
 import aiohttp
 
 from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.k8s.answers.fields import mapping, mappings, text
 from backoff_ctrl.k8s.answers.rejections import rejection_of
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
 from backoff_ctrl.k8s.plugins.marks import metadata_of
 from backoff_ctrl.k8s.plugins.pod_phases import primary_container
 from backoff_ctrl.k8s.plugins.protocol import JSON, PODS, NamedPods, PluginEntry, RelatedPods
-from backoff_ctrl.k8s.plugins.statuses import mapping, mappings, text
 
 from .store import Stored
 

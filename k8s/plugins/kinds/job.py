@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+from backoff_ctrl.k8s.answers.fields import mapping, moment
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, failed, initializing, queued, running, success
 from backoff_ctrl.k8s.plugins.pod_building import TEMPLATE, object_of, pod_template
 from backoff_ctrl.k8s.plugins.pod_phases import cause_of_failure, explained, never_starting, own_pods, still_starting
@@ -24,7 +25,7 @@ from backoff_ctrl.k8s.plugins.protocol import (
     TaskMetadata,
     refuse_custom,
 )
-from backoff_ctrl.k8s.plugins.statuses import Condition, conditions_of, labels_with, mapping, moment, number
+from backoff_ctrl.k8s.plugins.statuses import Condition, conditions_of, labels_with, number
 
 JOB: Final = Kind("batch/v1", "Job", "jobs")
 _ENDS: Final = ("Complete", "Failed")

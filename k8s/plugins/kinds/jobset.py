@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+from backoff_ctrl.k8s.answers.fields import mapping, mappings
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed, initializing, queued, running, success
 from backoff_ctrl.k8s.plugins.pod_building import TEMPLATE, object_of
 from backoff_ctrl.k8s.plugins.pod_phases import cause_of_failure, explained, never_starting, own_pods, still_starting
@@ -25,7 +26,7 @@ from backoff_ctrl.k8s.plugins.protocol import (
     TaskSpecError,
     refuse_custom,
 )
-from backoff_ctrl.k8s.plugins.statuses import Condition, conditions_of, labels_with, mapping, mappings, number
+from backoff_ctrl.k8s.plugins.statuses import Condition, conditions_of, labels_with, number
 
 from .job import job_spec
 
