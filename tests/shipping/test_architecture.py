@@ -1,9 +1,11 @@
-"""ARCHITECTURE.md matches the code: its list of engine modules, its rooms and its places."""
+"""ARCHITECTURE.md matches the code: its list of engine modules, its rooms and its walks."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+
+from tools.pages import walks
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "ARCHITECTURE.md"
@@ -28,12 +30,13 @@ def test_the_table_of_rooms_has_a_line_for_every_folder_of_code() -> None:
         for top in ("backoff_ctrl", "k8s", "api")
         for path in (ROOT / top).rglob("*.py")
     }
-    assert sorted(named) == sorted(folders - {"k8s"})
+    assert sorted(named) == sorted(folders)
 
 
-def test_the_places_that_the_page_names_exist() -> None:
-    """A module that moved is noticed here."""
-    table = PAGE.read_text(encoding="utf-8").split("## Where to look in the cluster room")[1].split("## ")[0]
-    named = re.findall(r"`([a-z_0-9]+/[a-z_0-9]+\.py)`", table)
-    assert len(named) > 20
-    assert [name for name in named if not (ROOT / "k8s" / name).is_file()] == []
+def test_the_page_has_five_walks() -> None:
+    """Each is a trace (tools/pages/walks.py); `make pages` writes them, and a test of its own compares them."""
+    assert [*walks.WALKS] == ["create", "sidecar", "task", "quota", "status"]
+    text = PAGE.read_text(encoding="utf-8")
+    for name in walks.WALKS:
+        shown = text.split(f"<!-- table: walk-{name}")[1].split("<!-- end: ")[0]
+        assert len(re.findall(r"`[a-z_]+`", shown)) > 10
