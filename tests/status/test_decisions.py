@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import socket
 import time
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -267,14 +269,18 @@ async def test_a_slow_listener_is_dropped_and_the_others_are_not_kept_waiting(mo
     service = Service()
     server = service.serve("127.0.0.1:0")
 
-    async def listener() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1 << 20)
-        writer.write(b"GET /v1/decisions HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await reader.readuntil(b"retry: 2000\n\n")
-        return reader, writer
-
-    slow, slow_writer = await listener()
-    quick, quick_writer = await listener()
+    asks = b"GET /v1/decisions HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    slow.settimeout(30)
+    await asyncio.to_thread(slow.connect, ("127.0.0.1", server.port))
+    slow.sendall(asks)
+    begins = b""
+    while not begins.endswith(b"retry: 2000\n\n"):
+        begins += await asyncio.to_thread(slow.recv, 4096)
+    quick, quick_writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1 << 20)
+    quick_writer.write(asks)
+    await quick.readuntil(b"retry: 2000\n\n")
     long = "x" * 200_000
     for number in range(60):
         service.ring.tell(0.0, "gate", "waits", (f"{number}", "team", "pods", long))
@@ -286,10 +292,11 @@ async def test_a_slow_listener_is_dropped_and_the_others_are_not_kept_waiting(mo
         while server.streams.dropped == 0:  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0.01)
         assert len(server.streams) == 1
-        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-            await slow.readexactly(1 << 30)
+        with contextlib.suppress(ConnectionError):
+            while await asyncio.to_thread(slow.recv, 1 << 20):  # what was under way, then the end
+                pass
         service.ring.tell(0.0, "gate", "waits", SUBJECT)
         assert b"event: decision" in await quick.readuntil(b"\n\n")
-    slow_writer.close()
+    slow.close()
     quick_writer.close()
     await asyncio.to_thread(service.close)
