@@ -27,7 +27,7 @@ from .address import is_loopback, name_of, named_hosts
 from .asked import ProblemError, problem_text
 from .bodies import too_large
 from .endpoints import find, methods_of
-from .gate_endpoints import GateEndpoints, Reply, Sent, in_blocks, matches, read
+from .gate_endpoints import PIECE, GateEndpoints, Reply, Sent, in_blocks, matches, read
 from .streams import Streams
 
 log = logging.getLogger(__name__)
@@ -195,14 +195,21 @@ class StatusServer:
         await response.prepare(request)
         async with contextlib.aclosing(self.streams.listen(seq, namespace, b"retry: 2000\n\n" + first)) as pieces:
             async for piece in pieces:
-                try:
-                    async with asyncio.timeout(self._stalled):
-                        await response.write(piece)
-                except TimeoutError:
+                if not await self._taken(response, piece):
                     self.streams.dropped += 1
                     connection.hang_up()
                     break
         return response
+
+    async def _taken(self, response: web.StreamResponse, piece: bytes) -> bool:
+        """Send a piece. False: for too long nothing of it was taken."""
+        for start in range(0, len(piece), PIECE):
+            try:
+                async with asyncio.timeout(self._stalled):
+                    await response.write(piece[start : start + PIECE])
+            except TimeoutError:
+                return False
+        return True
 
 
 class _Connection(RequestHandler):
