@@ -1,4 +1,4 @@
-"""Read what ``holders`` needs from a cluster: the quotas of a namespace and all objects that they charge."""
+"""Reads what ``holders`` needs from a cluster: the quotas of a namespace and all objects that they charge."""
 
 from __future__ import annotations
 

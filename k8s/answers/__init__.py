@@ -3,10 +3,10 @@
 ``answer`` is an answer as a value, and those that the gate writes itself. ``rejections`` reads what is not a success:
 its lane and, for a full quota, the amounts, which ``quota_sentence`` parses from the words of quota admission.
 ``fields`` reads unknown JSON, of answers and of manifests. ``paging`` follows lists, ``printing`` makes text safe to
-print. All rooms of the cluster but the sandbox stand on this one.
+print. Every room of the cluster except the sandbox builds on this one.
 
-What surprises: the text counts before the status code, and only in its own place in the message, for anybody may name
-an object like the sentence of a full quota. Odd bytes raise nothing here, but in the strict readers of ``fields``.
+What surprises: the text counts before the status code, and only in its own place in the message, because anybody may
+name an object like the sentence of a full quota. Malformed bytes raise only in the strict readers of ``fields``.
 """
 
 if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md

@@ -88,7 +88,7 @@ class GateClosed(Exception):  # noqa: N818 - a state, not a mistake
 
 
 class CallerAway(GateClosed):
-    """A create ended while its caller was away, which will not come back to it: there is nobody to tell."""
+    """A create ended while its caller was away and will not come back: nobody receives this error."""
 
 
 def status_answer(status: int, reason: str, message: str, details: Mapping[str, Any]) -> Answer:

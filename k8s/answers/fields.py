@@ -1,8 +1,9 @@
 """Unknown JSON, read field by field: from servers, from files, from creators.
 
-Two ways, for two questions. What is *checked* is read by the strict readers, named ``..._at``: a value of the wrong
-type raises ``FieldError``, whose message begins with the path of the field; only what is missing or null is absent.
-What is *shown or followed* is read by the lenient ones, which never raise: a value of the wrong type counts as absent.
+There are two kinds of readers. The strict ones, named ``..._at``, are for values that are *checked*: a value of the
+wrong type raises ``FieldError``, whose message begins with the path of the field; only a missing or null value is
+absent. The lenient ones are for values that are *shown or followed*. They never raise: a value of the wrong type counts
+as absent.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def text(value: object) -> str:
 
 def moment(value: object) -> datetime | None:
     """Return a time in UTC, from RFC 3339 text or from what YAML makes of it; None if the value is neither."""
-    with suppress(ValueError, OverflowError):  # no time, or one beyond the calendar
+    with suppress(ValueError, OverflowError):  # not a time, or beyond the calendar
         if isinstance(value, str):
             value = datetime.fromisoformat(value)
         elif isinstance(value, date) and not isinstance(value, datetime):

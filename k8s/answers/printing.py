@@ -1,6 +1,6 @@
-"""Text that others read: safe on a terminal or in a log, and Prometheus' text format.
+"""Text for people and for Prometheus: safe on a terminal or in a log, and the exposition format.
 
-Metrics are written here and not by prometheus-client, which the programs that we run in need not have.
+Metrics are written here because the programs that we run in may not have prometheus-client installed.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Parse the sentence with which Kubernetes' quota admission rejects: quota, requested, used, limited.
 
 The wording comes from ``k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go``. It is the only thing
-that tells a full quota from missing rights, so in a log it is recognised in everything that other programs wrap
+that distinguishes a full quota from missing rights, so in a log it is recognised in everything that other programs wrap
 around it: prefixes, quotes, a trailing full stop or bracket, JSON inside a log line, a list of errors (the first quota
 counts), and hierarchical quotas, whose sentence begins differently.
 
-An answer is learned from, so there the sentence counts only where the server itself puts it. The rest of the message
-repeats what was asked: anybody may ask for a pod, a user or a resource whose name is the sentence, in any namespace.
+The gate learns from answers, so in an answer the sentence counts only where the server itself puts it. The rest of the
+message repeats the request: anybody may ask for a pod, a user or a resource whose name is the sentence, in any
+namespace.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _complete(found: re.Match[str]) -> QuotaText | None:
 
 
 def read_told_quota_text(text: str) -> QuotaText | None:
-    """Return the quota rejection in a server's message on one line, None if it is not what the message says.
+    """Return the quota rejection in a server's message on one line, None if the message says something else.
 
     It follows the head of the message, or of a webhook's denial, and no quote follows its name: else it would be the
     name, or the resource, in a message that goes on.
@@ -144,7 +145,7 @@ def _plain_amounts(items: str) -> Mapping[str, int]:
 
 @lru_cache(maxsize=1024)
 def _repeated(quota: str, requested: str, limited: str) -> tuple[Mapping[str, int], Mapping[str, int], bool]:
-    """Read what all refusals of a shape by a quota repeat; say whether the shape fits into it when it is empty.
+    """Read what all refusals of a shape by a quota repeat; return whether the shape fits into the empty quota.
 
     Raises ``ValueError`` for anything but a quota's name and two lists that name the same resources.
     """

@@ -3,7 +3,7 @@
 Pure: ``(status, headers, body)`` in, a ``Rejection`` out. It never raises, whatever the bytes. It takes three steps, in
 the order of this module: what the answer says (a Status as JSON, a text, a line of a log), its lane, what that means.
 
-The text is matched before the status: only the text tells the 403 of a full quota from the 403 of missing rights.
+The text is matched before the status: only the text distinguishes the 403 of a full quota from that of missing rights.
 Sources: ``k8s.io/apiserver`` admission plugins ``resourcequota``, ``webhook`` and ``lifecycle``,
 ``k8s.io/kubernetes`` ``plugin/pkg/admission``, and the public issues beside the texts in ``tests/data``.
 """
@@ -153,7 +153,7 @@ class Lane(StrEnum):
     RBAC = "rbac"
     LIMIT_RANGE = "limit-range"
     NAMESPACE_TERMINATING = "namespace-terminating"
-    WEBHOOK = "webhook"  # a webhook denied the object, and not because of a quota
+    WEBHOOK = "webhook"  # a webhook denied the object for a reason other than a quota
     EXISTS = "exists"
     INVALID = "invalid"
     CREDENTIALS = "credentials"
@@ -184,7 +184,7 @@ _ANY_STATUS: Final[frozenset[int]] = frozenset()
 _REJECTED: Final = frozenset({0, 400, 403, 422})
 
 TOO_LARGE: Final = _texts("etcdserver: request is too large", "trying to send message larger than max")
-"""What the API server says, with status 500, of an object that its store does not take."""
+"""What the API server says, with status 500, about an object that its store rejects."""
 
 # Texts that decide the lane, tried in order. Kubernetes' own admission answers come first, because other programs
 # wrap them in sentences of their own ("Forbidden!Configured service account doesn't have access. ..."). The second
@@ -249,7 +249,7 @@ _BY_TEXT: Final = (
         ),
     ),
     (Lane.EXISTS, frozenset({0, 409}), _texts("already exists")),
-    # A 500 that no retry helps: the object is larger than etcd stores, though the API server took it.
+    # A 500 that no retry helps: the API server accepts the object, but it is larger than etcd stores.
     (Lane.INVALID, _ANY_STATUS, TOO_LARGE),
 )
 
@@ -389,9 +389,9 @@ class Rejection(NamedTuple):
 def read_rejection(status: int, headers: Mapping[str, str], body: bytes | str) -> Rejection:
     """Read one answer of an API server, or of a proxy in front of it. Never raises.
 
-    ``status`` 0 means unknown (a line of a log): it is inferred from the text, and a quota's refusal counts wherever it
-    stands. An answer's counts only in its own place in the message, for it is learned from. Header names may be in any
-    case. ``Retry-After`` is used, and the priority level's uid, which shows that a server is still starting.
+    ``status`` 0 means unknown (a line of a log): it is inferred from the text, and a quota's refusal counts anywhere in
+    the text. In an answer, which the gate learns from, it counts only in its own place in the message. Header names may
+    be in any case. ``Retry-After`` is used, and the priority level's uid, which shows that a server is still starting.
     """
     if status == 403 and type(body) is bytes and len(body) < 8_192:
         plain = _read_plain(headers, body)

@@ -1,11 +1,11 @@
 """What the create of one object is charged, per quota resource, before it is sent.
 
-A dict in, a ``Demand`` out. It equals what a v1.36 server charges; ``tests/data/charges.json`` records what one
-did charge. The footprint follows from the manifest alone. It lacks what only the server knows and applies before quota
+A dict in, a ``Demand`` out. It equals what a v1.36 server charges; ``tests/data/charges.json`` records what one did
+charge. The footprint follows from the manifest alone. It lacks what only the server knows and applies before quota
 admission: LimitRange defaults, the default StorageClass and PriorityClass, the overhead of a RuntimeClass that
 ``spec.overhead`` does not repeat, the extended resource that a DeviceClass stands for, and mutating webhooks. The
-server's word (``requested:`` in a rejection, the object in a 201) is authoritative. Of a ``status`` in a manifest, the
-server keeps only a pod's ``qosClass``, and so does this module.
+server's answer (``requested:`` in a rejection, the object in a 201) is authoritative. Of a ``status`` in a manifest,
+the server keeps only a pod's ``qosClass``, and so does this module.
 
 Kinds that make pods later are charged only their own count: ``parts`` adds what they make.
 
@@ -153,7 +153,7 @@ def claim_amounts(
 
 
 def service_amounts(spec: Mapping[str, Any], path: str) -> dict[str, int]:
-    """Return what a Service is charged, without its object count. Node ports are charged before they are allocated."""
+    """Return what a Service is charged, without its object count. Node ports are charged before allocation."""
     kind = text_at(spec, "type", path)
     ports = mappings_at(spec, "ports", path)
     charged = {"services": NANO}

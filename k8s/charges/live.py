@@ -53,7 +53,7 @@ class By(StrEnum):
     OWNER = "owner"
     """Only its owner, when that is scaled down or deleted. Deleting the object alone makes the owner replace it."""
     HAND = "hand"
-    """No known event: the charge ends when the object finishes or is deleted."""
+    """Nothing is scheduled: the charge ends when the object finishes or is deleted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def read_source(source: str) -> bytes:
 def load_manifests(content: bytes | str, name: str) -> list[dict[str, Any]]:
     """Return the manifests in a text. Lists are split into their items; empty documents are skipped.
 
-    ``name`` stands for the text in errors. Raises ``ManifestError`` for text that is neither YAML nor JSON, for a
+    ``name`` names the text in errors. Raises ``ManifestError`` for text that is neither YAML nor JSON, for a
     document that is not an object, and for a text without any manifest.
     """
     try:

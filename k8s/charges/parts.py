@@ -2,8 +2,8 @@
 
 A *part* is a number of equal objects. The parts of a manifest exist at the same time, so they must fit together. They
 are what the controllers of Kubernetes and of well-known operators make (``workloads``, ``operators``, ``spark``), as
-far as the manifest tells; what ``footprint`` lacks of admission, they lack, too. ``footprint_of`` adds them to the
-charge of the create itself, and marks the sum as estimated. Pure.
+far as the manifest shows. Like ``footprint``, they lack what admission adds. ``footprint_of`` adds them to the charge
+of the create itself, and marks the sum as estimated. Pure.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Part:
 class Footprint:
     """What a manifest will be charged, with everything that it makes.
 
-    ``estimated``: it makes objects, or is of a custom kind of which nothing is known. ``demand`` contains the parts
-    whose number is known and that are not suspended; its scopes are those of any of the pods.
+    ``estimated``: it makes objects, or is of an unknown custom kind. ``demand`` contains the parts whose number is
+    known and that are not suspended; its scopes are those of any of the pods.
     """
 
     kind: str
@@ -95,7 +95,7 @@ def parts_of(manifest: Mapping[str, Any], *, resource: str | None = None) -> tup
 
 
 def all_parts(manifest: Mapping[str, Any], resource: str) -> tuple[Part, ...]:
-    """Return the parts, those of zero objects too, however many. Raises ``FieldError`` for a malformed manifest."""
+    """Return all parts, also those of zero objects. Raises ``FieldError`` for a malformed manifest."""
     if not makes_others(resource):
         return ()
     root = Made(
@@ -116,7 +116,7 @@ def all_parts(manifest: Mapping[str, Any], resource: str) -> tuple[Part, ...]:
 def makes_others(resource: str) -> bool:
     """Return whether objects of a kind make others, and we know which.
 
-    A bare pod does not count: the claims of its ephemeral volumes are told only where something else makes the pod.
+    A bare pod does not count: the claims of its ephemeral volumes are reported only where something else makes the pod.
     """
     return resource in _MAKERS and resource != "pods"
 

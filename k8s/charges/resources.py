@@ -76,7 +76,7 @@ def resource_of(manifest: Mapping[str, Any]) -> str:
 
 
 def is_charged(manifest: Mapping[str, Any], resource: str) -> bool:
-    """Return whether any quota can charge the object: false for cluster-scoped kinds and for events."""
+    """Return whether a quota can charge the object: false for cluster-scoped kinds and for events."""
     group = resource.partition(".")[2]
     own = not group or group.endswith(".k8s.io") or "." not in group
     return resource not in _UNCOUNTED and not (own and manifest.get("kind") in _CLUSTER_WIDE)

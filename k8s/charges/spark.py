@@ -121,7 +121,7 @@ def _memory_limit(text: str, path: str) -> str:
 def _with_more(
     containers: list[Mapping[str, Any]], section: Mapping[str, Any], key: str, at: str
 ) -> list[Mapping[str, Any]]:
-    """Return the containers with those of a list in the application that are not among them, by name and image."""
+    """Return the containers, and those of a list in the application that are not among them by name and image."""
     read_containers(section, key, at)
     known = [(each.get("name"), each.get("image")) for each in containers]
     added = [each for each in mappings_at(section, key, at) if (each.get("name"), each.get("image")) not in known]
@@ -254,7 +254,7 @@ class Conf:
         return int(found[1]) << _UNITS[unit] >> 20
 
     def executors(self) -> int:
-        """Return how many executors start. Dynamic allocation goes on from there, up to ``maxExecutors``."""
+        """Return how many executors start. Dynamic allocation adds more, up to ``maxExecutors``."""
         asked = self.number("spark.executor.instances", 0)
         if not self.flag("spark.dynamicAllocation.enabled"):
             return asked

@@ -115,7 +115,7 @@ class Made:
     version: str = ""
     """The version in ``apiVersion``; only known of the manifest itself."""
     number: int | None = 1
-    """How many each maker makes; ``None`` where only the cluster knows."""
+    """The number that each maker makes; ``None`` where only the cluster knows it."""
     template: str = ""
     """The path of the section that a pod is made from, where its labels can be set."""
     suspended: bool = False

@@ -136,10 +136,10 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Unsent:
-    """No connection was made: the server has not seen the request. ``met``: it has answered this process before."""
+    """No connection was made: the server has not seen the request. ``reached``: it has answered this process before."""
 
     error: BaseException
-    met: bool = True
+    reached: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,12 +46,12 @@ class Target:
 
     @property
     def is_subresource(self) -> bool:
-        """Whether ``rest`` goes on behind the name."""
+        """Whether ``rest`` names a subresource."""
         return self.rest.count("/") > 1
 
 
 def _remembered(read: Callable[[str, str], Target | None]) -> Callable[[str, str], Target | None]:
-    """Have what was read of a URL be remembered, if that is short."""
+    """Cache what was read of a URL, if the URL is short."""
     remembered = lru_cache(maxsize=1024)(read)
 
     @wraps(read)
@@ -65,7 +65,7 @@ def _remembered(read: Callable[[str, str], Target | None]) -> Callable[[str, str
 def read_target(host: str, url: str) -> Target | None:
     """Parse a URL as the API server does; None if it is not a namespaced path of that host.
 
-    It decodes the whole path before it takes it apart, once, and ignores slashes at the end.
+    Like the API server, it decodes the whole path once before splitting it, and ignores slashes at the end.
     """
     if not url.startswith(host):
         return None
@@ -80,7 +80,7 @@ def read_target(host: str, url: str) -> Target | None:
 
 
 def read_query(query: str) -> Iterator[tuple[str, str]]:
-    """Yield the names and values of a query as Go reads it: what it can't decode, or has a semicolon, is not there."""
+    """Yield the names and values of a query as Go reads it: it drops what it can't decode, and what has a semicolon."""
     for part in query.split("&"):
         if part and ";" not in part and not _MALFORMED.search(part):
             name, _, value = part.partition("=")
@@ -103,8 +103,8 @@ def read_collection(host: str, url: str) -> Target | None:
 def creation(host: str, target: Target, headers: Mapping[str, str], body: dict[str, Any], options: Options) -> Creation:
     """Describe a create to the gate.
 
-    Its credential is told apart without being kept: the API server limits the requests of each user separately. All
-    that wait share the text of it.
+    Credentials are compared by a hash, and not kept: the API server limits the requests of each user separately. All
+    waiting creates share the text of it.
     """
     secret = headers.get("authorization") or headers.get("Authorization")
     made = Creation(
@@ -132,14 +132,14 @@ class Passed(NamedTuple):
     headers: Mapping[str, str]
     refusal: bytes
     sent: float
-    """When the call was sent, or an earlier time: of news that came since, nothing is overwritten."""
+    """When the call was sent, or an earlier time: news that came after it is not overwritten."""
     body: object = None
 
     def taught(self, target: Target) -> tuple[frozenset[str], Rejected] | None:
-        """Read a quota's refusal: the scope facts of what was sent, and the amounts; None: it is none.
+        """Read a quota's refusal: the scope facts of what was sent, and the amounts; None: it is no such refusal.
 
-        A subresource's teaches nothing: to ask for ``exec`` in any namespace takes no right at all, and no quota
-        refuses it. Of a pod that is resized one does.
+        The refusal of a subresource teaches nothing: anybody may ask for ``exec`` in any namespace, and no quota
+        refuses it. The exception is the resize of a pod, which a quota may refuse.
         """
         if self.status != 403 or (target.is_subresource and not target.rest.endswith("/resize")):
             return None

@@ -101,10 +101,10 @@ class Conversation:
         denials: Denials | None = None,
         digits: int | None = None,
     ) -> None:
-        """Draw the name and the create id before anything is sent, unless they were drawn before.
+        """Draw the name and the create id before anything is sent, unless they are given.
 
-        ``denials``: what the creates of a ledger know together; None: every denial counts. ``digits``: what the id is
-        drawn from, if that was done before.
+        ``denials``: shared by the creates of a ledger; None: every denial counts. ``digits``: the random bits of the
+        id, if they were drawn before.
         """
         self.creation = creation
         self._denials = denials
@@ -191,7 +191,7 @@ class Conversation:
     def refusal(self, wait: Wait | None) -> Answer | None:
         """Return the refusal by the quota that it waits for: the server's last one, else as the server would give it.
 
-        None: no quota is what it waits for, or by the quota's own figures it would fit, and others go first.
+        None: it does not wait for a quota, or by the quota's own figures it would fit, and others go first.
         """
         if self.rejection is not None and self.rejection.lane is Lane.QUOTA:
             return self.last
@@ -279,7 +279,7 @@ class Conversation:
         return JoinLine(outcome)
 
     def _denied(self, event: Answered, rejection: Rejection, treatment: Treatment) -> Action:
-        waited = self._waited or event.now < self._in_doubt_until  # a broken connection may mean that it starts anew
+        waited = self._waited or event.now < self._in_doubt_until  # a broken connection may mean that it restarts
         if self._denials is None or self._denials.counts(self.creation.subject, event.now, waited=waited):
             return self._give_back(event)
         return self._again(event, rejection, treatment)
@@ -289,7 +289,7 @@ class Conversation:
 
     def _exists(self, *_: object) -> Action:
         self._worth = Failed()
-        if self._may_look or (self.named.name and not self.named.minted):  # denied before: it may have just started
+        if self._may_look or (self.named.name and not self.named.minted):  # denied before: a server that starts
             return self._look(Why.EXISTS)
         self._why = Why.EXISTS
         return self._blind()
@@ -311,7 +311,7 @@ class Conversation:
     def _unsent(self, event: Unsent) -> Action:
         treatment = TREATMENTS[Lane.NOT_SENT]
         worn_out = self._wears_out(Lane.NOT_SENT, treatment) and not self.creation.relayed
-        if not event.met or worn_out:
+        if not event.reached or worn_out:
             return Raise(event.error, Failed())
         self._worth = outcome = overloaded(None, treatment)
         return JoinLine(outcome)
@@ -376,7 +376,7 @@ class Conversation:
         return Pause(self._pause(self._look_tries), LookUp(self.named.name), outcome)
 
     def _taken(self) -> Action:
-        """Return a 409: the object belongs to another client, whichever way that was found out."""
+        """Return a 409: the object belongs to another client."""
         if self._why is Why.EXISTS and self.last is not None and self.last.status == 409:
             return Return(self.last, self._held_worth())
         conflict = already_exists(self.creation.resource, self.named.name)
@@ -407,7 +407,7 @@ class Conversation:
 
     def _look_failed(self, event: Unsent | Unknown) -> Action:
         last_try = self._look_tries + 1 >= LOOK_TRIES
-        if self._why is Why.KEYED and isinstance(event, Unsent) and (last_try or not event.met):
+        if self._why is Why.KEYED and isinstance(event, Unsent) and (last_try or not event.reached):
             return Raise(event.error)  # the create could not be sent either
         return self._look_again()
 

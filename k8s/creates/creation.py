@@ -27,7 +27,7 @@ _USUAL: Final = (None, 0, None, None)  # options that need no check
 
 
 class OptionError(ValueError, TypeError):
-    """An option of a create, of a client or of a gate is not one. Raised at once, before anything is sent."""
+    """An option of a create, of a client or of a gate has a wrong value. Raised at once, before anything is sent."""
 
 
 class KeyReusedError(ValueError):
@@ -49,14 +49,15 @@ class KeyReusedError(ValueError):
 class Creation:
     """One POST of ``body`` to a namespaced collection.
 
-    ``server`` and ``credential`` select the overload window (any strings that tell two of them apart); ``resource``
+    ``server`` and ``credential`` select the overload window (any strings that distinguish them); ``resource``
     is ``pods`` or ``jobs.batch``. The options are those of ``Options``. Raises ``OptionError`` for a wrong one.
 
-    Six are a proxy's, which sends for other programs. ``seat``: whose place it takes, and keeps if it leaves uncreated,
-    for twice ``retry_after`` seconds or the policy's ``seat_ttl``. ``demand``: what it is charged, where the body does
-    not say. ``named``: its name and id, drawn before; None: they are drawn. ``relayed``: its credentials can't be
-    fetched anew, while no connection can be made it waits until its ``timeout``, and no line is logged when its caller
-    is put off. ``noticed_at``: when a line said that it waits, for an earlier request of its caller.
+    Six are for a proxy, which sends for other programs. ``seat``: the place in line that it takes, and keeps for twice
+    ``retry_after`` seconds or the policy's ``seat_ttl`` if it leaves uncreated. ``demand``: what it is charged, where
+    the body does not show it. ``named``: its name and id, drawn before; None: they are drawn. ``relayed``: its
+    credentials can't be refreshed, it waits until its ``timeout`` while no connection can be made, and no line is
+    logged when its caller has to come again. ``noticed_at``: when the log reported the wait of an earlier request of
+    its caller.
     """
 
     server: str
@@ -96,12 +97,12 @@ class Creation:
 
     @property
     def subject(self) -> tuple[str, ...]:
-        """Who asks for what, where: those are denied or served together."""
+        """The caller, the kind and the namespace: creates that agree in these are denied or served together."""
         return self.server, self.credential, self.namespace, self.resource
 
     @property
     def label(self) -> str:
-        """How people know it: resource, namespace and name, ``pods team/web-*`` where the name is still to be drawn."""
+        """Its label for people: resource, namespace and name, or ``pods team/web-*`` before the name is drawn."""
         return one_line(f"{self.resource} {self.namespace}/{self.name}")
 
     @property

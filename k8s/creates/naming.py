@@ -1,9 +1,9 @@
 """Draws the name of an object on the client before the first send, so that no create is ever stored twice.
 
 The API server draws the random part of a ``generateName`` only when it stores the object, so after a lost answer
-nothing tells which object is ours. The gate draws it earlier, with a longer suffix (10 characters of 27 make
+no object can be recognised as ours. The gate draws it earlier, with a longer suffix (10 characters of 27 make
 2 x 10^14 names), and adds an annotation that identifies the create that made the object. With an idempotency key a
-second annotation holds a hash of the body as it was asked for: the server's defaults change what is stored.
+second annotation holds a hash of the requested body: the server's defaults change what is stored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CREATE_ID: Final = "backoff-ctrl.dev/create-id"
 GANG_LABEL: Final = "backoff-ctrl.dev/gang"
 """The label of pods that others make for a gang; its value is the gang's ``label``."""
 BODY_HASH: Final = "backoff-ctrl.dev/body-hash"
-"""The annotation of a create with a key: the hash of its body as it was asked for."""
+"""The annotation of a create with a key: the hash of the requested body."""
 ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Kubernetes' own alphabet for random names: no vowels, no digits that look like letters."""
 SUFFIX_LENGTH: Final = 10
@@ -44,13 +44,13 @@ class Signature:
     trusted: frozenset[str] = frozenset()
 
     def keeps(self, create_id: object) -> bool:
-        """Say whether an id in a body is that of a trusted gate in front of this one."""
+        """Return whether an id in a body is that of a trusted gate in front of this one."""
         gate, slash, digits = create_id.partition("/") if isinstance(create_id, str) else ("", "", "")
         return bool(slash and digits) and gate in self.trusted
 
 
 UNSIGNED: Final = Signature()
-"""A gate without a name, which trusts no other."""
+"""A gate without a name, which trusts no other gate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +62,17 @@ class Named:
     create_id: str
     minted: bool  # we drew the name: no other client has a reason to use it
     keyed: bool  # derived from an idempotency key: an earlier process may have made it already
-    body_hash: str  # of the body as asked for, where there is a key; empty: not known
+    body_hash: str  # of the requested body, where there is a key; empty: not known
     kept: bool  # the id is that of a trusted gate in front of this one: the body carries it already
 
     def made(self, annotations: object) -> bool:
-        """Say whether an object with these annotations is the one that this create made, or would make."""
+        """Return whether an object with these annotations is the one that this create made, or would make."""
         found = text(mapping(annotations).get(CREATE_ID))
         # A gate that was renamed between two processes still knows its objects.
         return bool(found) and found.rpartition("/")[2] == self.create_id.rpartition("/")[2]
 
     def asked_otherwise(self, annotations: Mapping[str, Any]) -> bool:
-        """Say whether the object of this create was asked for with another body."""
+        """Return whether the object of this create was requested with another body."""
         found = text(annotations.get(BODY_HASH))
         return bool(self.body_hash and found) and found != self.body_hash
 
@@ -132,7 +132,7 @@ def identify(body: Mapping[str, Any], digits: int, signature: Signature) -> tupl
 
 
 def hash_of(body: Mapping[str, Any]) -> str:
-    """Hash what the caller asks for: all of the body but our own annotations. Empty if it can't be written as JSON."""
+    """Hash the body without our own annotations. Empty if it can't be written as JSON."""
     theirs = {name: value for name, value in annotations_of(body).items() if name not in (CREATE_ID, BODY_HASH)}
     plain = {**body, "metadata": {**metadata_of(body), "annotations": theirs}}
     try:
@@ -155,7 +155,7 @@ def _digits(purpose: str, seed: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{purpose}\0{seed}".encode()).digest()[:16], "big")
 
 
-# -- whose an object is ---------
+# -- whose object it is ---------
 
 
 class Found(StrEnum):
@@ -168,7 +168,7 @@ class Found(StrEnum):
 
 
 def whose(answer: Answer, named: Named) -> Found | None:
-    """Say what a look-up found; None: its answer shows no object."""
+    """Return what a look-up found; None: its answer shows no object."""
     found = answer.json() if answer.ok else None
     if found is None:
         return None

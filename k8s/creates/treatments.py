@@ -1,4 +1,4 @@
-"""What an answer means: one table of what to do about each lane, and the outcomes that the engine is given. Pure."""
+"""What an answer means: one table of what to do about each lane, and the outcomes for the engine. Pure."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def overloaded(rejection: Rejection | None, treatment: Treatment) -> Overloaded:
 def created_as(answer: Answer, sent: Mapping[str, Any], resource: str) -> Created:
     """Turn a success into the engine's outcome. After defaults and webhooks the charge may not be that of ``sent``.
 
-    A pod that lives is named by its uid, by which the watch will report its end.
+    A living pod is named by its uid, by which the watch will report its end.
     """
     stored = answer.json()
     if stored is None or stored.get("kind") != sent.get("kind"):
@@ -95,7 +95,7 @@ def created_as(answer: Answer, sent: Mapping[str, Any], resource: str) -> Create
 
 
 WAITED_OUT: Final = 30.0
-"""Seconds of nothing but denials after which they count. (A kube-apiserver denied for a second after its start.)"""
+"""Seconds of nothing but denials after which they count. (A new kube-apiserver denies for about a second.)"""
 SUBJECTS_MAX: Final = 4096
 """Subjects remembered; beyond that the oldest is forgotten, and its next denial counts at once."""
 
@@ -103,21 +103,21 @@ SUBJECTS_MAX: Final = 4096
 class Denials:
     """When a 403 counts: an API server that has just started denies everything until its RBAC is loaded.
 
-    Whoever was served before waits such a denial out, and so does a create that stood in line: it may be the first that
-    is sent. It counts once nothing else was answered for half a minute; then, and where nothing was ever served, each
-    one counts at once. A subject is who asks for what, where. All creates of a ledger share this; each step is one of a
-    dictionary, so no lock is needed.
+    A subject is a caller, a kind and a namespace. If it was served before, its create waits out a denial, and so does a
+    create that waited in line: it may be the first that is sent. Denials count once the subject has got nothing else
+    for half a minute; where nothing was ever served, each one counts at once. All creates of a ledger share this; each
+    step is a single dictionary operation, so no lock is needed.
     """
 
     def __init__(self) -> None:
-        self._denied_since: dict[tuple[str, ...], float | None] = {}  # of whoever was served; None: not denied since
+        self._denied_since: dict[tuple[str, ...], float | None] = {}  # of those served; None: not denied since
 
     def served(self, subject: tuple[str, ...]) -> None:
         if self._denied_since.get(subject, 0.0) is not None:
             self._note(subject, None)
 
     def counts(self, subject: tuple[str, ...], now: float, *, waited: bool = False) -> bool:
-        """Note a denial; say whether it counts. If not, ask again soon. ``waited``: who was denied stood in line."""
+        """Note a denial; return whether it counts. If not, ask again soon. ``waited``: the create stood in line."""
         if subject not in self._denied_since and not waited:
             return True
         since = self._denied_since.get(subject)

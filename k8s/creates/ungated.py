@@ -1,10 +1,10 @@
 """A create that passes ungated: it is sent once, as it is, and the caller gets whatever comes back. Pure.
 
-Shadow mode, off and an internal error of the gate end here. The outcome still teaches the engine. Two creates keep a
-promise all the same. One with an idempotency key is looked up under its name before it is sent. And one that goes on
-without the engine after an internal error keeps the name that the gate drew before: an earlier send, or an earlier
-process with the same key, may have stored it. Then whatever is not a success is looked up, and an object of ours under
-that name is the create's success.
+Creates in mode shadow or off, and those that meet an internal error of the gate, end here. The outcome still teaches
+the engine. Two promises hold here too. A create with an idempotency key is looked up under its name before it is sent.
+A create that continues without the engine after an internal error keeps the name that the gate drew before: an earlier
+send, or an earlier process with the same key, may have stored it. Every answer to it that is not a success is looked
+up, and an object of ours under that name is the create's success.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Ungated:
     __slots__ = ("_body", "_goes_on", "_in_doubt", "_key", "_otherwise", "last", "named", "rejection", "sends", "state")
 
     def __init__(self, body: dict[str, Any], named: Named | None = None, key: str | None = None) -> None:
-        """Take the body as the caller gave it; with a ``key`` also the name and id that it gives."""
+        """Take the body as the caller gave it; with a ``key`` also the name and id derived from it."""
         self.state = State.NEW
         self.last: Answer | None = None
         self.rejection: Rejection | None = None
@@ -52,13 +52,13 @@ class Ungated:
         self.named = named
         self._key = key
         self._body = body if named is None else named.body
-        self._goes_on = False  # after an internal error: without it, the caller looks after a lost answer himself
+        self._goes_on = False  # after an internal error; otherwise a lost answer is the caller's to resolve
         self._in_doubt = False  # an earlier send may be stored, of this process or of one before it
         self._otherwise: Return | Raise | None = None  # how it ends unless the object is found
 
     @classmethod
     def after(cls, before: Conversation | Ungated, creation: Creation, *, in_doubt: bool) -> Self:
-        """Go on with a create whose machine failed; ``in_doubt``: a send of it may have been stored."""
+        """Continue a create whose machine failed; ``in_doubt``: a send of it may have been stored."""
         opened = cls(creation.body, before.named, creation.key)
         opened.sends = before.sends
         opened.last, opened.rejection = before.last, before.rejection
@@ -76,7 +76,7 @@ class Ungated:
     def start(self) -> Send | LookUp:
         """Return the first action: send the body, or look up what the key may have made.
 
-        Not if it was sent before: then the answer to the next send tells whether there is anything to look up.
+        If it was sent before, it is sent again: the answer shows whether there is anything to look up.
         """
         if self._keyed and self._name and not self.sends:
             self.state = State.LOOKING
@@ -142,7 +142,7 @@ class Ungated:
         return self._ended(self._otherwise)
 
     def _is_taken_by_us(self, otherwise: Return | Raise) -> bool:
-        """Say whether a 409 can only be about our own object: nobody else could draw that name."""
+        """Return whether a 409 can only be about our own object: nobody else could draw that name."""
         conflict = isinstance(otherwise, Return) and otherwise.answer.status == 409
         return conflict and self.named is not None and self.named.minted
 
@@ -152,5 +152,5 @@ class Ungated:
 
 
 def ungated(creation: Creation, rng: random.Random, signature: Signature) -> Ungated:
-    """Prepare a create whose namespace is not enforced: as it is, but for what an idempotency key adds."""
+    """Prepare a create whose namespace is not enforced: unchanged, except for what an idempotency key adds."""
     return Ungated(creation.body, None if creation.key is None else creation.draw(rng, signature), creation.key)

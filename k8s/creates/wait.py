@@ -11,11 +11,11 @@ from backoff_ctrl.engine.quantities import quantity
 SAME_KEY: Final = "same-key"
 """The reason of a create that waits for another one with its key."""
 PASSING: Final = "its-turn"
-"""The reason of a create that nothing lasting keeps."""
+"""The reason of a create that will be sent in a moment."""
 
 
 LABEL_MAX: Final = 400
-"""Letters: longer than any kind, namespace and name that the server takes."""
+"""In characters: longer than any kind, namespace and name that the server accepts."""
 
 
 def reason_words(reason: str) -> str:
@@ -36,7 +36,7 @@ class Wait:
     ``kind`` is the resource, ``pods`` or ``jobs.batch``. ``name`` ends with ``*`` where it is still to be drawn.
     ``reason``: ``quota``, ``paused`` (the quota's limit is 0), ``kept-for-another`` (the room is kept for one that
     waited longer), ``never-fits``, ``overload``, ``namespace-slowed``, ``not-counted-yet``, ``first-contact``,
-    ``comes-back`` (its caller was told to come again), ``same-key`` or ``its-turn``. Where a quota is the reason,
+    ``comes-back`` (its caller was asked to come again), ``same-key`` or ``its-turn``. Where a quota is the reason,
     ``quota`` and ``resource`` name it, else they are empty.
     ``asked``, ``left`` and ``limited`` are Quantities (``"1500m"``, ``"4Gi"``); ``*_nano`` are the same as integers of
     nano-units, and ``left_nano`` may be below 0. ``beside``: further resources of that quota without room, each with
@@ -80,7 +80,7 @@ class Wait:
 
 
 def wait_of(what: tuple[str, str, str], why: Explanation | None, *, reason: str = PASSING, **more: Any) -> Wait:
-    """Say what a create waits for. ``what`` is its namespace, kind and name. ``why`` is the engine's word.
+    """Describe what a create waits for. ``what`` is its namespace, kind and name. ``why`` is the engine's reason.
 
     None: the engine has none, and ``reason`` is the reason. ``more``: the server, the priority, how long it has waited.
     """

@@ -67,7 +67,7 @@ class Ledger:
         """Returns the mode of a namespace."""
         self.signature = signature
         self.denials = Denials()
-        self.met = False  # the server has answered; until then, one that can't be reached is not waited for
+        self.reached = False  # the server has answered; until then, one that can't be reached is not waited for
         self.now = alarms.now
         self.engine = LockedEngine(alarms, self.policy, rng)
         self.line = Line(self.engine)
@@ -128,7 +128,7 @@ class Ledger:
         The engine drops what is older than its own knowledge. None of it is kept for a new engine: by then it would be
         old. An answer that is no such list reports nothing.
         """
-        self.met = True
+        self.reached = True
         if answer.ok:
             self.denials.served((QUOTAS, namespace))
         for name, seen in quotas_of(answer):

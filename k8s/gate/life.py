@@ -326,7 +326,7 @@ def _answered(create: Create, answer: Answer | None, sent: float) -> Event:
     call, create.awaiting = create.awaiting, None
     if answer is None or isinstance(call, Refresh):
         return _REFRESHED
-    create.ledger.met = True
+    create.ledger.reached = True
     if isinstance(call, Send):
         create.word = answer
     return Answered(answer, sent, create.ledger.now())
@@ -335,7 +335,7 @@ def _answered(create: Create, answer: Answer | None, sent: float) -> Event:
 def _unanswered(create: Create, error: BaseException) -> Event:
     call, create.awaiting = create.awaiting, None
     if isinstance(error, NotSent):
-        return Unsent(error, create.ledger.met)
+        return Unsent(error, create.ledger.reached)
     create.in_doubt = create.in_doubt or isinstance(call, Send)
     return Unknown(error, create.ledger.now())
 

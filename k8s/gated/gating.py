@@ -168,7 +168,7 @@ class Gating(Generic[G]):
         self.attempt(self._learn, url, Passed(method, status, headers or {}, refusal, sent, body))
 
     def _learn(self, url: str, passed: Passed) -> None:
-        self.share.ledger.met = True
+        self.share.ledger.reached = True
         if passed.status == 401:
             self.token.forget()
         elif passed.status == 403 or (passed.status == 200 and passed.method.upper() == "DELETE"):

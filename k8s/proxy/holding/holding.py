@@ -111,7 +111,7 @@ class Holding:
     def passed(self, head: Head, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
         """Learn from an answer to a request that passed. Never raises."""
         ledger = self._gate.ledger
-        ledger.met = True
+        ledger.reached = True
         try:
             self._learn(head, status, Response(status, b"", list(headers), body))
         except Exception as error:  # noqa: BLE001 - law 18
