@@ -209,7 +209,7 @@ def handle_problems(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         title = HTTPStatus(error.status_code).phrase
         details = {
-            404: "nothing is at this path: /api and /openapi.json list what is",
+            404: "unknown path: see /api and /openapi.json",
             405: "this path takes other methods",
         }
         detail = details.get(error.status_code, str(error.detail))

@@ -8,7 +8,7 @@ There are two ways to ask, for two kinds of callers.
 
 - ``ClusterSession`` (``session``), on an event loop: watches, Kubernetes events, tasks' objects, the webhook. Each
   request carries the credentials of that moment, so a token that was renewed counts from the next request on. It
-  tries nothing again: a watch lists anew, a create is looked up, an operator's write comes in the next turn.
+  never retries by itself: a watch lists again, a create is looked up, the operator writes again in its next round.
 - ``Reach`` (``asking``), for commands and threads: one question, one answer within a minute, and for every error a
   sentence that says what to do. It uses the official client's own connections, and with them SOCKS proxies, which
   kubectl's users have and aiohttp does not know.

@@ -1,4 +1,4 @@
-"""Check what a cluster allows this account to do: the checks of ``backoff-ctrl doctor``."""
+"""Asks a cluster what this account may do: the checks of ``backoff-ctrl doctor``, and requests of other commands."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class Reach:
     def checks(self, rights: Sequence[Right] = CREATOR) -> Iterator[Check]:
         """Run the checks one by one: the cluster, a note for sidecars, the namespace, each right, the quotas.
 
-        Without the namespace the others say nothing about the namespace that was meant: they are left out. ``rights``:
-        of another account than a creator's; then the rights are all.
+        If the namespace does not exist, the checks after it are left out. ``rights``: check these instead of a
+        creator's, and nothing else after them.
         """
         yield Check("cluster", ok=True, detail=f"{self.version()} at {self.place.url} ({self.place.found})")
         if rights is CREATOR and (note := self._behind_a_sidecar()):
@@ -83,12 +83,12 @@ class Reach:
             yield self._quotas()
 
     def lacking(self, rights: Sequence[Right]) -> list[str]:
-        """Return a line for each right that the server says is missing. Raises ``ReachError``."""
+        """Return a line for each right that the server reports as missing. Raises ``ReachError``."""
         namespace = self.place.namespace
         return [right.lacking(namespace) for right in rights if self._granted(right) is False]
 
     def _behind_a_sidecar(self) -> str:
-        """Return what is particular about these credentials for creators behind ``backoff-ctrl proxy``, if anything."""
+        """Return a warning if creators with these credentials can't work behind ``backoff-ctrl proxy``, else empty."""
         configuration = self.place.configuration
         if configuration.cert_file and not configuration.api_key:
             return "a client certificate can't be passed on by backoff-ctrl proxy: behind it this account needs a token"

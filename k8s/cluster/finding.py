@@ -21,7 +21,7 @@ _REACHING: Final = (
     "host", "ssl_ca_cert", "ca_cert_data", "verify_ssl", "assert_hostname", "tls_server_name",
     "disable_strict_ssl_verification", "proxy", "proxy_headers", "no_proxy",
 )  # fmt: skip
-"""What a configuration says of how to reach the server, and to know it again."""
+"""The fields of a configuration that say how to reach the server and verify it, without credentials."""
 _CONTENTS: Final = re.compile(r"\{.*\}")
 
 
@@ -51,10 +51,11 @@ class ClusterAccess:
         return tls_of(self.configuration)
 
     def as_bearer(self, token: str) -> ClusterAccess:
-        """Return the same cluster as the owner of a token sees it; an empty one stands for nobody.
+        """Return the same cluster with a caller's token as the only credential; an empty token means an anonymous
+        caller.
 
-        Only how to reach the server is taken over, field by field: no credential of ours, known today or added to the
-        client later, goes along. A client certificate would even count for more than the token.
+        Only the fields that say how to reach the server are copied, one by one, so that no credential of ours goes
+        along, not even one that a later client adds. A client certificate would even take precedence over the token.
         """
         bearer = type(self.configuration)()
         for name in _REACHING:
@@ -74,7 +75,7 @@ def find_place(server: str | None, kubeconfig: str | None, context: str | None, 
 
     Raises ``ReachError`` if none of them gives a usable cluster.
     """
-    # 0.45 s: a sidecar's session has its settings from elsewhere, and needs neither
+    # 0.45 s: a sidecar's session gets its settings in another way, and needs neither
     import yaml  # noqa: PLC0415
     from kubernetes import config  # noqa: PLC0415
     from kubernetes.client import Configuration  # noqa: PLC0415
@@ -218,7 +219,7 @@ def detour_of(configuration: Any) -> dict[str, Any]:
 
 
 def _bypassed(configuration: Any) -> bool:
-    """Say whether the configuration excepts its host from its proxy, as only the client for threads can."""
+    """Return whether ``no_proxy`` excepts the host; only the synchronous client has that setting."""
     excepted = getattr(configuration, "no_proxy", None)
     if not excepted:
         return False

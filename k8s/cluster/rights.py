@@ -10,7 +10,7 @@ from typing import Any, Final
 REVIEW: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 """Where any account may ask what it may do itself."""
 ALL: Final = ""
-"""The namespace that stands for all, and for what is in none."""
+"""The value of ``namespace`` for all namespaces, and for cluster-scoped objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def injection(certificates: Mapping[str, str] | None) -> Sequence[Right]:
 
     The keys are ``namespace``, ``kept`` (its Secret, and its Lease) and ``webhook`` (the configuration).
     """
-    counts = "labelled pods without a sidecar are not counted, and no alert tells of them: allow list on pods"
+    counts = "labelled pods without a sidecar are not counted, and no alert reports them: allow list on pods"
     found = [Right("list", "pods", counts, namespace=ALL)]
     if certificates is not None:
         own, kept = certificates["namespace"], certificates["kept"]
@@ -101,7 +101,7 @@ def injection(certificates: Mapping[str, str] | None) -> Sequence[Right]:
                 Right(verb, "secrets", keeps, name=kept, namespace=own),
                 Right(verb, "leases", keeps, "coordination.k8s.io", kept, own),
             ]
-        trusts = "the API server is not told to trust the webhook, and does not call it: allow get and patch"
+        trusts = "the API server does not trust the webhook, and does not call it: allow get and patch"
         for verb in ("get", "patch"):
             group, kind = "admissionregistration.k8s.io", "mutatingwebhookconfigurations"
             found.append(Right(verb, kind, trusts, group, certificates["webhook"], ALL))
@@ -109,9 +109,9 @@ def injection(certificates: Mapping[str, str] | None) -> Sequence[Right]:
 
 
 def page(gates_in: Sequence[str] = (), namespaces: Sequence[str] = (), *, asks_who: bool = True) -> Sequence[Right]:
-    """Return the rights of ``serve``, which looks for gates in some namespaces, and shows the quotas of some, or all.
+    """Return the rights of ``serve``, which finds gates in some namespaces, and shows the quotas of some or all.
 
-    ``asks_who``: it shows them to people by their tokens, not to this machine alone.
+    ``asks_who``: people sign in with tokens; otherwise it serves this machine alone.
     """
     who, found = "nobody can sign in: allow create on it", list[Right]()
     if asks_who:
@@ -125,6 +125,6 @@ def page(gates_in: Sequence[str] = (), namespaces: Sequence[str] = (), *, asks_w
             Right("watch", "resourcequotas", "no quota is shown: allow list and watch", namespace=each),
             Right("list", "limitranges", "`explain` does not know the defaults of LimitRanges", namespace=each),
             Right("list", "pods", "`holders` does not know the pods that hold a quota", namespace=each),
-            Right("get", "namespaces", "`holders` can't tell an empty namespace from none", namespace=each),
+            Right("get", "namespaces", "`holders` does not see whether a namespace exists", namespace=each),
         ]
     return [*found, *(Right("list", "pods", "no gates are found there", namespace=each) for each in gates_in)]

@@ -24,7 +24,7 @@ LINE_BUFFER: Final = 2**21
 BYTES_MAX: Final = 64 << 10
 """Bytes of an answer that are read for an error message."""
 LARGE: Final = 2**20
-"""Bytes from which on a body is sent piece by piece: at once it would hold up everything else on the event loop."""
+"""A body of at least so many bytes is sent piece by piece: in one go it would hold up the event loop."""
 
 
 class ClusterSession:

@@ -1,7 +1,7 @@
 """Decides which Kubernetes events are written about waiting creates, and when: a pure state machine of bounded size.
 
 As in client-go's EventCorrelator, repeated reports about the same object are one event whose series counts up; the
-series ends after 6 minutes without a repetition. Beyond client-go, token buckets limit the requests, one bucket per
+series ends after 6 minutes without a repetition. In addition, token buckets limit the requests, one bucket per
 namespace and one for all. New events without a token are left out; one event of the namespace counts them.
 
 The events are of events.k8s.io/v1, by the rules of Kubernetes' ``pkg/apis/core/validation/events.go``: a note has at
@@ -48,8 +48,8 @@ _KINDS: Final[dict[str, tuple[str, str]]] = {
     Reason.ADMITTED: ("Normal", "Creating"),
     LEFT_OUT: ("Normal", "Counting"),
 }
-"""Type and action for each reason. Waiting and refusal are Warnings, like FailedScheduling and FailedCreate: people who
-want to know why their work does not run look for Warnings.
+"""Type and action for each reason. Waiting and refusal are Warnings, like FailedScheduling and FailedCreate: that is
+where people look who want to know why their work does not run.
 """
 NOTE_MAX: Final = 1024
 INSTANCE_MAX: Final = 128
@@ -165,7 +165,7 @@ class Namespace:
     shut: dict[Verb, float] = field(default_factory=dict)
 
     def is_idle(self, now: float) -> bool:
-        """Say whether nothing is lost if it is forgotten."""
+        """Return whether nothing is lost if it is forgotten."""
         return self.bucket.is_full(now) and all(until <= now for until in self.shut.values())
 
 
@@ -203,7 +203,7 @@ class EventCounts:
 
 
 class EventCorrelator:
-    """Takes in reports and says what to write next. Times are seconds of a monotonic clock.
+    """Takes in reports and decides what to write next. Times are seconds of a monotonic clock.
 
     There is one write at a time: ``next`` returns it, ``ended`` reports its result. ``epoch`` returns the offset from
     the monotonic clock to the time of day; it is called for each write, since the time of day may be reset.
@@ -265,7 +265,7 @@ class EventCorrelator:
             del self._series[oldest.key]
 
     def _namespace(self, name: str, now: float) -> Namespace | None:
-        """Return its state; None: there are too many that are in use."""
+        """Return its state; None: too many namespaces are in use."""
         found = self._namespaces.get(name)
         if found is None and len(self._namespaces) >= self.limits.namespaces_max:
             used = {known.namespace.name for known in self._series.values()}
@@ -300,7 +300,7 @@ class EventCorrelator:
         return max(self._due[0][0], self._paused_until)
 
     def _is_free(self, known: Series, now: float) -> bool:
-        """Say whether it may be written now; else leave it out, or let it wait where it only counts."""
+        """Return whether it may be written now; else leave it out or, if only its count rises, let it wait."""
         new = known.report is not None and not known.pause  # it was never sent
         shut = known.namespace.shut.get(known.verb, now) - now
         wait = max(shut, self._tokens_in(known.namespace, self.limits.kept_share if new else 0.0, now))
@@ -313,7 +313,7 @@ class EventCorrelator:
         return False
 
     def _tokens_in(self, namespace: Namespace, kept: float, now: float) -> float:
-        """Return in how many seconds there is a token of the namespace and one of all, beside the share kept."""
+        """Return the seconds until both buckets have a token beyond the share that is kept."""
         limits = self.limits
         own = namespace.bucket.wait_for(1 + int(kept * limits.namespace_burst), now)
         return max(own, self._bucket.wait_for(1 + int(kept * limits.burst), now))
@@ -376,7 +376,7 @@ class EventCorrelator:
         self._pause(how, now, retry_after)
         if how is Ended.DONE:
             known.stored, known.tries = write.count, 0
-        elif how is Ended.GONE:  # the server has expired it: it is created anew, under another name
+        elif how is Ended.GONE:  # the server has expired it: it is created again, under another name
             known.stored, known.body, known.began = 0, None, now
         elif how is Ended.FORBIDDEN:
             known.namespace.shut[write.verb] = now + self.limits.shut
@@ -398,7 +398,7 @@ class EventCorrelator:
     # -- leaving out ---------
 
     def _give_up(self, known: Series, now: float) -> None:
-        """Leave out what the server has not been told of an event."""
+        """Leave out the reports of an event that the server does not have yet."""
         missed, known.count = known.count - known.stored, known.stored
         if not known.stored:
             del self._series[known.key]

@@ -57,7 +57,7 @@ _LOGGED_MAX: Final = 20
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """What was reported of a create that waits, and what looks at it again after ``pause`` seconds."""
+    """The last report on a waiting create, and the timer that looks at it again after ``pause`` seconds."""
 
     pause: float = GRACE
     reported: Report | None = None
@@ -133,7 +133,7 @@ class Reporter(Subscriber):
         return waiting_note(label, own if own is not None and own.quota else why)
 
     def _why(self, request: Request) -> Explanation | None:
-        """Say why a request waits, or why another with the same demand did; None: not known now, ask later."""
+        """Return why a request waits, or why another with the same demand did; None: not known now, ask later."""
         now = self.ledger.now()
         what = (request.namespace, request.demand.key)
         known = self._known.get(what)
@@ -157,7 +157,7 @@ class Reporter(Subscriber):
         except Exception:
             if not self._failed:
                 self._failed = True
-                log.exception("reporting on waiting creates failed; the creates themselves go on (logged once)")
+                log.exception("reporting on waiting creates failed; the creates themselves continue (logged once)")
 
 
 def waiting_note(label: str, why: Explanation) -> str:
@@ -230,7 +230,7 @@ class EventSender:
                     how, retry_after = await self._send(session, write)
                     self._events.ended(how, time.monotonic(), retry_after)
         except Exception:
-            log.exception("an internal error ended the writing of Kubernetes events; creates go on")
+            log.exception("an internal error ended the writing of Kubernetes events; creates continue")
             self._stopped = True
 
     async def _next(self, task: Task) -> Write | None:

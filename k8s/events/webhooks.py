@@ -1,8 +1,8 @@
-"""Webhooks: tells receivers of the creates that wait long, are declined, or end badly.
+"""Webhooks: notifies receivers of creates that wait long, are declined, or end badly.
 
-Receivers are named in a file, with filters. Whoever decides only puts into a queue: a create costs one alarm for each
-different ``longer-than`` while it waits. A receiver that is slow or gone holds up nobody: its queue fills, and what
-comes then is dropped and counted.
+A file names the receivers, with filters. The gate only puts events into queues: a create costs one timer for each
+different ``longer-than`` while it waits. A receiver that is slow or gone holds up nothing: once its queue is full,
+further events are dropped and counted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from backoff_ctrl.k8s.runtime.host import LOADING, RUNTIME, Task, after_fork
 log = logging.getLogger(__name__)
 
 EVENTS: Final = ("waiting", "created", "declined", "timed-out", "cancelled", "failed")
-"""What can be told of a create. ``created`` and the others that end it are told only of those that waited."""
+"""The events that can be sent. ``created`` and the others that end a create are sent only if it waited."""
 USUAL: Final = ("waiting", "declined", "timed-out", "failed")
 LONGER_THAN: Final = 300.0
 RECEIVERS_MAX: Final = 16
@@ -71,7 +71,7 @@ class Receiver:
     longer_than: float = LONGER_THAN
 
     def wants(self, event: str, namespace: str, reason: str, waited: float) -> bool:
-        """Say whether it is to be told. What was declined need not have waited."""
+        """Return whether it is to be notified. A declined create need not have waited."""
         return (
             event in self.events
             and any(fnmatchcase(namespace, each) for each in self.namespaces)
@@ -112,7 +112,7 @@ def _receiver(found: Any, place: str, environment: Mapping[str, str]) -> Receive
         raise ReceiversError(f"{place}.longer-than must be a number of seconds, 0 or more")
     events = _texts(found, "events", place, USUAL)
     if wrong := [each for each in events if each not in EVENTS]:
-        raise ReceiversError(f"{place}.events: {wrong[0]!r} is none; there are {', '.join(EVENTS)}")
+        raise ReceiversError(f"{place}.events: {wrong[0]!r} is not an event; choose from {', '.join(EVENTS)}")
     return Receiver(
         name,
         url,
@@ -125,7 +125,7 @@ def _receiver(found: Any, place: str, environment: Mapping[str, str]) -> Receive
 
 
 def _secret(found: Mapping[str, Any], place: str, environment: Mapping[str, str]) -> str:
-    """Return what signs; empty: nothing does. It is never in the file itself, which people copy and commit."""
+    """Return the signing secret, empty if there is none. It is never in the file itself, which people commit."""
     if "secret-env" in found:
         variable = _text(found["secret-env"], f"{place}.secret-env")
         secret = environment.get(variable, "")
@@ -146,7 +146,7 @@ def _fields(found: Any, place: str, known: set[str]) -> None:
     if not isinstance(found, dict):
         raise ReceiversError(f"{place} must be an object with {', '.join(sorted(known))}")
     if wrong := [str(name) for name in found if name not in known]:
-        raise ReceiversError(f"{place}: unknown field {wrong[0]!r}; there are {', '.join(sorted(known))}")
+        raise ReceiversError(f"{place}: unknown field {wrong[0]!r}: choose from {', '.join(sorted(known))}")
 
 
 def _text(found: Any, place: str) -> str:
@@ -167,7 +167,7 @@ class _RefusedError(Exception):
 
 
 class Delivery:
-    """What goes to one receiver, on the runtime: a bounded queue, retries, and a signature.
+    """Sends to one receiver, on the runtime: a bounded queue, retries, and a signature.
 
     ``counts``: sent, failed, dropped. ``wait``: tenacity's pause between tries, by default exponential with jitter.
     """
@@ -200,7 +200,7 @@ class Delivery:
         self._task.wake()
 
     def close(self, seconds: float) -> None:
-        """Go on for so many seconds at most to empty the queue; what is left then is dropped."""
+        """Empty the queue within so many seconds; what is left then is dropped."""
         self._closed = True
         if self._task is not None:
             self._task.stop(seconds)
@@ -259,7 +259,7 @@ class Delivery:
 
 
 def signed(secret: str, id_: str, body: bytes, clock: Callable[[], float]) -> dict[str, str]:
-    """Return the headers of a signed request, as the Standard Webhooks specification has them.
+    """Return the headers of a signed request by the Standard Webhooks specification.
 
     The signature is over id, time and body, so that nothing can be changed or sent again later.
     """
@@ -304,7 +304,7 @@ class Notifier(Subscriber):
     # -- called by the gate ---------
 
     def waits(self, create: Unfinished) -> None:
-        """Set the alarms of a create that begins to wait; if it waits again, they run on."""
+        """Start the timers of a create that begins to wait; if it waits again, they keep running."""
         if create not in self._creates:
             noted = self._creates[create] = _Wait(self._ledger.now())
             noted.alarms = [
@@ -312,12 +312,12 @@ class Notifier(Subscriber):
             ]
 
     def declined(self, create: Unfinished, refusal: Refusal) -> None:
-        """Note why the gate itself refuses it; it is told at the end."""
+        """Note why the gate itself refuses it; the notification at the end says so."""
         noted = self._creates.setdefault(create, _Wait(self._ledger.now()))
         noted.reason, noted.declined = refusal.reason, True
 
     def ended(self, create: Unfinished) -> None:
-        """Tell how a create ended that waited or was declined."""
+        """Notify of the end of a create that waited or was declined."""
         noted = self._creates.pop(create, None)
         if noted is None:
             return
@@ -326,7 +326,7 @@ class Notifier(Subscriber):
         self._tell(_outcome(create, noted), create, noted, {})
 
     def _look(self, create: Unfinished, threshold: float) -> None:
-        """Tell that a create still waits, to those who want to know after so many seconds."""
+        """Notify the receivers that want to know after so many seconds that a create still waits."""
         noted = self._creates.get(create)
         if noted is None or not create.waits:
             return

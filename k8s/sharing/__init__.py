@@ -1,4 +1,4 @@
-"""One ledger per process and API server, and what this process wants of it.
+"""One ledger per process and API server, and the settings that this process takes from its environment.
 
 ``Share`` (``process``) is a client's part in the ledger of its server: two ledgers would promise the same room twice.
 With the first client come the memory of earlier runs, the watch, and whatever the environment asks for (events, status,

@@ -1,5 +1,4 @@
-"""The environment variables that set how creates are gated and who is told of them, and what happens to values that are
-not understood.
+"""The environment variables that set how creates are gated and who is notified of them.
 
 A typo in an environment variable must not stop a platform (law 18): it is reported once, as an error in the log, and
 by ``backoff-ctrl doctor``. The wrong part of ``BACKOFF_CTRL_MODE`` then counts as ``shadow``, under which creates are
@@ -52,7 +51,7 @@ class Environment:
     traces: bool = False  # make spans of creates
     memory: str = ""  # the directory of the memory files, one per API server; empty: nothing is kept
     status: str = ""  # the address to serve the status at; empty: it is not served
-    notify: str = ""  # the file of those who are notified of creates; empty: nobody is
+    notify: str = ""  # the file of receivers of notifications; empty: there are none
     wrong: list[str] = field(default_factory=list)
 
 
@@ -98,7 +97,7 @@ def _read_mode(text: str, found: Environment) -> None:
         if known is None or namespace in found.mode:
             found.wrong.append(
                 f"{MODE}={text!r} is not understood at {part!r}: write a mode ({', '.join(MODES)}), and with commas "
-                "other modes of single namespaces, each once, such as shadow,team-a=enforce. Until this is mended, "
+                "other modes of single namespaces, each once, such as shadow,team-a=enforce. Until this is corrected, "
                 f"{'all namespaces that it does not name are' if namespace == '*' else f'namespace {namespace} is'} "
                 "in shadow mode: creates are sent at once, as without the gate"
             )
@@ -114,7 +113,7 @@ def _read_timeout(text: str, found: Environment) -> None:
         except (ValueError, OptionError):
             found.wrong.append(
                 f"{TIMEOUT}={text!r} is not understood: write a number of seconds, 0 or more. "
-                "Until this is mended, creates wait without a limit"
+                "Until this is corrected, creates wait without a limit"
             )
         else:
             found.timeout = timeout
@@ -125,13 +124,13 @@ def _read_policy(text: str, found: Environment) -> None:
         settings = policy_settings(part for part in text.split(",") if part.strip())
         Policy(**settings)
     except PolicyError as error:
-        found.wrong.append(f"{POLICY}={text!r} is not understood: {error}. Until this is mended, the defaults count")
+        found.wrong.append(f"{POLICY}={text!r} is not understood: {error}. Until this is corrected, the defaults apply")
     else:
         found.policy = settings
 
 
 def policy_settings(parts: Iterable[str]) -> dict[str, Any]:
-    """Read ``base=2`` and the like, settings of the engine's policy. Raises ``PolicyError``; ``Policy`` has ranges."""
+    """Read settings of the engine's policy, such as ``base=2``. Raises ``PolicyError``; ``Policy`` has ranges."""
     known, found = {each.name for each in fields(Policy)}, {}
     for part in parts:
         key, equals, value = (each.strip() for each in part.partition("="))
@@ -140,8 +139,8 @@ def policy_settings(parts: Iterable[str]) -> dict[str, Any]:
             raise PolicyError(f"{part.strip()!r} has no value: write KEY=VALUE, such as base=2")
         if name not in known:
             near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known))}"
-            raise PolicyError(f"there is no setting {key}; {hint}")
+            hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(sorted(known))}"
+            raise PolicyError(f"unknown setting {key}: {hint}")
         found[name] = _number(value)
     return found
 

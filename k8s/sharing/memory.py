@@ -236,7 +236,7 @@ class MemoryKeeper:
         self._task = None
 
     def close(self) -> None:
-        """Save for the last time. A second call does nothing."""
+        """Save once more and stop. A second call does nothing."""
         if not self._over:
             self._over = True
             if self._task is not None:

@@ -1,7 +1,7 @@
 """One ledger per process and API server, however many clients there are: two would promise the same room twice.
 
-And what hangs on each, as the environment or the program asks: its memory, watch, Kubernetes events, status,
-notifications and traces.
+Each has what the environment or the program asks for: memory, a watch, Kubernetes events, status, notifications,
+traces.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Process:
         self.shared: dict[str, _Shared] = {}
         self.below: Mapping[str, Any] = {}  # settings of the policy, and ``above`` the environment's
         self.above: Mapping[str, Any] = {}
-        self.shown = False  # the program asked for the status of whatever is shared
+        self.shown = False  # the program asked for the status of everything shared
         self._forked()
         after_fork(self._forked)
 
@@ -100,10 +100,10 @@ _PROCESS: Final = _Process()
 
 
 def use_policy(*, below: Mapping[str, Any], above: Mapping[str, Any]) -> None:
-    """Set the policy of the ledgers that this process shares from now on; those that it has keep theirs.
+    """Set the policy of ledgers that this process opens from now on; existing ones keep theirs.
 
-    ``below`` is what the environment (``BACKOFF_CTRL_POLICY``) wins over, ``above`` what wins over it. Raises
-    ``PolicyError``, and sets nothing then.
+    ``BACKOFF_CTRL_POLICY`` takes precedence over ``below``, and ``above`` over both. Raises ``PolicyError``, and then
+    sets nothing.
     """
     Policy(**{**below, **environment().policy, **above})
     _PROCESS.below, _PROCESS.above = below, above
@@ -161,14 +161,14 @@ def forget_unused() -> None:
 
 
 def show_shared() -> None:
-    """Count for the status what happens in whatever is shared, now and later."""
+    """Count for the status what happens in all ledgers that are shared, now and later."""
     with _PROCESS.lock:
         _PROCESS.shown = True
         for shared in _PROCESS.shared.values():
             shared.show()
 
 
-# -- what few ask for, which is loaded by those alone ---------
+# -- optional parts, loaded only where they are asked for ---------
 
 
 def _send_events(ledger: Ledger, configuration: Any) -> Callable[[], None]:
@@ -178,7 +178,7 @@ def _send_events(ledger: Ledger, configuration: Any) -> Callable[[], None]:
 
 
 def notify(ledger: Ledger, settings: Environment) -> None:
-    """Tell the receivers of the file in ``BACKOFF_CTRL_NOTIFY`` of a ledger's creates, if it is set. Never raises."""
+    """Notify the receivers in the file ``BACKOFF_CTRL_NOTIFY`` of a ledger's creates, if it is set. Never raises."""
     if not settings.notify:
         return
     try:

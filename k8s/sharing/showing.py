@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def serve_status(
     *gates: AnyGate, listen: str = "127.0.0.1:9095", exact: bool = False, shared: bool = False
 ) -> StatusServer:
-    """Serve the status of these gates over HTTP; without any, of whatever the gated clients of this process share.
+    """Serve the status of these gates over HTTP; without arguments, of all that the gated clients of this process
+    share.
 
     Returns the server: ``url`` is where it is, ``close()`` ends it, and so does the end of the process. If the port is
     in use, the next free one is taken; with ``exact`` that raises ``OSError``, unless both processes say ``shared``.
@@ -39,7 +40,7 @@ def shown() -> Documents:
 def status_collector(*gates: AnyGate, series_max: int = 50_000) -> Any:
     """Return a collector for a registry of prometheus-client: ``REGISTRY.register(status_collector())``.
 
-    It has the metrics of these gates; without any, of whatever the gated clients of this process share. Raises
+    It has the metrics of these gates; without arguments, of all that the gated clients of this process share. Raises
     ``ImportError`` without prometheus-client.
     """
     _add(gates)

@@ -1,4 +1,4 @@
-"""``POST /v1/actions/...``: reads what an operator wants, checks that he may, and says what was done."""
+"""``POST /v1/actions/...``: reads what an operator wants, checks the token, and says what was done."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ACTIONS: Final[dict[str, dict[str, type]]] = {
     "prioritize": {"id": str, "priority": int},
     "cancel": {"id": str},
 }
-"""What each action needs in its body; ``by`` and ``why`` may be there beside it."""
+"""What each action needs in its body; ``by`` and ``why`` are optional."""
 TEXT_MAX: Final = 512
 _WORDS: Final = {str: "a text that is not empty", int: "a whole number"}
 
@@ -49,7 +49,7 @@ class Actions:
         return Acted(self._as_of(), name, done)
 
     def _check(self, headers: Mapping[str, str]) -> None:
-        """Refuse pages, and whoever has not the token."""
+        """Refuse web pages, and requests without the token."""
         origin = headers.get("origin")
         if origin is not None and origin not in (f"http://{headers.get('host')}", f"https://{headers.get('host')}"):
             raise ProblemError(403, f"web pages of {origin!r} can't act here", "#/headers/Origin")
@@ -80,7 +80,7 @@ def read_action(content_type: str, body: bytes, needed: Mapping[str, type]) -> d
             raise ProblemError(400, f"{name} must be {_WORDS[kind]}", f"#/body/{name}")
     for name, value in found.items():
         if name not in (*needed, "by", "why"):
-            raise ProblemError(400, f"unknown key {name[:64]!r}; here are: {', '.join(needed)}, by, why", "#/body")
+            raise ProblemError(400, f"unknown key {name[:64]!r}: choose from {', '.join(needed)}, by, why", "#/body")
         if name not in needed and not isinstance(value, str):
             raise ProblemError(400, f"{name} must be a text", f"#/body/{name}")
         if isinstance(value, str) and len(value) > TEXT_MAX:

@@ -1,7 +1,7 @@
 """What an operator may do: forget a quota, pause and resume a namespace, raise or lower a waiter, cancel one.
 
-Nothing of it outlives the process. Whatever is done, or could not be done, is one line of the logger
-``backoff_ctrl.audit``: a WARNING, which Python shows even where logging is not set up.
+Nothing of it outlives the process. Each action, done or not, is one line of the logger ``backoff_ctrl.audit``: a
+WARNING, which Python shows even where logging is not set up.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NotDoneError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Who acts, by his own word, and why; for the audit line and for the caller of a cancelled create."""
+    """Who acts, as the request says, and why; for the audit line and for the caller of a cancelled create."""
 
     by: str = ""
     why: str = ""
@@ -51,7 +51,7 @@ class Acts:
         self._ledgers = ledgers
 
     def forget(self, operator: Operator, namespace: str, quota: str) -> str:
-        """Forget what was learned of a quota: it is learned anew. What a watch reports can't be forgotten."""
+        """Forget what was learned of a quota, so that it is learned again. What a watch reports can't be forgotten."""
 
         def forget() -> str:
             watched = None
@@ -67,7 +67,7 @@ class Acts:
                 return f"quota {quota} of namespace {namespace} is forgotten: {again}"
             if watched is not None:
                 raise NotDoneError(
-                    f"quota {quota} of namespace {namespace} is watched: the API server says what is known of it",
+                    f"quota {quota} of namespace {namespace} is watched: what is known of it comes from the API server",
                     "quota",
                     known=True,
                 )
@@ -76,13 +76,13 @@ class Acts:
         return self._audited(operator, f"forget quota {namespace}/{quota}", forget)
 
     def pause(self, operator: Operator, namespace: str) -> str:
-        """Send no create of a namespace until ``resume``: they wait, as long as they may. What was sent goes on."""
+        """Send no create of a namespace until ``resume``: they wait, up to their limits. Sent ones continue."""
 
         def pause() -> str:
             enforcing = [each for each in self._ledgers() if each.mode(namespace) == "enforce"]
             if not enforcing:
                 raise NotDoneError(
-                    f"namespace {namespace} is not in the mode enforce: its creates are sent whatever the gate thinks",
+                    f"namespace {namespace} is not in the mode enforce: its creates are sent whatever the gate decides",
                     "namespace",
                     known=True,
                 )
@@ -100,7 +100,7 @@ class Acts:
                 raise NotDoneError(f"namespace {namespace} is not paused", "namespace", known=True)
             for ledger in paused:
                 ledger.halt(namespace, halted=False)
-            return f"creates in namespace {namespace} go on"
+            return f"creates in namespace {namespace} continue"
 
         return self._audited(operator, f"resume namespace {namespace}", resume)
 
@@ -118,12 +118,12 @@ class Acts:
         return self._audited(operator, f"set the priority of create {create} to {priority}", prioritize)
 
     def cancel(self, operator: Operator, create: str) -> str:
-        """End a create that waits; its caller gets ``GateClosed``. One that is just being sent is answered first."""
+        """End a create that waits; its caller gets ``GateClosed``. One that is being sent is answered first."""
 
         def cancel() -> str:
             _, found = self._waiting(create)
             found.cancel(GateClosed(f"{found.label} was cancelled{operator.words}"))
-            return f"{found.label} is cancelled, and its caller told so"
+            return f"{found.label} is cancelled, and its caller was notified"
 
         return self._audited(operator, f"cancel create {create}", cancel)
 
@@ -137,7 +137,7 @@ class Acts:
         raise NotDoneError(f"no create with the id {create!r} is under way here: see /v1/waiting", "id")
 
     def _audited(self, operator: Operator, what: str, act: Callable[[], str]) -> str:
-        """Do it, and write who did what, from where and why, and what came of it."""
+        """Do it, and log who did what, from where and why, and with which result."""
         asked = printable(what) + operator.words + (f" (from {operator.place})" if operator.place else "")
         try:
             done = act()

@@ -1,4 +1,4 @@
-"""Where the status of a gate is: the environment variable with its address, and how an address is written."""
+"""The address of a gate's status: the environment variable that has it, and how an address is written."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 ENVIRONMENT: Final = "BACKOFF_CTRL_STATUS"
 """The environment variable with the address to serve at, such as ``127.0.0.1:9095``. Unset: nothing is served."""
 HOSTS: Final = "BACKOFF_CTRL_STATUS_HOSTS"
-"""The environment variable with further hosts, by commas, under which a proxy beside the gate passes requests on."""
+"""The environment variable with further hosts, separated by commas, by which a proxy in front passes requests on."""
 PORT: Final = 9095
 
 
 def read_address(listen: str) -> tuple[str, int]:
-    """Read an address of this machine alone. Raises ``ValueError`` with a sentence."""
+    """Read a loopback address. Raises ``ValueError`` with a sentence."""
     host, port = split_address(listen)
     if not is_loopback(host):
         raise ValueError(

@@ -1,9 +1,9 @@
-"""What the API server refuses in a pod or a claim whatever room a quota has; and what LimitRanges fill in. Pure.
+"""What the API server refuses in a pod or a claim however much room there is, and what LimitRanges fill in. Pure.
 
-Invalid amounts, LimitRanges, amounts that a quota wants to be named. Sources, v1.36: ``ValidateResourceRequirements``
-of ``pkg/apis/core/validation``, ``plugin/pkg/admission/limitranger/admission.go``, and ``Constraints`` of
-``pkg/quota/v1/evaluator/core/pods.go``. LimitRanges are read as the API server returns them: it has filled in the
-defaults that follow from other fields (``SetDefaults_LimitRangeItem``).
+It refuses invalid amounts, amounts outside LimitRanges, and a lack of amounts that a quota limits. Sources, v1.36:
+``ValidateResourceRequirements`` of ``pkg/apis/core/validation``, ``plugin/pkg/admission/limitranger/admission.go``, and
+``Constraints`` of ``pkg/quota/v1/evaluator/core/pods.go``. LimitRanges are read as the API server returns them: it has
+filled in the defaults that follow from other fields (``SetDefaults_LimitRangeItem``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Item = Mapping[str, Any]
 Amounts = Mapping[str, int]
 CONTAINERS: Final = ("containers", "initContainers")
 COMPUTE: Final = frozenset(f"{side}{name}" for side in ("", "requests.", "limits.") for name in ("cpu", "memory"))
-"""What every container has to name where a quota limits it."""
+"""What every container has to specify where a quota limits it."""
 _OF_PODS: Final[tuple[str, ...]] = ("cpu", "memory", "ephemeral-storage")
 
 

@@ -61,7 +61,7 @@ def read_query(shape: Callable[..., Query], query: str, **in_path: str) -> Query
     for name, text in given.items():
         if name not in known:
             shown = ", ".join(known) or "none"
-            raise ProblemError(400, f"unknown parameter {name!r}; here are: {shown}", f"#/query/{_escaped(name)}")
+            raise ProblemError(400, f"unknown parameter {name!r}: choose from {shown}", f"#/query/{_escaped(name)}")
         if types[name] is int:
             values[name] = _limit(name, text)
         elif types[name] is bool:

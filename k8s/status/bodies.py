@@ -1,4 +1,4 @@
-"""Reads a manifest that came as the body of a request, as JSON or YAML. What is wrong is a problem with a pointer.
+"""Reads a manifest from the body of a request, as JSON or YAML. An error is a problem with a JSON Pointer to the field.
 
 Errors name a field by its path, such as ``spec.containers[0].resources.requests.nvidia.com/gpu``; problems point to it
 by a JSON Pointer.
@@ -69,7 +69,7 @@ def namespace_of(manifest: Mapping[str, Any], wanted: str | None) -> str:
 
 
 def checked_name(name: str, pointer: str) -> str:
-    """Return the name of a namespace: it becomes a part of paths. Raises ``ProblemError`` for what can't be one."""
+    """Return the name of a namespace, which becomes a part of paths. Raises ``ProblemError`` for an invalid one."""
     if _LABEL.fullmatch(name) is None:
         raise ProblemError(
             400, f"{name[:LABEL_MAX]!r} is not a valid namespace name: use lower-case letters, digits and -", pointer
@@ -93,7 +93,7 @@ def _aliases(body: bytes) -> int:
         events = yaml.parse(body, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         return sum(isinstance(event, yaml.AliasEvent) for event in events)
     except yaml.YAMLError:
-        return 0  # what is wrong with it is told by who reads it
+        return 0  # the caller reports what is wrong with it
 
 
 def found_at(path: str, manifest: object) -> Any:
@@ -102,7 +102,7 @@ def found_at(path: str, manifest: object) -> Any:
 
 
 def _walk(path: str, manifest: object) -> Iterator[tuple[str | int, Any]]:
-    """Yield the keys and indexes of a path, each with what the manifest has there; None: nothing.
+    """Yield the keys and indexes of a path, each with the value that the manifest has there, or None.
 
     A key may contain dots: it is the longest one that the manifest has there; where it has none, a dot ends the key.
     """

@@ -1,6 +1,6 @@
-"""Counts what happens in a gate as it happens, by namespace, quota and resource, and tells the ring of decisions.
+"""Counts what happens in a gate as it happens, by namespace, quota and resource, and appends to the ring of decisions.
 
-Everything is a few additions under a lock of its own: nobody who decides waits for somebody who looks.
+Each event is a few additions under a lock of its own: a decision never waits for a reader.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .catalogue import DECISION_BUCKETS, WAIT_BUCKETS, WAKE_BUCKETS
 from .decisions import Ring
 
 KINDS_MAX: Final = 64
-"""Kinds that are counted apart; those of all others are ``other``: a kind is a label of series."""
+"""Kinds that are counted separately; all others count as ``other``, since a kind is a label of series."""
 NAMESPACES_MAX: Final = 20_000
-"""Namespaces that are counted, and quotas whose last state is kept. Beyond, those known first are forgotten."""
+"""Namespaces that are counted, and quotas whose last state is kept. Beyond that, the oldest are forgotten."""
 WAKES_WITHIN: Final = 10.0
 """Seconds: an admission later than that has nothing to do with the last news of room."""
 
@@ -106,7 +106,7 @@ class Counters(Subscriber):
         wall: Callable[[], float] = time.time,
         ring: Ring | None = None,
     ) -> None:
-        """``clock`` is the ledger's, in seconds; ``explain`` says why a create waits; ``wall`` is Unix time.
+        """``clock`` is the ledger's, in seconds; ``explain`` returns why a create waits; ``wall`` is Unix time.
 
         ``gate`` is its name; several gates of a process share one ``ring``.
         """
@@ -123,9 +123,9 @@ class Counters(Subscriber):
         self.wakes = Histogram(WAKE_BUCKETS)
         self.namespaces: dict[str, NamespaceCounts] = {}
         self._gate = gate
-        self._lock = threading.RLock()  # a create may end in a finalizer, in a thread that counts just now
+        self._lock = threading.RLock()  # a create may end in a finalizer, in a thread that is counting
         self._kinds: set[str] = set()
-        self._room: dict[str, float] = {}  # namespaces with news of room that admitted none yet, and when it came
+        self._room: dict[str, float] = {}  # namespaces that have admitted none since news of room, and when that came
         self._seen: dict[tuple[str, str], ObservedQuota] = {}
 
     def of(self, namespace: str) -> NamespaceCounts:
@@ -153,7 +153,7 @@ class Counters(Subscriber):
         self._tell("waits", create, **_why(None if create.request is None else self._explain(create.request)))
 
     def admitted(self, create: Unfinished) -> None:
-        """Note that a create left the line with a ticket. One that did not wait is not worth a line of its own."""
+        """Note that a create left the line with a ticket. If it did not wait, the ring gets no decision for it."""
         wait = create.noted
         if not isinstance(wait, _Wait) or wait.since is None:
             return
@@ -210,7 +210,7 @@ class Counters(Subscriber):
                 counts.waits.add(waited)
                 counts.saved += calls_saved(waited, wait.refused)
         create.noted = None
-        if outcome != "declined":  # told before, with its reason
+        if outcome != "declined":  # reported before, with its reason
             self._tell(outcome, create, waited=waited)
 
     def shadowed(self, namespace: str, verdict: Verdict) -> None:

@@ -1,7 +1,7 @@
 """A bounded ring of decisions: what happened to creates, numbered one by one, so that a listener resumes where it was.
 
-Whoever decides only appends. Whoever looks copies a part and renders it later; what it was too slow for is gone, and it
-is told so.
+The gate only appends. A reader copies a part and renders it later; if it was too slow, the ring has dropped what it
+missed, and reports the gap.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEPT: Final = 4096
 
 
 class Told(NamedTuple):
-    """One decision as it is kept. ``at`` is Unix time; what it has nothing to say of is empty or None."""
+    """One decision as it is kept. ``at`` is Unix time; a field without a value is empty or None."""
 
     seq: int
     at: float
@@ -42,7 +42,7 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What ``after`` found. ``missed`` decisions came after the given one and are forgotten."""
+    """The result of ``after``. ``missed`` decisions came after the given one and are forgotten."""
 
     decisions: list[Told]
     missed: int
@@ -60,7 +60,7 @@ class Ring:
         """Called after each decision, from any thread; it must not block."""
 
     def renew(self) -> None:
-        """Begin anew in a forked child, where the lock may be held for ever."""
+        """Start over in a forked child, where the lock may be held for ever."""
         self.__init__(self._kept.maxlen or KEPT)  # type: ignore[misc]  # the same object goes on
 
     @property
@@ -85,7 +85,7 @@ class Ring:
         return Read(decisions, max(0, oldest - 1 - seq))
 
     def of(self, create: str) -> tuple[list[Told], bool]:
-        """Return what is kept of one create; say also whether older decisions were forgotten."""
+        """Return what is kept of one create, and whether older decisions were forgotten."""
         with self._lock:
             every = list(self._kept)
         found = [told for told in every if told.id == create]

@@ -1,4 +1,4 @@
-"""From what a gate knows to the JSON of the status API: single objects, and pages of them."""
+"""Makes the JSON of the status API from what a gate knows: single objects, and pages of them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Documents:
                 yield [number, name, *behind], following_item(source, follower)
 
     def request(self, id: str) -> RequestHistory:  # noqa: A002 - what the URL calls it
-        """Return one create's history. Raises ``ProblemError`` if nothing is known of it."""
+        """Return one create's history. Raises ``ProblemError`` for an unknown create."""
         for source in self.sources:
             told, forgotten = source.counters.ring.of(id)
             create = next((each for each in sliced(source.ledger.under_way()) if each.create_id == id), None)
@@ -188,7 +188,7 @@ class Documents:
         return shown(self.sources[0].clock.wall() if self.sources else 0.0)
 
     def _namespaces(self, only: str | None, after: tuple[Any, ...]) -> Iterator[tuple[int, Source, str, bool]]:
-        """Yield gate by gate the namespaces from ``after`` on; the last flag says whether it is the very one."""
+        """Yield gate by gate the namespaces from ``after`` on; the flag marks the one of ``after`` itself."""
         first, name = int(after[0]), str(after[1])
         for number, source in islice(enumerate(self.sources), first, None):
             if only is not None:
@@ -267,7 +267,7 @@ def following_item(source: Source, create: Any) -> Waiting:
 
 
 def _waiting_item(source: Source, create: Any, **waits: Any) -> Waiting:
-    """Return a create with how it waits."""
+    """Return a create, and how it waits."""
     creation = create.creation
     return Waiting(
         id=create.create_id,
@@ -284,7 +284,7 @@ def _waiting_item(source: Source, create: Any, **waits: Any) -> Waiting:
 
 
 def _gang(create: Any) -> str | None:
-    """Name the gang that a create is a member of, or that waits itself."""
+    """Return the name of the gang that a create is a member of, or of the waiting gang itself."""
     gang = create.creation.gang
     if gang is not None:
         return str(gang.name)
@@ -338,7 +338,7 @@ def decision(told: Told) -> Decision:
 
 
 def flow_name(flow: str) -> str:
-    """Name an overload window without giving anything of its credential away."""
+    """Return a name for an overload window that reveals nothing of its credential."""
     return hashlib.sha256(flow.encode()).hexdigest()[:12]
 
 

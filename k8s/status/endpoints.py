@@ -1,4 +1,4 @@
-"""The URLs of the status API: what each takes, and what it answers. Both servers go by this one table.
+"""The URLs of the status API: what each takes, and what it answers. Both servers are made from this one table.
 
 A gate serves it from its own process (``server``), and ``backoff-ctrl serve`` for a cluster and all its gates
 (``api/status``). Each has an object with a method for each name here, which gets the typed query.
@@ -33,7 +33,7 @@ _QUOTA: Final = "Only the quotas of this name."
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """No parameter at all."""
+    """No parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ Answers = Literal["page", "document", "stream", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One URL. ``shape`` is that of the document, of an item of the page, or of the data of an event in the stream."""
+    """One URL. ``shape``: of the document, of an item of the page, or of the data of an event in the stream."""
 
     path: str
     name: str
@@ -147,13 +147,13 @@ def find(method: str, path: str) -> tuple[Endpoint, str]:
         found = next((each for start, each in _BY_BEGINNING.items() if path.startswith(start) and path != start), None)
         given = "" if found is None else unquote(path.removeprefix(found.beginning))
     if found is None or (found.name == "act" and given not in ACTIONS):
-        raise ProblemError(404, f"nothing is at this path; there are {', '.join(_BY_PATH)}", "#/path")
+        raise ProblemError(404, f"unknown path; choose one of {', '.join(_BY_PATH)}", "#/path")
     if found.method != ("GET" if method == "HEAD" else method):
         raise ProblemError(405, f"{path} takes {found.method}, not {method}", "#/path")
     return found, given
 
 
 def methods_of(path: str) -> str:
-    """Return the methods that a path takes, as the header ``Allow`` has them."""
+    """Return the methods that a path takes, in the form of the header ``Allow``."""
     found = _BY_PATH.get(path) or next((each for start, each in _BY_BEGINNING.items() if path.startswith(start)), None)
     return "POST" if found is not None and found.method == "POST" else "GET, HEAD"

@@ -1,9 +1,9 @@
-"""What would happen to a manifest that is created now: to the create itself, and to what its controller makes of it.
+"""What would happen to a manifest if it were created now: to the create itself, and to what its controller makes of it.
 
-``explain`` asks an engine what it says of the demands (``Ask``), adds what is refused whatever room there is
-(``admission_rules``), and makes the document of the status API. ``explained_by`` does so for the gates of this process,
-``asking_listed`` asks the quotas of a namespace, just listed, where there is no gate. ``confirm`` asks the API server
-itself, by a dry run. Pure: nothing is reserved, and what is sent is the business of the caller's ``ask``.
+``explain`` asks an engine about the demands (``Ask``), adds what is refused however much room there is
+(``admission_rules``), and makes the document of the status API. ``explained_by`` does so for the gates of this process;
+where there is no gate, ``asking_listed`` asks the quotas of a namespace, just listed. ``confirm`` asks the API server
+itself, by a dry run. Pure: nothing is reserved, and only the caller's ``ask`` sends anything.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .shapes import Confirmation, Explained, ExplainedPart, Footprint, Part, Ver
 from .sources import Source, shown
 
 Ask: TypeAlias = Callable[[Sequence[tuple[Demand, int]]], Outlook]
-"""Says what would become of demands, each so many times."""
+"""Returns what would happen to demands, each so many times."""
 Answer: TypeAlias = tuple[int, dict[str, Any]]
 AskServer: TypeAlias = Callable[[str, str, Mapping[str, Any] | None], Answer]
 """Takes a method, a path with its query, and a body; returns the API server's status and answer."""
@@ -66,9 +66,9 @@ MADE: Final = "only the create itself was tried, not what its controller makes o
 GATES: Final = "the server knows nothing of room that a gate holds, or keeps for a create that waits longer"
 _VERSION: Final = re.compile(r"(?:([a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)/)?([a-z0-9][-a-z0-9]*)")
 _NEVER_KNOWN: Final = frozenset({Lane.RBAC, Lane.WEBHOOK, Lane.POLICY, Lane.EXISTS, Lane.NAMESPACE_TERMINATING})
-"""What an explanation does not look at, so that it can't be wrong about it."""
+"""What an explanation leaves to the API server."""
 _REFUSED: Final = _NEVER_KNOWN | {Lane.MUST_SPECIFY, Lane.NO_COVERING_QUOTA, Lane.LIMIT_RANGE, Lane.INVALID}
-"""What stays refused whatever room there is."""
+"""What is refused however much room there is."""
 _NO_DRY_RUN: Final = "does not support dry run"  # k8s.io/apiserver pkg/admission/plugin/webhook/errors
 _STRANGER: Final = "system:anonymous"
 
@@ -108,7 +108,7 @@ def explained_by(sources: Sequence[Source], manifest: Mapping[str, Any], namespa
 
 
 def asking_listed(namespace: str, quotas: Iterable[object]) -> tuple[Ask, list[str]]:
-    """Return who answers for these ResourceQuotas, which are all of the namespace, and the names of unreadable ones."""
+    """Return an ``Ask`` over these ResourceQuotas, which are all of the namespace, and the names of unreadable ones."""
     engine = Controller()
     unreadable = []
     for each in quotas:
@@ -217,13 +217,13 @@ def _notes_on(parts: Sequence[Made]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-# -- what the API server itself says ---------
+# -- the API server's own answer ---------
 
 
 def confirm(manifest: Mapping[str, Any], namespace: str, found: Explained, ask: AskServer) -> Confirmation:
-    """Return what the server answers to a dry run of this create, beside what was found.
+    """Return the server's answer to a dry run of this create, beside what was found.
 
-    Whose rights it is sent with is the business of ``ask``. Raises ``ProblemError`` if the server does not know them.
+    ``ask`` decides with whose rights it is sent. Raises ``ProblemError`` if the server does not accept them.
     """
     path = _path_of(manifest, namespace, ask)
     untold = [RACES, WEBHOOKS, GATES, *([MADE] if found.footprint.parts else [])]
@@ -245,7 +245,7 @@ def confirm(manifest: Mapping[str, Any], namespace: str, found: Explained, ask: 
 
 
 def _path_of(manifest: Mapping[str, Any], namespace: str, ask: AskServer) -> str | None:
-    """Return where a kind is created, as the server's discovery says it; None: it has no such kind."""
+    """Return where a kind is created, by the server's discovery; None: the server does not have the kind."""
     match = _VERSION.fullmatch(str(manifest.get("apiVersion")))
     if match is None:
         return None
@@ -266,7 +266,7 @@ def _path_of(manifest: Mapping[str, Any], namespace: str, ask: AskServer) -> str
 
 
 def _known(status: int, answer: dict[str, Any]) -> Answer:
-    """Return the answer. Raises ``ProblemError`` if it says that the server does not know who asks."""
+    """Return the answer. Raises ``ProblemError`` if the server does not know the caller."""
     if status == 401 or (status == 403 and _STRANGER in str(answer.get("message"))):
         raise ProblemError(
             401,

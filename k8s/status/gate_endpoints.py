@@ -1,4 +1,4 @@
-"""What a gate answers at each URL of ``endpoints``: a method each. It may take long: not for an event loop."""
+"""What a gate answers at each URL of ``endpoints``: a method each. They may take long, so no event loop calls them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ PIECE: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A body that is no document, in pieces."""
+    """A body other than a JSON document, in pieces."""
 
     pieces: list[bytes]
     content_type: str = "text/plain; charset=utf-8"
@@ -110,7 +110,7 @@ class GateEndpoints:
         kind = f"{type(error).__name__}: {error}"
         if kind not in self._failed and len(self._failed) < FAILURES_MAX:
             self._failed.add(kind)
-            log.error("internal error in the status API, which goes on; please report it", exc_info=error)
+            log.error("internal error in the status API, which continues; please report it", exc_info=error)
         for source in self.documents.sources[:1]:
             source.ledger.counts.failed_open += 1
 
@@ -160,7 +160,7 @@ class GateEndpoints:
         return Text([b"ok\n"])
 
     def readyz(self, _: Nothing, __: Sent) -> Text:
-        """Say whether all that was watched still is; the gate goes on in any case, by timers."""
+        """Return whether every watch that was healthy still is; without one the gate continues by timers."""
         reasons = [reason for source in self.documents.sources for reason in islice(source.unready(), REASONS_MAX)]
         text = "".join(f"{reason}\n" for reason in reasons) or "ok\n"
         return Text([text.encode()], status=503 if reasons else 200)
@@ -180,7 +180,7 @@ def as_json(document: Any) -> str:
 
 
 def in_blocks(pieces: Iterable[bytes]) -> list[bytes]:
-    """Join small pieces: each is sent for itself."""
+    """Join small pieces, since each piece is sent separately."""
     blocks, block = [], bytearray()
     for piece in sliced(pieces):
         block += piece
@@ -191,7 +191,7 @@ def in_blocks(pieces: Iterable[bytes]) -> list[bytes]:
 
 
 def matches(asked: str, etag: str) -> bool:
-    """Say whether the header ``If-None-Match`` names this ETag."""
+    """Return whether the header ``If-None-Match`` names this ETag."""
     return any(each.strip().removeprefix("W/") == etag.removeprefix("W/") for each in asked.split(",")) or asked == "*"
 
 

@@ -35,7 +35,7 @@ _MODES: Final = ("enforce", "shadow", "off")
 _LARGEST: Final = frozenset(
     {"ceiling_limited", "ceiling_used", "ceiling_headroom", "ceiling_heard_timestamp_seconds", "ceiling_observed"}
 ) | {"blocked", "mode", "watch_healthy", "namespace_slowed", "settle_seconds"}
-"""What two gates of a process say of the same thing: the largest counts. All else is summed."""
+"""Of these, the largest value of all gates of a process is exposed. All others are summed."""
 
 Value = float | Histogram
 
@@ -49,7 +49,7 @@ class Sample(NamedTuple):
 
     @property
     def series(self) -> int:
-        """How many series it is."""
+        """The number of its series."""
         return len(self.value.counts) + 2 if isinstance(self.value, Histogram) else 1
 
 
@@ -84,7 +84,7 @@ def gather(
 ) -> Gathered:
     """Gather all samples; ``more`` are those of the process beside its gates.
 
-    A namespace is left out as a whole, those first that became known last.
+    A namespace is left out as a whole, the ones that became known last first.
     """
     found = Gathered(series_max)
     version = (documents.version, platform.python_version())
@@ -98,7 +98,7 @@ def gather(
     found.take(more, always=True)
     decide = any(source.decides for source in documents.sources)
     for source in documents.sources:
-        if source.decides or not decide:  # else what is known there is counted twice
+        if source.decides or not decide:  # else its knowledge would be counted twice
             found.take(_shown(source, _of_gate(source)), always=True)
         found.take(_shown(source, _of_watch(source)), always=True)
         for name in source.in_order():
@@ -163,13 +163,13 @@ def collector(documents: Documents, series_max: int = SERIES_MAX) -> Any:
 
 
 def _shown(source: Source, samples: Iterable[Sample]) -> Iterator[Sample]:
-    """Leave out what somebody who only watches a cluster would seem to say as a gate."""
+    """Leave out samples that make sense only for a gate, where this process only watches a cluster."""
     return (sample for sample in samples if source.decides or _is_of_cluster(sample.name))
 
 
 def _is_of_cluster(name: str) -> bool:
     if name in ("ceiling_held", "ceiling_reserved", "ceiling_headroom"):
-        return False  # gates know what they hold, and expose it: a 0 from here would be a lie, a sum counted twice
+        return False  # gates know what they hold, and expose it: a 0 from here would be wrong, a sum would count twice
     return name.startswith(("ceiling_", "watch_")) or name == "namespaces"
 
 

@@ -1,8 +1,8 @@
 """The server of a gate's status: aiohttp.web on the runtime's loop, for this machine alone.
 
-The loop only reads requests and writes answers; what they say is made in two threads of our own (``gate_endpoints``),
-in slices. A browser's page could post to loopback or rebind a name to it, hence only requests for a loopback host are
-answered, none that a page of another site sends, and nothing can be changed here without a token.
+The loop only reads requests and writes answers; two threads of our own make the answers (``gate_endpoints``), in
+slices. A web page could post to loopback or rebind a name to it. So the server answers only requests for a loopback
+host, none that a page of another site sends, and changes nothing without a token.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class StatusServer:
         self._socket.close()
 
     def abandon(self) -> None:
-        """Let go of the sockets in a forked child, where nobody serves them. The parent's stay open."""
+        """Drop the sockets in a forked child, where nothing serves them. The parent's stay open."""
         self._task = None
         self._socket.close()
         null = os.open(os.devnull, os.O_RDWR)
@@ -213,7 +213,7 @@ class StatusServer:
 
 
 class _Connection(RequestHandler):
-    """One connection of a client: aiohttp's, with our limits and our words."""
+    """One connection of a client: aiohttp's, with our limits and error messages."""
 
     __slots__ = ("_server", "number")
 
@@ -249,7 +249,7 @@ class _Connection(RequestHandler):
     ) -> web.StreamResponse:
         """Answer a request that can't even be read."""
         log.debug("a request to the status API from %s can't be read", request.remote, exc_info=exc)
-        if isinstance(exc, BadHttpMethod):  # llhttp knows a list of methods
+        if isinstance(exc, BadHttpMethod):  # llhttp has a fixed list of methods
             status, message = 405, f"this server answers GET and POST, not {exc.line[:20]!r}"
         response = _problem(ProblemError(status, message or "the request can't be read"), "")
         response.force_close()

@@ -1,7 +1,7 @@
 """Serves the status of this process' gates: from the environment variable, or by one call.
 
-In a host program status only helps: a port that is in use is one warning and another port, anything else that goes
-wrong is one warning and no status. After a fork the child counts anew and serves on a port of its own.
+A host program does not depend on its status: if the port is in use there is one warning and another port, and any other
+error is one warning and no status. After a fork the child counts from 0 and serves on a port of its own.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Service:
         """Serve at ``host:port``, or at the next port that is free. A second call returns the running server.
 
         ``shared``: with ``exact``, other processes of this user may serve there, too. Raises ``ValueError`` for an
-        address that is none or not of this machine alone, ``OSError`` if no port is free, or, with ``exact``, this one
-        is not.
+        address that is malformed or not loopback, ``OSError`` if no port is free or, with ``exact``, if this one is
+        not.
         """
         address = read_address(listen)
         with self._lock:
@@ -93,7 +93,7 @@ class Service:
             return self.server
 
     def close(self) -> None:
-        """End the server; counting goes on."""
+        """End the server; the counters continue."""
         with self._lock:
             server, self.server, self._address = self.server, None, None
         if self.token is not None:
@@ -103,7 +103,7 @@ class Service:
             atexit.unregister(self.close)
 
     def renew(self) -> None:
-        """Begin anew in a forked child: count from 0, and serve on a port of its own."""
+        """Start over in a forked child: count from 0, and serve on a port of its own."""
         self._lock = threading.RLock()
         self.ring.renew()
         name = gate_name()
@@ -113,7 +113,7 @@ class Service:
         self.token = None  # the file is the parent's
         if server is not None and self._address is not None:
             server.abandon()
-            with contextlib.suppress(OSError):  # the child works without
+            with contextlib.suppress(OSError):  # the child works without it
                 self._start((self._address[0], server.port + 1 if self._address[1] else 0), expected=True)
 
     def _start(

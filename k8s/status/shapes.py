@@ -16,12 +16,12 @@ BlockState = Literal["shut", "ready", "probing"]
 Mode = Literal["enforce", "shadow", "off"]
 Reason = WaitReason | Literal["same-key"]
 """Why a create waits. ``quota``: too little is left; ``kept-for-another``: what is left is kept for one that waited
-longer; ``never-fits``: it asks for more than the limit; ``paused``: the limit is 0; ``paused-by-operator``:
-an operator paused the namespace; ``first-contact``: nothing is known
-of the namespace yet, and enough of its creates are in flight; ``overload``: the API server asked for patience;
-``namespace-slowed``: a webhook or the evaluation of quotas fails there; ``not-counted-yet``: a quota names it, and its
-usage is still to be counted; ``comes-back``: its caller was told to come again, and has not yet; ``same-key``:
-another create with its idempotency key goes first; ``its-turn``: nothing lasting."""
+longer; ``never-fits``: it asks for more than the limit; ``paused``: the limit is 0; ``paused-by-operator``: an operator
+paused the namespace; ``first-contact``: nothing is known of the namespace yet, and enough of its creates are in flight;
+``overload``: the API server asked for patience; ``namespace-slowed``: a webhook or the evaluation of quotas fails
+there; ``not-counted-yet``: a quota names it, and its usage is still to be counted; ``comes-back``: its caller was asked
+to come again, and has not yet; ``same-key``: another create with its idempotency key goes first; ``its-turn``: it will
+be sent in a moment."""
 Event = Literal[
     "waits", "admitted", "created", "refused", "declined", "timed-out", "cancelled", "failed", "failed-open",
 ]  # fmt: skip
@@ -64,23 +64,23 @@ class Ceiling:
     limited: str
     used: str
     held: str | None
-    """What creates in flight, or answered a moment ago, will be charged. Null: no gate tells."""
+    """What creates in flight, or answered a moment ago, will be charged. Null: no gate reports it."""
     reserved: str | None
-    """What gangs may still draw. Null: no gate tells."""
+    """What gangs may still draw. Null: no gate reports it."""
     headroom: str
     unsettled: str
     """The part of the headroom that was reported so lately that the server may not know of it."""
     kept: bool | None
-    """Whether its room is kept for a create that was overtaken often. Null: no gate tells."""
+    """Whether its room is kept for a create that was overtaken often. Null: no gate reports it."""
     source: Source
     """``observed`` in the ResourceQuota, or ``learned`` from a refusal."""
     heard_at: str
     block: Block | None
     trend: str | None = None
     """By how much ``used`` rose in the last minutes (2.5 to 5): ``"4"``, ``"-500m"`` if it fell, ``"0"``. Null: it is
-    not known for so long, or nothing was heard of it since."""
+    not known for that long, or there was no news of it since."""
     waiting: int | None = None
-    """Creates that wait for it. Null: no gate tells."""
+    """Creates that wait for it. Null: no gate reports it."""
 
 
 @dataclass
@@ -122,14 +122,14 @@ class Waiting:
     priority: int
     since: str
     place: int | None
-    """1 for the first in line of its namespace. Null: it stands in none, as another create with its key does."""
+    """1 for the first in line of its namespace. Null: another create with its key goes first."""
     reason: Reason
     blockers: list[Blocker]
     next_probe_at: str | None
     estimated_at: str | None
     """When it is likely to be admitted, by what was released lately. Null: there is no basis for an estimate."""
     estimated_by: str | None = None
-    """By when it is admitted 19 times of 20, at the same rate; also for the first few in line, whose wait is chance."""
+    """The time by which it is admitted in 19 of 20 cases at that rate; also for the first few, whose wait is chance."""
 
 
 @dataclass
@@ -171,7 +171,7 @@ class RequestHistory:
     """How it waits now."""
     history: list[Decision]
     complete: bool
-    """False: the history begins later than the create, since older decisions are forgotten."""
+    """False: older decisions are forgotten, so the history begins after the create did."""
 
 
 @dataclass
@@ -204,7 +204,7 @@ class Counted:
     probes: int = 0
     overtakings: int = 0
     stale_refusals: int = 0
-    """Refusals by a state of the quota that was older than ours: sent again at once."""
+    """Refusals based on an older state of the quota than ours: sent again at once."""
     shadow: Shadow | None = None
 
 
@@ -227,11 +227,11 @@ class Namespace:
     """Null: this gate does not watch its quotas."""
     waiting: int
     oldest_since: str | None
-    """Since when the create waits that waits longest."""
+    """When the create that has waited longest began to wait."""
     in_flight: int
     quotas: int
     holding: bool
-    """Whether anything is held or reserved there: ``ceilings`` say what."""
+    """Whether anything is held or reserved there: ``ceilings`` has the amounts."""
     paused: bool
     """An operator paused it: its creates wait until it is resumed."""
     slowed_until: str | None
@@ -244,7 +244,7 @@ class Overload:
     """One overload window: how many creates may be in flight for a server, credential and priority level."""
 
     flow: str
-    """Names the window without giving anything of the credential away."""
+    """A name for the window that reveals nothing of the credential."""
     server: str
     priority_level: str | None
     window: float
@@ -279,7 +279,7 @@ class Gate:
     failed_open: int
     """Internal errors that let creates through ungated."""
     settle_seconds: float
-    """How long room that was just reported is left alone, as learned."""
+    """How long room that was just reported is not used yet, as learned."""
 
 
 @dataclass
@@ -309,7 +309,7 @@ class Part:
 
 @dataclass
 class Footprint:
-    """What a manifest will be charged; as ``backoff-ctrl footprint --json`` says it."""
+    """What a manifest will be charged, as in ``backoff-ctrl footprint --json``."""
 
     kind: str
     estimated: bool
@@ -325,15 +325,15 @@ class ExplainedPart:
     part: Literal["create", "pods"]
     verdict: Verdict
     blockers: list[Blocker]
-    """What is in the way. For pods, ``asked`` is what all of them ask together."""
+    """What they wait for. For pods, ``asked`` is what all of them ask together."""
     estimated_at: str | None
     why: list[str] = field(default_factory=list)
-    """Why it is refused, whatever room there is: a sentence each."""
+    """Why it is refused however much room there is: a sentence each."""
 
 
 @dataclass
 class Confirmation:
-    """What the API server answered to a dry run of the create, with the rights of whoever asked."""
+    """What the API server answered to a dry run of the create, with the caller's rights."""
 
     verdict: Verdict
     """What its answer means; ``unknown`` where it says nothing about room."""
@@ -345,7 +345,7 @@ class Confirmation:
     message: str
     blockers: list[Blocker]
     untold: list[str]
-    """What a dry run can't tell: a sentence each."""
+    """What a dry run can't show: a sentence each."""
 
 
 @dataclass
@@ -353,7 +353,7 @@ class Explained:
     """What would happen if a manifest were created now. ``verdict`` and ``blockers`` are those of the create.
 
     ``now``: it fits; ``wait``: it does not fit yet; ``never``: one object asks for more than a quota's limit;
-    ``refused``: the API server refuses it whatever room there is; ``unknown``: too little is known of the quotas.
+    ``refused``: the API server refuses it however much room there is; ``unknown``: too little is known of the quotas.
     """
 
     as_of: str
@@ -363,14 +363,14 @@ class Explained:
     footprint: Footprint
     parts: list[ExplainedPart]
     note: str | None = None
-    """What this answer rests on, and what it can't know."""
+    """What this answer is based on, and what it can't know."""
     confirmation: Confirmation | None = None
     """The API server's own answer; null unless it was asked for (``confirm=true``)."""
 
 
 @dataclass
 class Pointed:
-    """One thing that is wrong with what was asked."""
+    """One error in the request."""
 
     pointer: str
     """A JSON Pointer into ``{"path", "query", "headers", "body"}``: ``#/query/limit``."""

@@ -1,7 +1,7 @@
-"""Long work in slices: whoever decides gets the interpreter in between.
+"""Long work in slices, so that the threads that decide get the interpreter in between.
 
-A thread of Python keeps the interpreter for 5 ms when another wants it. So a thread that only looks gives it away by
-itself after every half a millisecond: it sleeps, for as short as possible.
+A Python thread keeps the interpreter for up to 5 ms when another one wants it. So a thread that only reads yields it
+after every half a millisecond: it sleeps as briefly as possible.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SLICE: Final = 0.0004
 """Seconds of work at a time."""
 REST: Final = 0.00005
-"""Seconds of sleep. A sleep of 0 gives the interpreter away too, but often gets it back before anybody else wakes."""
+"""Seconds of sleep. A sleep of 0 yields the interpreter too, but often gets it back before another thread wakes."""
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""One gate as its status sees it: asked in small questions, none of which keeps those who decide waiting for long."""
+"""One gate as its status sees it, read in small steps, none of which delays a decision for long."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 NAME: Final = "BACKOFF_CTRL_GATE"
 """The environment variable with the gate's name, for pages and metrics. Unset: host and process."""
 _BEHIND: Final = 1e12
-"""A rank behind those of all waiting requests: a priority of 2^31 is worth 6e10 s."""
-_DRIFT: Final = 0.05  # seconds by which the wall clock may be set before times are shown anew
+"""A rank behind those of all waiting requests: a priority of 2^31 equals 6e10 s of waiting."""
+_DRIFT: Final = 0.05  # seconds by which the wall clock may be set before shown times follow it
 
 
 def gate_name() -> str:
-    """Return what this process' gate is called."""
+    """Return the name of this process' gate."""
     return os.environ.get(NAME) or f"{socket.gethostname()}-{os.getpid()}"
 
 
@@ -57,7 +57,7 @@ class WallClock:
         self._ahead = wall() - clock()
 
     def unix(self, at: float) -> float:
-        """Return a time of the ledger's clock as Unix time, in milliseconds precisely."""
+        """Return a time of the ledger's clock as Unix time, rounded to milliseconds."""
         before, wall, after = self._clock(), self.wall(), self._clock()
         ahead = wall - after
         if abs(ahead - self._ahead) > _DRIFT + after - before:  # not only interrupted between the two
@@ -102,10 +102,10 @@ class Source:
         self.clock = WallClock(ledger.now, wall)
         self._names: list[str] = []
         self._known: dict[str, None] = {}  # in the order in which they became known
-        self._lock = threading.Lock()  # of the names: several may look at once
+        self._lock = threading.Lock()  # of the names: several threads may read at once
 
     def renew(self, name: str) -> None:
-        """Begin anew in a forked child."""
+        """Start over in a forked child."""
         self.name = name
         self._lock = threading.Lock()
         self.counters.renew(name)
@@ -141,7 +141,7 @@ class Source:
         return self.ledger.look(lambda engine, now: engine.changes(since, NAMESPACES_MAX, now))
 
     def waiting(self, namespace: str, after: tuple[float, int] | None, limit: int) -> Iterator[WaitingSnapshot]:
-        """Yield who waits in a namespace behind a place, in the order of the line."""
+        """Yield the creates that wait in a namespace behind a place, in the order of the line."""
         cursor = None if after is None else (namespace, *after)
         while limit > 0:
             page = self.ledger.look(partial(_waiting, namespace, cursor, limit))
@@ -154,12 +154,12 @@ class Source:
     def followers(
         self, namespace: str, after: tuple[float, int] | None = None
     ) -> list[tuple[Unfinished, tuple[float, int]]]:
-        """Return who waits for another create with its key, behind a place: all of these come behind the line."""
+        """Return the creates that wait for another one with their key, behind a place: they come after the line."""
         found = [(each, (_BEHIND, int(each.began * 1e9))) for each in self.ledger.following(namespace)]
         return sorted((each for each in found if after is None or each[1] > after), key=lambda each: each[1])
 
     def tally(self, namespace: str) -> Tally:
-        """Count why, and for what, creates wait in a namespace."""
+        """Count the waiting creates of a namespace by reason, quota and resource."""
         found = Tally(Counter(), Counter())
         row: int | None = 0
         while row is not None:
@@ -194,12 +194,12 @@ class Source:
         return self.ledger.controller.size
 
     def watch_status(self, namespace: str) -> WatchStatus | None:
-        """Return how a namespace is watched, since a time of ``watch_clock``; None: it is not."""
+        """Return how a namespace is watched, with a time of ``watch_clock``; None: it is not watched."""
         record = self._watch()
         return None if record is None else record.of(namespace)
 
     def unready(self) -> Iterator[str]:
-        """Say in which places quotas were watched and no longer are, and why."""
+        """Yield the places where quotas were watched and no longer are, and why."""
         record = self._watch()
         for place in () if record is None else record.lost():
             status = record.of(place) if record is not None else None

@@ -1,9 +1,9 @@
-"""Sends decisions to those who listen, as server-sent events: on one event loop, without delaying what else it does.
+"""Sends decisions to listeners as server-sent events, on one event loop, without delaying its other work.
 
 A listener has a place in the ring of decisions and at most one piece of text under way, so none costs more memory than
 that. One task writes the pieces, in slices; those at the same place share one. It runs only while somebody listens,
-wakes at most twenty times a second, and takes a small share of a core: where more is decided than it can write,
-listeners are told of a gap.
+wakes at most twenty times a second, and takes a small share of a core: where the gate decides more than it can write,
+listeners get a gap event.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LISTENERS_MAX: Final = 200
 PIECE: Final = 200
 """Decisions sent at once to one listener."""
 PAUSE: Final = 0.05
-"""Seconds between two rounds: news that come meanwhile go out together."""
+"""Seconds between two rounds: decisions that come meanwhile go out together."""
 PAUSE_MAX: Final = 1.0
 SHARE: Final = 0.01
 """The share of one core that streaming takes: a round that took long is followed by a pause that is as much longer."""
@@ -68,7 +68,7 @@ class Streams:
     """The listeners of one ring. They belong to one event loop."""
 
     def __init__(self, ring: Ring, render: Callable[[Told], str], *, epoch: str = "") -> None:
-        """``render`` writes a decision as JSON; ``epoch`` tells this ring from that of an earlier process."""
+        """``render`` writes a decision as JSON; ``epoch`` distinguishes this ring from that of an earlier process."""
         self.dropped = 0
         """Listeners that took too little of what was sent to them."""
         self.epoch = epoch or format(time.time_ns() // 1_000_000, "x")
@@ -91,10 +91,10 @@ class Streams:
         return self._closed or len(self._listeners) >= LISTENERS_MAX
 
     def place(self, last: str | None) -> tuple[int, bytes]:
-        """Return where a listener begins that saw the event ``last``, and what to tell it first.
+        """Return where a listener begins that saw the event ``last``, and what to send it first.
 
         Without one it begins with what comes next. After the restart of the gate it begins with the oldest decision
-        that is kept, and is told that there is a gap.
+        that is kept, after a gap event.
         """
         if not last:
             return self._ring.newest, b""
@@ -151,7 +151,7 @@ class Streams:
         self._news.set()
 
     async def _write(self) -> None:
-        """Write what the listeners are still to get, until nobody listens."""
+        """Write what the listeners have not got yet, until none is left."""
         try:
             while self._listeners and not self._closed:
                 await self._news.wait()
@@ -183,7 +183,7 @@ class Streams:
                 self._stir()  # nothing of its namespace yet: go on in the next round
 
     async def _text_after(self, place: Place) -> tuple[bytes, int]:
-        """Write a piece of what comes after a place; return it with the number up to which it goes."""
+        """Write a piece of what comes after a place; return it, and the number of its last decision."""
         seq, namespace = place
         read = self._ring.after(seq, PIECE)
         parts = [_gap(read.missed)] if read.missed else []
@@ -209,5 +209,5 @@ class Streams:
 
 
 def _gap(missed: int | None) -> bytes:
-    """Tell a listener that decisions are missing: so many, or None if that is unknown."""
+    """Return the event that reports missing decisions: their number, or None if it is unknown."""
     return f"event: gap\ndata: {json.dumps({'missed': missed})}\n\n".encode()

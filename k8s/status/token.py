@@ -20,14 +20,14 @@ log = logging.getLogger(__name__)
 TOKEN: Final = "BACKOFF_CTRL_STATUS_TOKEN"  # noqa: S105 - its name
 """The environment variable with the token. Unset: one is drawn for each process."""
 TOKEN_MIN: Final = 16
-"""Characters of a token at least: it may be guessed at the rate of a local server."""
+"""The least characters of a token: a local process could try many guesses a second."""
 
 
 class Token:
-    """The token of one server. Without a place to write a drawn one there is none, and actions are refused."""
+    """The token of one server. If a drawn one can't be written to a file there is none, and actions are refused."""
 
     def __init__(self, port: int) -> None:
-        """Take the token of the environment, or draw one and write it for whoever acts at this ``port``."""
+        """Take the token from the environment, or draw one and write it to the file of this ``port``."""
         self.file: Path | None = None
         given = os.environ.get(TOKEN, "").strip()
         self._text = given
@@ -45,14 +45,14 @@ class Token:
                 )
 
     def allows(self, authorization: str) -> bool:
-        """Say whether a header ``Authorization`` has the token."""
+        """Return whether a header ``Authorization`` has the token."""
         kind, _, given = authorization.partition(" ")
         right = hmac.compare_digest(given.strip().encode(), self._text.encode())
         return right and kind.lower() == "bearer" and bool(self._text)
 
     @property
     def where(self) -> str:
-        """Say where to find it."""
+        """Return where to find it."""
         return f"the variable {TOKEN} of the gate's program" if self.file is None else f"the file {self.file}"
 
     def close(self) -> None:

@@ -10,11 +10,11 @@ is dropped). ClusterResourceQuotas, where the server has that API group. While t
 the pods with the gang's label and, if an operator does not pass the label on, the metadata of all pods, whose owners
 are followed up to what the gang created (``gangs``).
 
-How (``informer``, one for each kind and place). The whole list first, read from etcd, in pages: only a list proves that
-no change was missed. Then a watch from the list's version, for about five minutes at a time. A stream that the server
-ends is resumed from the last version seen; bookmarks keep that fresh. What comes is checked (``objects``): a line may
-be no JSON, late, repeated, or of another namespace; it is counted and skipped, and never ends a watch. While nobody
-waits, events are read in batches, and of consecutive states of one quota only the last counts.
+How (``informer``, one for each kind and place). It reads the whole list first, from etcd, in pages: only a list proves
+that no change was missed. Then it watches from the list's version, about five minutes at a time. It resumes a stream
+that the server ends from the last version seen; bookmarks keep that fresh. Each line is checked (``objects``): one that
+is not JSON, late, repeated, or of another namespace is counted and skipped, and never ends a watch. While nobody waits,
+events are read in batches, and of consecutive states of one quota only the last counts.
 
 What goes wrong:
 

@@ -1,4 +1,4 @@
-"""Watches the pods that others make for gangs, in one namespace: no longer than there are such gangs.
+"""Watches the pods that controllers make for gangs, in one namespace, as long as such gangs exist.
 
 They are known by the gang's label; where an operator may not pass labels on, by who owns them: a Job's pod directly,
 others by a chain of owners. Owners on the way (the Job of a JobSet, the RayCluster of a RayJob) are looked up by their
@@ -28,7 +28,7 @@ from .status import WatchRecord
 
 log = logging.getLogger(__name__)
 
-CHECK: Final = 5.0  # seconds between two looks at whether there are gangs still, and pods that came without their label
+CHECK: Final = 5.0  # seconds between two checks for remaining gangs, and for pods that came without their label
 MARGIN: Final = 60.0  # seconds without a gang after which the watch ends: the next gang of the namespace may come soon
 REMEMBERED: Final = 2048
 """Objects whose owners are remembered, and pods of no gang: their owner's create may be answered after they appear."""
@@ -59,7 +59,7 @@ def path_of(owner: Owner, namespace: str) -> str:
 
 
 def _are_plain(version: object, *others: object) -> bool:
-    """Say whether these may be parts of a path: whoever creates a pod writes them, and the server lets all pass."""
+    """Return whether these are safe in a path: a pod's creator writes them, and the server accepts anything."""
     group_and_version = version.split("/") if isinstance(version, str) else []
     texts = [*group_and_version, *others]
     return len(texts) in (4, 5) and all(isinstance(text, str) and _PLAIN.fullmatch(text) for text in texts)
@@ -92,7 +92,7 @@ class GangWatch:
         self._news = asyncio.Event()
 
     def look(self) -> None:
-        """There is a gang, or one has created something."""
+        """Wake the watch: there is a gang, or one has created something."""
         self._news.set()
 
     async def run(self) -> None:
@@ -104,7 +104,7 @@ class GangWatch:
             while clock() - needed < self._margin:
                 if self._look():
                     needed = clock()
-                with suppress(TimeoutError):  # without news too it looks now and then
+                with suppress(TimeoutError):  # without news it still looks now and then
                     async with asyncio.timeout(min(CHECK, self._margin)):
                         await self._news.wait()
                 self._news.clear()
@@ -213,7 +213,7 @@ class OwnedPods(LabelledPods):
         self._unclaimed.pop(gone.uid, None)
 
     def look_again(self) -> None:
-        """A gang has created something: pods that were nobody's may be of it."""
+        """A gang has created something: unclaimed pods may belong to it."""
         self._unread.extend(self._unclaimed.values())
         self._follow()
 
@@ -223,7 +223,7 @@ class OwnedPods(LabelledPods):
             self._spawn(self._follow_owners())
 
     async def _follow_owners(self) -> None:
-        """Find out which of the pods that are nobody's are of a gang, one after the other."""
+        """Find out, one after the other, which of the unclaimed pods belong to a gang."""
         try:
             while self._unread and self._ledger.look_for(self._name) is not None:
                 pod = self._unread.popleft()
@@ -234,7 +234,7 @@ class OwnedPods(LabelledPods):
             self._follows = False
 
     async def _gang_of(self, owners: tuple[Owner, ...]) -> str | None:
-        """Return the label of the gang that created one of these, or an owner of theirs; None: no gang did."""
+        """Return the label of the gang that created one of these objects or of their owners; None: no gang did."""
         level, followed = list(owners), 0
         for _ in range(DEPTH):
             above: list[Owner] = []
@@ -250,7 +250,7 @@ class OwnedPods(LabelledPods):
         return None
 
     async def _look_up(self, owner: Owner) -> tuple[Owner, ...]:
-        """Ask the server who owns an owner. What can't be known has no owners; so has one of another uid."""
+        """Ask the server who owns an owner. One that can't be read, or has another uid, counts as having no owners."""
         kind = f"{plural_of(owner.kind)} of {owner.api_version}"
         if kind in self._forbidden:
             return ()
@@ -280,7 +280,7 @@ class OwnedPods(LabelledPods):
         return await self._source.metadata(path)
 
     def _claim(self, pod: _Pod, label: str) -> None:
-        if self._unclaimed.pop(pod.uid, None) is not None and pod.label != label:  # else its label tells
+        if self._unclaimed.pop(pod.uid, None) is not None and pod.label != label:  # else its label identifies it
             self._spawn(self._read(pod, label))
 
     async def _read(self, pod: _Pod, label: str) -> None:
@@ -294,7 +294,7 @@ class OwnedPods(LabelledPods):
             return await self._source.named(f"{OWNED_PODS.path}/namespaces/{self._name}/{OWNED_PODS.plural}", name)
 
     async def _tried(self, what: str, ask: Callable[[str], Awaitable[Mapping[str, Any]]]) -> Mapping[str, Any] | None:
-        """Ask up to ``TRIES`` times. Empty: it is not there; None: nothing answers. Raises ``WatchForbiddenError``."""
+        """Ask up to ``TRIES`` times. Empty: it does not exist; None: no answer. Raises ``WatchForbiddenError``."""
         for number in range(TRIES):
             try:
                 return await ask(what)

@@ -1,4 +1,4 @@
-"""``HostedWatch``: a ``QuotaWatch`` on the runtime, for whoever makes creates. It begins with the first namespace.
+"""``HostedWatch``: a ``QuotaWatch`` on the runtime, for all who make creates. It begins with the first namespace.
 
 Of this room only ``status`` is loaded with it. All else loads aiohttp, which takes 0.2 s, once there is something to
 watch.
@@ -42,7 +42,7 @@ class HostedWatch(Subscriber):
         self.forked()
 
     def forked(self) -> None:
-        """Begin anew in a forked child, where nothing of it runs."""
+        """Start over in a forked child, where its tasks don't run."""
         self.record = WatchRecord()
         self._followed: dict[str, float] = {}  # namespaces, and when they were passed to ``follow``
         self._task: Task | None = None
@@ -101,7 +101,7 @@ class HostedWatch(Subscriber):
             self._add_gang(namespace)
 
     async def _run(self, watch: Callable[[], Coroutine[Any, Any, None]], _: Task) -> None:
-        if self._stopped:  # in the moment in which it began: ``stop`` found no task
+        if self._stopped:  # while it was starting: ``stop`` found no task
             return
         try:
             await watch()

@@ -42,7 +42,7 @@ JSON: Final = "application/json"
 READ_SECONDS: Final = 60
 CONNECT_SECONDS: Final = 10
 SILENT_SECONDS: Final = 150
-"""A stream that is silent for this long is taken for a dead connection; bookmarks come every minute."""
+"""A stream that is silent for this long counts as a dead connection; bookmarks come every minute."""
 LINGER: Final = 0.02
 """Seconds between two reads of the stream while no request is waiting. Less than an answered hold lasts (50 ms)."""
 PAGE_BYTES_MAX: Final = 256 << 20
@@ -68,7 +68,7 @@ class ClusterSource:
         self._calm = calm
 
     async def is_served(self, group: str) -> bool:
-        """Say whether the server has the API group at ``group``; every account may ask (role ``system:discovery``)."""
+        """Return whether the server has the API group at ``group``; any account may ask (role ``system:discovery``)."""
         try:
             async with await self._get(group, [], aiohttp.ClientTimeout(total=READ_SECONDS)):
                 return True
@@ -132,7 +132,7 @@ class ClusterSource:
         return metadata if isinstance(metadata, dict) else {}
 
     async def named(self, path: str, name: str) -> Mapping[str, Any]:
-        """Return the object of this name from the list at ``path``: whoever may list may read it so.
+        """Return the object of this name from the list at ``path``, which takes only the right to list.
 
         Raises ``WatchAbsentError`` if there is none.
         """
@@ -289,7 +289,7 @@ class Observer:
         """Changes may be missed from now on, until the next ``listed``."""
 
     def refused(self, error: Refusal, times: int) -> bool:  # noqa: ARG002
-        """The server answers 403 or 404, so often in a row. Return whether to try again later."""
+        """The server answered 403 or 404, ``times`` in a row. Return whether to try again later."""
         return True
 
 

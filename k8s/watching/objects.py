@@ -51,7 +51,7 @@ class Ignored(StrEnum):
     UNKNOWN_TYPE = "unknown-type"
     UNKNOWN_KIND = "unknown-kind"
     NO_METADATA = "no-metadata"
-    ELSEWHERE = "elsewhere"
+    ELSEWHERE = "elsewhere"  # in another namespace than the one that is watched
     OLDER = "older"
     DUPLICATE = "duplicate"
     UNREADABLE = "unreadable"

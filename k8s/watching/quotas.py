@@ -1,7 +1,7 @@
-"""Which rooms are watched where, and how what is seen there reaches the ledger.
+"""What is watched where, and how it reaches the ledger.
 
 ``QuotaWatch`` decides what is watched: ResourceQuotas, the ends of pods, and OpenShift's ClusterResourceQuotas where
-the server has them. Its observers pass quotas and ends on.
+the server has them. Its observers pass quotas and ends of pods on to the ledger.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class QuotaObserver(_AnyQuotaObserver):
         self._place = EVERYWHERE if namespace is None else namespace
         self._healthy = False
         self.retired = False
-        """Another observer has taken over the namespace, or it is no longer watched: nothing more is reported."""
+        """Report nothing more: another observer has taken over the namespace, or it is no longer watched."""
 
     def listed(self, version: str) -> None:
         super().listed(version)
@@ -199,7 +199,7 @@ class ClusterQuotaObserver(_AnyQuotaObserver):
         self._record.quotas(CLUSTER_QUOTAS.plural, seen=True)
 
     def lost(self, error: BaseException) -> None:
-        """Drop all: otherwise the ledger would rely on the namespace's own watch and wait in vain for their updates."""
+        """Drop all: the ledger would wait for updates that never come, since the namespace's own watch lacks them."""
         for key in [*self._known]:
             self._forget(key)
         self._record.quotas(CLUSTER_QUOTAS.plural, seen=False, why=_why(error), patient=True)
@@ -305,7 +305,7 @@ class QuotaWatch:
     If watching all namespaces is forbidden, those in use (``add``) are watched separately. ``longest_pause`` is the
     maximum of the jittered exponential back-off after failures, ``ask_again`` the maximum pause after 403s, both in
     seconds. ``gang_margin``: seconds for which the pods of gangs are watched after the last gang of a namespace.
-    ``record`` goes on with the status of an earlier watch.
+    ``record`` continues the status of an earlier watch.
     """
 
     def __init__(

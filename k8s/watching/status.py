@@ -144,7 +144,7 @@ class WatchRecord:
 
     def failed(self, error: BaseException, where: str) -> None:
         self.counts.failures += 1
-        text = f"internal error in the watch of {where}, which goes on ({self.counts.failures} so far)"
+        text = f"internal error in the watch of {where}, which continues ({self.counts.failures} so far)"
         self._log("failure", logging.ERROR, text, error)
 
     def _log(self, topic: str, level: int, text: str, error: BaseException | None = None) -> None:

@@ -56,7 +56,7 @@ def test_a_paused_namespace_sends_nothing_until_it_is_resumed(crowd: Crowd) -> N
     found = {each["namespace"]: each["paused"] for each in crowd.get("/v1/namespaces")["items"]}
     assert found == {"team": False, "other": True}
     done = act(crowd, "resume", namespace="other")
-    assert (done.status, done.json["done"]) == (200, "creates in namespace other go on")
+    assert (done.status, done.json["done"]) == (200, "creates in namespace other continue")
     crowd.threads[0].join(30)
     assert not crowd.threads[0].is_alive()
     assert crowd.core.read_namespaced_pod("late", "other").metadata.name == "late"

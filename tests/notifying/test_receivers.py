@@ -48,7 +48,7 @@ receivers:
         ("receivers: [{name: a, url: 'ftp://x/'}]", "receivers[0].url must be a URL such as https://"),
         ("receivers: [{name: a, url: 'https://u:p@x/'}]", "without credentials"),
         ("receivers: [{name: a, url: 'https://x/', later: 1}]", "unknown field 'later'"),
-        ("receivers: [{name: a, url: 'https://x/', events: [lost]}]", "'lost' is none; there are waiting"),
+        ("receivers: [{name: a, url: 'https://x/', events: [lost]}]", "'lost' is not an event; choose from waiting"),
         ("receivers: [{name: a, url: 'https://x/', events: waiting}]", "events must be a list of texts"),
         ("receivers: [{name: a, url: 'https://x/', longer-than: 5m}]", "longer-than must be a number of seconds"),
         ("receivers: [{name: a, url: 'https://x/', secret-env: NONE}]", "the secret is missing or shorter than 16"),

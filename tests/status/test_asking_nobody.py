@@ -104,7 +104,7 @@ def test_the_instances_own_words_are_passed_on(crowd: Crowd, capsys: pytest.Capt
     """A problem of the real server, with what to do."""
     line = refusal(capsys, "ceilings", "--server", crowd.url, "-n", "a" * 600)
     assert line == f"backoff-ctrl: {crowd.url} answers 400: namespace is longer than 512 characters"
-    assert "nothing is at this path" in refusal(capsys, "ceilings", "--server", f"{crowd.url}/elsewhere")
+    assert "unknown path" in refusal(capsys, "ceilings", "--server", f"{crowd.url}/elsewhere")
 
 
 @pytest.mark.parametrize(

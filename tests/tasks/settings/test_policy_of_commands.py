@@ -89,7 +89,7 @@ def test_the_sidecar_has_a_policy_too(sandbox: BackgroundSandbox) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("bse=2", "--policy: there is no setting bse; did you mean base?"),
+        ("bse=2", "--policy: unknown setting bse: did you mean base?"),
         ("base", "--policy: 'base' has no value: write KEY=VALUE"),
         ("base=soon", "--policy: base must be a number, not 'soon'"),
         ("base=30", "--policy: base (30) must not be greater than cap (20.0)"),
