@@ -10,9 +10,9 @@ back; a ``Held`` reads a short body whole and asks the room of held creates for 
 where its reader is slow. Messages are read and written in ``http``, which knows no sockets but for its transports.
 
 What surprises: a request that was passed is never sent twice, except a read on a kept connection that proves to be
-closed. Failures of ours let requests pass ungated. Where the proxy lends its own credentials, requests that a web page
-could have sent are refused, and so are exec and attach. In TLS mode the proxy stands where the API server would: an
-``authority`` of its own, or ``certificates`` that others renew.
+closed. After an internal error requests pass ungated. Where the proxy lends its own credentials, it refuses requests
+that a web page could have sent, and exec and attach. In TLS mode the proxy takes the place of the API server: with an
+``authority`` of its own, or with ``certificates`` that others renew.
 """
 
 if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md

@@ -1,8 +1,8 @@
-"""TLS as the API server itself would speak it: an authority of our own, its files, and leaves that follow another.
+"""TLS as the API server itself would speak it: an authority of our own, its files, and leaf certificates in turn.
 
 The authority (ECDSA on P-256, which every TLS client knows) is kept in a directory that only the proxy mounts, so that
-a proxy that is started again is trusted by creators that read ``ca.crt`` long ago. Leaves are made anew at each start
-and at half of their life.
+creators that read ``ca.crt`` long ago still trust a proxy that has restarted. A new leaf is made at each start and at
+half of its life.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NAMES: Final = (
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
 )
-"""By these a creator in the pod may call the API server."""
+"""The names by which a creator in the pod may call the API server."""
 AUTHORITY_LIFE: Final = timedelta(days=3650)
 _BACKDATED: Final = timedelta(minutes=5)
 _HOST: Final = re.compile(
@@ -83,14 +83,14 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Whom the creators of one pod trust."""
+    """The authority that the creators of one pod trust."""
 
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
 
     @property
     def pem(self) -> bytes:
-        """Key and certificate, as they are kept."""
+        """Key and certificate, in the form in which they are stored."""
         return _pem(self.key) + self.trusted
 
     @property
@@ -100,11 +100,11 @@ class Authority:
 
     @property
     def trusted(self) -> bytes:
-        """What creators read: the certificate alone."""
+        """The certificate alone, which creators read."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(self, names: Sequence[str], now: datetime, life: timedelta) -> Leaf:
-        """Sign a certificate for a server of these names. Raises ``CertificatesError`` for one that is no name."""
+        """Sign a certificate for a server of these names. Raises ``CertificatesError`` for an invalid name."""
         key = ec.generate_private_key(ec.SECP256R1())
         ends = min(now + life, self.certificate.not_valid_after_utc)
         made = (
@@ -123,7 +123,7 @@ class Authority:
 def new_authority(now: datetime) -> Authority:
     """Make an authority that outlives any pod."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = f"backoff-ctrl proxy {secrets.token_hex(8)}"  # two of one name would confuse whoever trusts both
+    name = f"backoff-ctrl proxy {secrets.token_hex(8)}"  # two of one name would confuse a client that trusts both
     made = _begun(key, name, now, now + AUTHORITY_LIFE)
     certificate = (
         made.issuer_name(_named(name))
@@ -135,7 +135,7 @@ def new_authority(now: datetime) -> Authority:
 
 
 def read_authority(pem: bytes) -> Authority | None:
-    """Return the authority that was kept; None if these are not a key and its own certificate, both whole."""
+    """Return the stored authority; None if these are not a whole key and its own certificate."""
     try:
         key = serialization.load_pem_private_key(pem, None)
         certificate = x509.load_pem_x509_certificate(pem)
@@ -150,12 +150,12 @@ def read_authority(pem: bytes) -> Authority | None:
 
 
 def check_name(name: str) -> None:
-    """Raise ``CertificatesError`` if a name can't stand in a certificate."""
+    """Raise ``CertificatesError`` if a name is not allowed in a certificate."""
     _general(name)
 
 
 def _begun(key: ec.EllipticCurvePrivateKey, name: str, now: datetime, ends: datetime) -> x509.CertificateBuilder:
-    """Begin a certificate: what an authority and a leaf have in common."""
+    """Return a builder with what an authority and a leaf have in common."""
     return (
         x509.CertificateBuilder()
         .subject_name(_named(name))
@@ -172,7 +172,7 @@ def _named(name: str) -> x509.Name:
 
 
 def _general(name: str) -> x509.GeneralName:
-    """Return a host name or an address as a certificate has it."""
+    """Return a host name or an address in the form of a certificate."""
     with suppress(ValueError):  # then it is a host name, or nothing
         return x509.IPAddress(ipaddress.ip_address(name))
     if not _HOST.fullmatch(name.lower()) or name.replace(".", "").isdigit():
@@ -192,11 +192,11 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Where the files lie.
+    """The paths of the files.
 
     ``authority``: a directory that only the proxy mounts. ``account``: the creator's service-account directory.
-    ``token_volume``: where the creator mounts the projected volume with its ``token`` and ``namespace``. ``names``: by
-    which the creator calls the proxy, beside ``NAMES``.
+    ``token_volume``: where the creator mounts the projected volume with its ``token`` and ``namespace``. ``names``:
+    further names by which the creator calls the proxy, beside ``NAMES``.
     """
 
     authority: Path
@@ -231,7 +231,7 @@ class Serving:
         return self.leaf.made + (self.leaf.ends - self.leaf.made) / 2
 
     def renew(self, now: datetime) -> None:
-        """Replace the leaf; connections that are open go on. Raises ``CertificatesError``, and the old leaf stays."""
+        """Replace the leaf; open connections continue. Raises ``CertificatesError``, and then the old leaf stays."""
         with only_one(self._files.authority):
             self.leaf = self._fresh(now)
 
@@ -240,7 +240,7 @@ class Serving:
         clock: Callable[[], datetime] | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Replace each leaf in time, until cancelled. What fails is logged, and tried again at the next look."""
+        """Replace each leaf in time, until cancelled. Failures are logged, and retried at the next check."""
         clock = clock or _clock
         while True:
             left = (self.due - clock()).total_seconds()
@@ -254,7 +254,7 @@ class Serving:
                 await pause(_LOOK_EVERY)
 
     def _kept_or_new(self, now: datetime) -> Authority:
-        """Return the authority of this pod: the one that was kept, unless that can sign no more."""
+        """Return the authority of this pod: the stored one, unless it can no longer sign."""
         path = self._files.authority / _AUTHORITY
         content = read(path, PRIVATE)
         kept = read_authority(content) if content else None
@@ -271,7 +271,7 @@ class Serving:
         return made
 
     def _fresh(self, now: datetime) -> Leaf:
-        """Have a leaf signed, and give it to the context. The file holds key and certificate: they can't be mixed."""
+        """Have a leaf signed, and load it into the context. One file holds key and certificate, so they match."""
         leaf = self._authority.issue(self._names, now, self._life)
         path = self._files.authority / _LEAF
         write(path, leaf.pem, PRIVATE)
@@ -283,7 +283,7 @@ class Serving:
 
 
 def _write_account(files: TlsFiles, authority: Authority) -> None:
-    """Fill the creator's service-account directory: our authority, and links to what the real one holds."""
+    """Fill the creator's service-account directory: our authority, and links to the files of the real one."""
     write(files.account / "ca.crt", authority.trusted, PUBLIC)
     for name in ("token", "namespace"):
         link(files.account / name, files.token_volume / name)
@@ -300,7 +300,7 @@ def _check(files: TlsFiles) -> None:
         raise CertificatesError(f"{files.token_volume} must be the whole path at which the creator mounts its token")
     if files.token_volume.resolve() == account:
         raise CertificatesError(
-            f"{files.token_volume} is the creator's account directory itself: mount the projected token elsewhere"
+            f"{files.token_volume} is the creator's account directory itself: mount the projected token at another path"
         )
     for name in files.names:
         check_name(name)

@@ -23,9 +23,9 @@ from .passing import Held, Passage, Shared
 log = logging.getLogger(__name__)
 
 UNREAD_S: Final = 5.0
-"""Seconds in which a connection that breaks says that the answer to a create was not read."""
+"""If the connection breaks within so many seconds, the answer to a create counts as not read."""
 BEHIND_MAX: Final = 64 * 1024
-"""Bytes that may come behind a request which is being answered; then reading stops."""
+"""Bytes that may arrive behind a request that is being answered; beyond that reading stops."""
 _OWN: Final = "this proxy adds its own credentials"
 _EXEC_REFUSED: Final = (
     f"{_OWN}, and a web page behind pods/x/proxy could run commands with them: "
@@ -35,8 +35,8 @@ _RUNS: Final = re.compile(
     rb"/+api/[^/]+/(namespaces/[^/]+/pods/[^/]+/(exec|attach)|nodes/[^/]+/proxy/(exec|attach|run))(/|\Z)"
 )
 _OF_FORMS: Final = frozenset({b"text/plain", b"multipart/form-data", b"application/x-www-form-urlencoded"})
-"""Types of content that a page may send anywhere without asking leave. Without any only a script can send a body, with
-its origin; and so do client-go's raw requests, without one."""
+"""Content types that a page may send to any site without a preflight request. A body without a type can come only from
+a script, which sends its origin, or from client-go's raw requests, which send none."""
 
 
 class Caller(asyncio.Protocol):
@@ -63,7 +63,7 @@ class Caller(asyncio.Protocol):
     # The connection.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one of a stream
-        """Take the connection, or turn it away where there are too many."""
+        """Take the connection, or refuse it where there are too many."""
         self.transport = Gathering(transport, self.shared.server.outbox)
         shared = self.shared
         if len(shared.callers) >= shared.limits.connections:
@@ -81,7 +81,7 @@ class Caller(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.heard = self.loop.time()
-        self._unread = None  # it goes on: what it was told before has arrived
+        self._unread = None  # it sends on: so the answer before has arrived
         self.shared.idle.pop(self, None)
         if self._tunnel is not None:
             self._tunnel.from_caller(data)
@@ -95,7 +95,7 @@ class Caller(asyncio.Protocol):
             self._regulate()
 
     def eof_received(self) -> bool:
-        """Go on for those who wait for an answer with their half closed; whatever else they had begun ends."""
+        """Continue if the caller closed its half and waits for an answer; anything else it had begun ends."""
         self.sends_no_more = True
         self.heard = self.loop.time()
         self.transport.flush()  # it may be closed now
@@ -106,19 +106,19 @@ class Caller(asyncio.Protocol):
             self._look_whether_read()
             self._leave()
             return False
-        return self.transport.can_write_eof()  # TLS knows no half
+        return self.transport.can_write_eof()  # TLS has no half-closed connections
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let what was under way go."""
+        """Drop what was under way."""
         self.shared.forget(self)
         if exc is not None:
             self._was_unread()
         self._leave()
 
     def told(self, if_unread: Callable[[], object] | None) -> None:
-        """Remember whom to tell if the connection breaks before the answer that was just written can have been read.
+        """Call ``if_unread`` if the connection breaks before the answer just written can have been read.
 
-        It may have broken already. An end without a break says nothing: callers that have read all end so, too.
+        It may have broken already. A clean end says nothing: callers that have read everything end so, too.
         """
         self.transport.flush()
         self._unread = None if if_unread is None else (self.loop.time(), if_unread)
@@ -126,7 +126,7 @@ class Caller(asyncio.Protocol):
             self._was_unread()
 
     def _look_whether_read(self) -> None:
-        """At the end of what a caller sends: a caller that was gone has refused the bytes of its answer."""
+        """At the end of input: find out whether the caller was gone and its side refused the bytes of the answer."""
         connection = self.transport.get_extra_info("socket")
         if self._unread is not None and connection is not None and connection.getsockopt(SOL_SOCKET, SO_ERROR):
             self._was_unread()
@@ -158,14 +158,14 @@ class Caller(asyncio.Protocol):
 
     def _pump(self) -> None:
         if self._pumping:
-            return  # a request ended while its own parts were handed on
+            return  # a request ended while its own parts were passed on
         self._pumping = True
         parts = self.reader.parts
         while parts:
             current = self._current
             if current is None:
                 if self._blocked_writing:
-                    break  # no request is begun for a caller that does not read its answers
+                    break  # start no request for a caller that does not read its answers
                 kind, value = parts.popleft()
                 if kind is Part.HEAD:
                     assert isinstance(value, Asked)
@@ -210,14 +210,14 @@ class Caller(asyncio.Protocol):
             self.pass_on(asked)
 
     def _refused(self, asked: Asked) -> RefusedError | None:
-        """Return why a request may not use the proxy's own credentials; None: it may, or brings some."""
+        """Return why a request may not use the proxy's own credentials; None: it may, or has its own."""
         shared = self.shared
         if shared.server.uses_own and not asked.has_credentials and not shared.lends_exec and _runs(asked.head.target):
             return RefusedError(403, _EXEC_REFUSED)
         return _refused_to_pages(asked) if shared.local_hosts_only else None
 
     def _reads(self, asked: Asked) -> bool:
-        """Say whether the body is to be read; a failure of the room that says so stops no request."""
+        """Return whether the body is to be read; an error of the room that decides this stops no request."""
         shared = self.shared
         if asked.upgrade or asked.length > shared.limits.body_bytes:
             return False
@@ -225,7 +225,7 @@ class Caller(asyncio.Protocol):
             return False
         try:
             return shared.creates.reads(asked.head)
-        except Exception:  # whatever it is: the request passes
+        except Exception:  # of any kind: the request passes
             log.exception("a request passes ungated: the gate failed")
             return False
 
@@ -280,7 +280,7 @@ class Caller(asyncio.Protocol):
         self._pump()
 
     def _end_if_done(self) -> None:
-        """Close once nothing is left to answer to a caller that sends nothing more; what is not whole never will be."""
+        """Close once a caller that sends nothing more has all its answers; a partial request will never be whole."""
         current = self._current
         if not self.sends_no_more or self.reader.parts or self._lingers or self._tunnel is not None:
             return
@@ -294,7 +294,7 @@ class Caller(asyncio.Protocol):
         self._end()
 
     def _end(self) -> None:
-        """Close the connection so that the caller can read the answer: what it still sends is thrown away."""
+        """Close the connection so that the caller can read the answer: what it still sends is discarded."""
         self._taking = False
         self.reader.over = True
         self.reader.parts.clear()
@@ -313,7 +313,7 @@ class Caller(asyncio.Protocol):
             self._regulate()
 
     def _regulate(self) -> None:
-        """Stop reading while nothing more can be taken."""
+        """Stop reading while nothing more can be accepted."""
         current = self._current
         if self._lingers:
             stop = False
@@ -324,7 +324,7 @@ class Caller(asyncio.Protocol):
         elif current is None:
             stop = self._blocked_writing
         else:
-            stop = len(self._behind) + len(self.reader.rest) > BEHIND_MAX  # till then: a caller may hang up
+            stop = len(self._behind) + len(self.reader.rest) > BEHIND_MAX  # until then read on: a caller may hang up
         if stop != self._paused and not self.transport.is_closing():
             self._paused = stop
             if stop:
@@ -345,7 +345,7 @@ class Caller(asyncio.Protocol):
         elif self._current is None:
             if self._blocked_writing:
                 if waited > limits.idle_s:
-                    self.transport.abort()  # it reads nothing: there is no end that it would take
+                    self.transport.abort()  # it reads nothing, not even an orderly end
             elif self._amid and now - self._amid > limits.head_s:
                 self.refuse(RefusedError(408, f"the head of the request took longer than {limits.head_s:g} s"))
             elif not self._amid and waited > (limits.head_s if self in self.shared.silent else limits.idle_s):
@@ -366,7 +366,7 @@ class Caller(asyncio.Protocol):
 
 
 def _runs(target: bytes) -> bool:
-    """Say whether a request runs something in a pod: exec or attach, of the API server, or of a node's kubelet.
+    """Return whether a request runs something in a pod: exec or attach, of the API server, or of a node's kubelet.
 
     A page that a pod shows behind ``pods/x/proxy/`` has the origin of this proxy. ``kubectl proxy`` refuses both, too.
     """
@@ -375,11 +375,12 @@ def _runs(target: bytes) -> bool:
 
 
 def _refused_to_pages(asked: Asked) -> RefusedError | None:
-    """Return why a request is refused that a web page may have sent; None: a program has, or our own page.
+    """Return why a request that a web page may have sent is refused; None: a program sent it, or our own page.
 
-    Where the proxy adds its own credentials, any page in a browser of this machine could use them. A browser names the
-    page's origin with what may change something, says in ``Sec-Fetch-Site`` how it is related to this address, and asks
-    leave for any type of content but those that forms have; programs send none of these.
+    Where the proxy adds its own credentials, any page in a browser of this machine could use them. A browser sends the
+    page's origin with requests that may change something, says in ``Sec-Fetch-Site`` how the page is related to this
+    address, and asks in a preflight request before it sends a content type that forms don't have. Programs do none of
+    this.
     """
     host = asked.head.get(b"host") or b""
     if not is_loopback(host.decode("latin-1")):
@@ -389,5 +390,5 @@ def _refused_to_pages(asked: Asked) -> RefusedError | None:
         return RefusedError(403, f"{_OWN}: pages of other sites may not use them")
     content = (asked.head.get(b"content-type") or b"").partition(b";")[0].strip().lower()
     if origin is None and asked.has_body and content in _OF_FORMS:
-        return RefusedError(415, f"{_OWN}: a body of that type may be a page's; say Content-Type: application/json")
+        return RefusedError(415, f"{_OWN}: a web page could send such a body; set Content-Type: application/json")
     return None

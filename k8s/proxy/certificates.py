@@ -1,7 +1,7 @@
 """The certificates of listeners: their TLS context, files that are renewed by others, and files written here.
 
-What is written appears whole, with its mode, or not at all. Others may write beside it: what a file or a link of
-somebody else's names is neither read, changed nor followed.
+A file that is written appears whole, with its mode, or not at all. Others may write in the same directory: their files
+and links are neither read, changed nor followed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PUBLIC: Final = 0o644
 _BEGUN: Final = ".backoff-ctrl-"  # a file that is being written
 _LONGEST: Final = 65_536
 LOOK_EVERY: Final = 10.0
-"""Seconds between looks at the files: the kubelet itself takes a minute to show a Secret's change."""
+"""Seconds between checks of the files: the kubelet itself takes a minute to show a Secret's change."""
 _logger = logging.getLogger("backoff_ctrl")
 
 
@@ -34,7 +34,7 @@ class CertificatesError(Exception):
 
 
 def make_folder(folder: Path, mode: int) -> None:
-    """Make a directory unless it is there, or is a link by which another user says where it is."""
+    """Make a directory unless it exists. Raises ``CertificatesError`` for a symbolic link of another user."""
     with _explained(folder, "used"):
         if folder.is_symlink() and not _trusted(folder.lstat()):
             raise CertificatesError(f"{folder} is a symbolic link of another user's: name the directory itself")
@@ -53,7 +53,7 @@ def check_owner(folder: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what a process that was killed left half written. Only who holds the lock knows that nobody writes now."""
+    """Remove half-written files of killed processes. Call it with the lock, which proves that nobody is writing."""
     with _explained(folder, "used"):
         for path in folder.iterdir():
             if path.name.startswith(_BEGUN):
@@ -73,7 +73,7 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 def write(path: Path, content: bytes, mode: int) -> None:
-    """Replace a file by one with this content and mode, whatever the umask; nothing is done if it is so already."""
+    """Replace a file by one with this content and mode, whatever the umask, unless it is the same already."""
     if read(path, mode) == content:
         return
     begun = path.with_name(f"{_BEGUN}{secrets.token_hex(8)}")
@@ -89,9 +89,9 @@ def write(path: Path, content: bytes, mode: int) -> None:
 
 
 def read(path: Path, mode: int) -> bytes | None:
-    """Return the content of a file of ours, and give it this mode; None if it is missing, or no such file.
+    """Return the content of a file of ours, and give it this mode; None if it is missing or not ours.
 
-    A second name (a hard link) of some file of ours may have been put there to have its mode changed.
+    A hard link is not followed: somebody may have put it there to have the mode of another file of ours changed.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -120,7 +120,7 @@ def link(path: Path, target: Path) -> None:
 
 
 def _trusted(state: os.stat_result) -> bool:
-    """Say whether a file is this user's or the superuser's."""
+    """Return whether a file belongs to this user or the superuser."""
     return state.st_uid in {0, os.geteuid()}
 
 
@@ -148,9 +148,9 @@ def _error(path: Path, done: str, error: OSError) -> CertificatesError:
 
 
 def listener_context() -> ssl.SSLContext:
-    """Return a context without a certificate: HTTP/1.1 over TLS 1.2 or later, and nobody may renegotiate.
+    """Return a context without a certificate: HTTP/1.1 over TLS 1.2 or later, without renegotiation.
 
-    Where nobody may, a write never waits for a read: ``k8s/proxy/http/transports.py`` relies on that.
+    Without renegotiation a write never waits for a read: ``k8s/proxy/http/transports.py`` relies on that.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -160,7 +160,7 @@ def listener_context() -> ssl.SSLContext:
 
 
 class GivenCertificate:
-    """The certificate of one listener. ``context`` is its TLS context; new connections get what was read last."""
+    """The certificate of one listener. ``context`` is its TLS context; new connections get the newest."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         """Read both, as PEM. Raises ``CertificatesError``."""
@@ -168,7 +168,7 @@ class GivenCertificate:
         self._read: tuple[bytes, bytes] | None = None
         self.context = listener_context()
         self.ends: datetime | None = None
-        """When it ends; None: nobody can tell without the package cryptography."""
+        """When it expires; None: not known without the package cryptography."""
         self.renew()
 
     def renew(self) -> None:
@@ -193,7 +193,7 @@ class GivenCertificate:
         self.ends = _ends(found[0])
 
     async def keep_fresh(self, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Look at the files again and again, until cancelled. What can't be used is logged once, and tried again."""
+        """Check the files periodically, until cancelled. Unusable files are logged once, and tried again."""
         said = ""
         while True:
             await pause(LOOK_EVERY)
@@ -201,7 +201,7 @@ class GivenCertificate:
                 self.renew()
             except CertificatesError as error:
                 if str(error) != said:
-                    _logger.warning("%s; the certificate before it serves on", error)
+                    _logger.warning("%s; the previous certificate stays in use", error)
                 said = str(error)
             else:
                 said = ""
@@ -212,5 +212,5 @@ def _ends(pem: bytes) -> datetime | None:
         from cryptography import x509  # noqa: PLC0415 - optional: others make this certificate
 
         return x509.load_pem_x509_certificate(pem).not_valid_after_utc
-    except (ImportError, ValueError):  # OpenSSL reads what is no strict DER
+    except (ImportError, ValueError):  # OpenSSL also reads DER that is not strict
         return None

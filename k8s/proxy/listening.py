@@ -1,4 +1,4 @@
-"""Where creators connect: an address of this machine, a unix socket, or with TLS any address; and how it ends."""
+"""The sockets that creators connect to: loopback, a unix socket, or with TLS any address; and the end of listening."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _FIRST: Final = 3
 """The descriptor of the first socket that is handed over: SD_LISTEN_FDS_START."""
 BACKLOG: Final = 1024
 _AT_ONCE: Final = 64
-"""Connections that are accepted before anybody else is served."""
+"""Connections that are accepted in a row before others are served."""
 _RETRY_S: Final = 1.0
-"""Seconds after which it is tried again where the system gives no descriptor."""
+"""Seconds until the next try when the system has no free descriptor."""
 _OTHERS: Final = 64
 """Descriptors for everything but callers: files, the loop, watches, probes."""
 _LOOK_S: Final = 0.5
@@ -37,7 +37,7 @@ IDLE_S: Final = 0.5
 
 
 class BindError(Exception):
-    """It can't listen there. The message says why and what to do."""
+    """The proxy can't listen there. The message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Address:
 
     @property
     def of_this_machine(self) -> bool:
-        """Whether nobody else can reach it."""
+        """Whether only this machine can reach it."""
         return self.path is not None or is_loopback(f"[{self.host}]" if ":" in self.host else self.host)
 
     def __str__(self) -> str:
@@ -74,10 +74,11 @@ def read_address(listen: str, option: str = "--listen") -> Address:
 
 
 def handed_over(name: str) -> socket.socket | None:
-    """Return the listening socket that the process's starter holds under this name, as systemd does; None: none.
+    """Return the listening socket that the parent process, such as systemd, passed under this name; None: there is
+    none.
 
-    Where it has no names, the first is ``listen``. Connections wait in it while the proxy restarts. The protocol is
-    that of sd_listen_fds(3): LISTEN_PID, LISTEN_FDS, LISTEN_FDNAMES. Raises ``BindError`` for what is no such socket.
+    Without names, the first is ``listen``. Connections wait in it while the proxy restarts. The protocol is that of
+    sd_listen_fds(3): LISTEN_PID, LISTEN_FDS, LISTEN_FDNAMES. Raises ``BindError`` for any other descriptor.
     """
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         return None
@@ -100,7 +101,7 @@ def handed_over(name: str) -> socket.socket | None:
 
 
 def check_reach(address: Address, what: str, *, use_own: bool, tls: bool) -> None:
-    """Raise ``BindError`` for an address that others can reach though they must not. ``what``: what of ours it is."""
+    """Raise ``BindError`` for an address that others can reach and must not. ``what`` names it in the error."""
     if address.of_this_machine:
         return
     if use_own:
@@ -115,7 +116,7 @@ def check_reach(address: Address, what: str, *, use_own: bool, tls: bool) -> Non
 
 
 def check_given(bound: socket.socket, *, use_own: bool, tls: bool) -> None:
-    """Raise ``BindError`` for a socket that was handed over, and that others can reach though they must not."""
+    """Raise ``BindError`` for a passed socket that others can reach and must not."""
     name = bound.getsockname()
     if bound.family != socket.AF_UNIX:
         address = Address(*name[:2])
@@ -128,9 +129,9 @@ def check_given(bound: socket.socket, *, use_own: bool, tls: bool) -> None:
 
 
 def bind(address: Address, option: str = "--listen", *, private: bool = False, shared: bool = False) -> socket.socket:
-    """Return a socket that is bound there, and that nobody is served on yet. Raises ``BindError``.
+    """Return a socket that is bound there and does not serve yet. Raises ``BindError``.
 
-    ``private``: at a path, it is for this user alone; else the umask says for whom. ``shared``: other processes of
+    ``private``: a socket at a path is for this user alone; else the umask decides. ``shared``: other processes of
     this user may listen on that port, too (SO_REUSEPORT).
     """
     if address.path is not None:
@@ -150,14 +151,14 @@ def bind(address: Address, option: str = "--listen", *, private: bool = False, s
 
 
 def _bind_path(path: Path, option: str, *, private: bool) -> socket.socket:
-    """Bind a unix socket; one that a process left behind which is gone is replaced."""
+    """Bind a unix socket, replacing one that an ended process left behind."""
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and not _answers(path):
             path.unlink()
         bound.bind(str(path))
         if private:
-            path.chmod(0o600)  # nobody is let in before it listens
+            path.chmod(0o600)  # nobody can connect before it listens
         bound.listen()
     except OSError as error:
         bound.close()
@@ -166,7 +167,7 @@ def _bind_path(path: Path, option: str, *, private: bool) -> socket.socket:
 
 
 def leave_path(path: Path) -> Callable[[], None]:
-    """Return what removes the socket or file that was made there, unless the next process has made its own since."""
+    """Return a function that removes the socket or file, unless the next process has made its own there since."""
     ours = _made(path)
 
     def leave() -> None:
@@ -178,7 +179,7 @@ def leave_path(path: Path) -> Callable[[], None]:
 
 
 def _made(path: Path) -> tuple[int, int, int]:
-    """Return what tells a file from a later one of its path: that may get the same inode."""
+    """Return what distinguishes a file from a later one at its path, which may get the same inode."""
     found = path.lstat()
     return found.st_dev, found.st_ino, found.st_mtime_ns
 
@@ -191,7 +192,7 @@ def _answers(path: Path) -> bool:
 
 
 def url_of(bound: socket.socket, *, tls: bool) -> str:
-    """Return where a socket is reached."""
+    """Return the URL of a socket."""
     if bound.family == socket.AF_UNIX:
         return f"unix:{bound.getsockname()}"
     host, port = bound.getsockname()[:2]
@@ -199,11 +200,10 @@ def url_of(bound: socket.socket, *, tls: bool) -> str:
 
 
 class Handshakes:
-    """Makes TLS connections of those that arrive at a socket.
+    """Accepts TLS connections at a socket.
 
-    Beyond the limit of connections the handshake that has taken longest is given up for the newest, or the connection
-    that has sent nothing since, if that is older: both take a few milliseconds, so it is whoever only holds its place
-    that goes.
+    Beyond the limit of connections, the newest replaces the longest handshake, or the connection that has sent nothing
+    for longer: an honest client takes a few milliseconds for both, so the one that goes only occupies a place.
     """
 
     def __init__(self, shared: Shared, bound: socket.socket, tls: ssl.SSLContext) -> None:
@@ -212,7 +212,7 @@ class Handshakes:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._under_way: dict[asyncio.Task[None], tuple[socket.socket, float]] = {}
-        """Their sockets, and when they began."""
+        """The sockets of handshakes under way, and when they began."""
         self._retry: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -224,7 +224,7 @@ class Handshakes:
         self._listen()
 
     def close(self) -> None:
-        """Accept nobody any more, and give up the handshakes under way."""
+        """Stop accepting, and give up the handshakes under way."""
         if self._retry is not None:
             self._retry.cancel()
         if self._bound.fileno() >= 0:  # not closed yet
@@ -239,9 +239,9 @@ class Handshakes:
         for _ in range(_AT_ONCE):
             try:
                 near, _ = self._bound.accept()
-            except (BlockingIOError, ConnectionAbortedError):  # nobody is left; or the one that was is gone
+            except (BlockingIOError, ConnectionAbortedError):  # the backlog is empty, or the client is gone
                 return
-            except OSError:  # no descriptors: who waits stays in the backlog
+            except OSError:  # no descriptors: clients stay in the backlog
                 self._loop.remove_reader(self._bound)
                 self._retry = self._loop.call_later(_RETRY_S, self._listen)
                 return
@@ -260,7 +260,7 @@ class Handshakes:
         task.add_done_callback(lambda done: self._under_way.pop(done, None))
 
     def _make_room(self) -> bool:
-        """End who has held a place for nothing the longest; return whether there is anybody."""
+        """End the connection that has occupied a place idly for longest; return whether there is one."""
         longest = next(iter(self._under_way), None)
         if longest is None or next(iter(self._shared.silent.values()), inf) <= self._under_way[longest][1]:
             return self._shared.make_room(self._loop.time())
@@ -325,10 +325,11 @@ class Listener:
         self._sweep = loop.call_later(_LOOK_S, self._look)
 
     async def close(self, within: float) -> None:
-        """Let requests under way end, for so many seconds at most, and close.
+        """Wait for requests under way, for so many seconds at most, and close.
 
-        Whoever connects meanwhile is served one request: to be refused would be an error, a 429 is none. A connection
-        without a request is kept for a moment, since its caller may be sending one; its answer then closes it.
+        A client that connects meanwhile is served one request: a refused connection would be an error for it, a 429 is
+        not. A connection without a request is kept for a moment, since its caller may be sending one; its answer then
+        closes it.
         """
         shared = self._shared
         shared.draining = True
@@ -343,8 +344,8 @@ class Listener:
         await _until(lambda: not before & shared.callers, deadline)
         if self._server is not None:
             self._server.close()
-        self._bound.close()  # nobody waits in its backlog for an answer that never comes
-        await _until(lambda: not shared.callers, min(deadline, loop.time() + IDLE_S))  # who came last has yet to ask
+        self._bound.close()  # no client waits in its backlog for an answer that never comes
+        await _until(lambda: not shared.callers, min(deadline, loop.time() + IDLE_S))  # the last may yet ask
         for caller in list(shared.callers):
             caller.drain(at_once=True)
         await _until(lambda: not shared.callers, deadline)

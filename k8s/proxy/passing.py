@@ -26,43 +26,42 @@ _ENDLESS: Final = (b"watch=true", b"watch=1", b"follow=true", b"follow=1", b"/wa
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is waited for, and how long."""
+    """Limits of sizes and times."""
 
     connections: int = 2000
-    """Connections of callers. For one more goes who only holds a place; if nobody does, it is told 503 at once."""
+    """Connections of callers. One more replaces an idle one; if there is none, it gets a 503 at once."""
     head_s: float = 10.0
-    """Seconds for a connection's first head, and for a later one's from its first byte."""
+    """Seconds for a connection's first head, and for a later head from its first byte."""
     idle_s: float = 180.0
     """Seconds that a connection is kept between two requests."""
     spare_s: float = 10.0
-    """Seconds between two requests, or for which a body pauses, after which it goes for another one, where there is no
-    room."""
+    """Seconds without a request, or without more of a body, after which a connection may be replaced by a new one."""
     body_s: float = 60.0
     """Seconds that a body may pause."""
     half_closed_s: float = 30.0
-    """Seconds that an answer may take whose caller sends nothing more."""
+    """Seconds that an answer may take if its caller closed its half."""
     linger_s: float = 2.0
     """Seconds in which a refused caller can read why."""
     body_bytes: int = LARGEST
     """Longer bodies are never held: they pass."""
     held_bytes: int = 256 * 2**20
-    """Bodies that are held in all; what comes on top passes."""
+    """Bytes of all bodies that are held; bodies beyond that pass."""
 
 
 class Creates(Protocol):
-    """What the listener asks of the room that holds creates."""
+    """The interface of the room that holds creates, for the listener."""
 
     def reads(self, head: Head) -> bool:
-        """Say whether the body of this request is to be read whole, and ``answer`` asked. Quick: asked each time."""
+        """Return whether the body of this request is to be read whole, for ``answer``. Called for each request."""
 
     async def answer(self, request: Request) -> Response:
         """Answer a request that ``reads`` chose: hold it while the quota is full, then create the object.
 
-        Cancelled when the caller hangs up. Never raises for what the server says, or does not say.
+        Cancelled when the caller hangs up. Never raises for what the server answers, or for no answer.
         """
 
     def watches(self, head: Head, status: int) -> bool:
-        """Say whether ``passed`` needs the body of this answer to a request that passes, if it is short."""
+        """Return whether ``passed`` needs the body of this answer to a request that passes, if it is short."""
 
     def passed(self, head: Head, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
         """Learn from an answer to a request that passed, if ``watches`` chose it: a refusal, or a deletion.
@@ -71,7 +70,7 @@ class Creates(Protocol):
         """
 
     async def close(self, limit: float = 10.0) -> None:
-        """Hand back what is held, at the end: each ``answer`` under way returns soon, none is held anew.
+        """Answer all held creates at the end: each ``answer`` under way returns soon, and no further one is held.
 
         Returns once what was sent has been answered, after ``limit`` seconds at most.
         """
@@ -99,9 +98,9 @@ class Shared:
     counts: Counts = field(default_factory=Counts)
     callers: set[Connection] = field(default_factory=set)
     silent: dict[Connection, float] = field(default_factory=dict)
-    """Those of them that have sent no head yet, and since when, the oldest first."""
+    """The callers that have sent no head yet, and since when, the oldest first."""
     idle: dict[Connection, float] = field(default_factory=dict)
-    """Those between two requests, and since when, the oldest first."""
+    """The callers between two requests, and since when, the oldest first."""
     held_bytes: int = 0
     draining: bool = False
     """Whether each connection ends with its present request."""
@@ -111,7 +110,7 @@ class Shared:
     """Whether exec and attach, too, get the proxy's own credentials."""
 
     def make_room(self, now: float) -> bool:
-        """End the connection that has held its place for nothing the longest; return whether there is one."""
+        """End the connection that has been idle for longest; return whether there is one."""
         gone = next(iter(self.silent), None)
         if gone is None:
             owing = ((each, each.heard) for each in self.callers if each.owes)
@@ -149,7 +148,7 @@ class Connection(Protocol):
 
     @property
     def owes(self) -> bool:
-        """Whether the rest of its body has not come, though nothing of ours keeps it from coming."""
+        """Whether the proxy waits for the rest of its body, without holding it up."""
 
     @property
     def closes(self) -> bool:
@@ -162,19 +161,19 @@ class Connection(Protocol):
         """Call ``if_unread`` if the connection breaks before the answer that was just written can have been read."""
 
     def skip(self) -> None:
-        """Throw the rest of the present request away if all of it has come."""
+        """Discard the rest of the present request if all of it has come."""
 
     def tunnel(self, through: Passage) -> bytes:
-        """Speak no HTTP any more; return what came already."""
+        """Stop speaking HTTP; return what came already."""
 
     def finished(self, current: Passage | Held, *, close: bool) -> None:
-        """Go on with the next request, or end the connection, once ``current`` has been answered."""
+        """Continue with the next request, or end the connection, once ``current`` has been answered."""
 
     def regulate(self) -> None:
-        """Read on, or stop, after the request has become ready for more, or unready."""
+        """Resume or pause reading, after the request's readiness has changed."""
 
     def look(self, now: float) -> None:
-        """End what takes too long; called every now and then."""
+        """End what takes too long; called periodically."""
 
     def drain(self, *, at_once: bool) -> None:
         """End the connection with its present request; if there is none, with its next one, or at once."""
@@ -209,10 +208,10 @@ class Passage:
 
     @property
     def half_closable(self) -> bool:
-        """Whether the answer still comes to a caller that sends nothing more."""
+        """Whether a caller that closed its half still gets the answer."""
         return not self.endless
 
-    # Towards the API server.
+    # To the API server.
 
     def start(self) -> None:
         """Send the head on a kept connection, else on a new one as soon as there is one."""
@@ -267,13 +266,13 @@ class Passage:
             connection.transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def full(self) -> None:
-        """Let the server slow down: the caller reads slowly."""
+        """Slow the server down: the caller reads slowly."""
         self._slow = True
         if self._connection is not None:
             self._connection.hold()
 
     def emptied(self) -> None:
-        """Let the server go on: the caller reads again."""
+        """Resume the server: the caller reads again."""
         self._slow = False
         if self._connection is not None:
             self._connection.go_on()
@@ -287,7 +286,7 @@ class Passage:
         self._caller.regulate()
 
     def gone(self) -> None:
-        """Let the server know by closing: the caller is gone."""
+        """Close towards the server: the caller is gone."""
         if self._connecting is not None:
             self._connecting.cancel()
         if self._connection is not None:
@@ -296,7 +295,7 @@ class Passage:
     # From the API server: see ``Taker``.
 
     def informed(self, raw: bytes) -> None:
-        """Pass 100 Continue and the like on; HTTP/1.0 knows none."""
+        """Pass 100 Continue and the like on; HTTP/1.0 has none."""
         if not self._asked.old:
             self._caller.transport.write(raw)
 
@@ -320,7 +319,7 @@ class Passage:
                 self._watched = WholeBody(raw)
                 if body:
                     self._watched.feed(body)
-        except Exception:  # whatever it is: the answer passes
+        except Exception:  # of any kind: the answer passes
             log.exception("an answer passes unseen: the gate failed")
             self._watched = None
 
@@ -335,7 +334,7 @@ class Passage:
             self._finish()
 
     def _finish(self) -> None:
-        """Keep the connection for the next request, and let the caller go on."""
+        """Keep the connection for the next request, and let the caller continue."""
         caller, connection, answer = self._caller, self._connection, self._answer
         assert connection is not None
         assert answer is not None
@@ -349,12 +348,12 @@ class Passage:
             body = self._watched.body if self._watched.size <= WATCHED_MAX else b""
             try:
                 caller.shared.creates.passed(self._asked.head, answer.status, answer.headers, body)
-            except Exception:  # whatever it is: the answer has passed
+            except Exception:  # of any kind: the answer has passed
                 log.exception("an answer passed unseen: the gate failed")
         caller.finished(self, close=self._close)
 
     def lost(self, why: str) -> None:
-        """Ask once more where that is safe, else tell the caller."""
+        """Send once more where that is safe, else answer with an error."""
         connection, self._connection = self._connection, None
         assert connection is not None
         if self._tunnel or self._answer is not None:
@@ -381,7 +380,7 @@ class Passage:
     # Tunnels: exec, attach, port-forward.
 
     def _switch(self, head: AnswerHead, raw: bytes, early: bytes) -> None:
-        """Speak no HTTP any more, in both directions."""
+        """Stop speaking HTTP, in both directions."""
         connection = self._connection
         assert connection is not None
         if not self._asked.upgrade:
@@ -400,7 +399,7 @@ class Passage:
             connection.transport.write(data)
 
     def caller_ended(self) -> bool:
-        """Let the server know that the caller says nothing more; return whether the tunnel lives on."""
+        """Pass on that the caller closed its half; return whether the tunnel stays open."""
         connection = self._connection
         if connection is None or connection.transport is None or not connection.transport.can_write_eof():
             self.gone()
@@ -409,7 +408,7 @@ class Passage:
         return self._caller.transport.can_write_eof()
 
     def ended(self) -> None:
-        """Let the caller know that the server says nothing more."""
+        """Pass on that the server closed its half."""
         transport = self._caller.transport
         if transport.can_write_eof() and not self._caller.sends_no_more:
             transport.write_eof()
@@ -421,7 +420,7 @@ class Held:
     """One request. Its caller hangs up by closing even its half of the connection."""
 
     def __init__(self, caller: Connection, asked: Asked) -> None:
-        """Read the body; who waits to be asked for it is asked."""
+        """Read the body; a caller that waits for 100 Continue gets it."""
         self._caller = caller
         self._asked = asked
         self._pieces: list[bytes] = []
@@ -466,7 +465,7 @@ class Held:
         error = task.exception()
         if error is None:
             response = task.result()
-            if caller.transport.is_closing():  # it went in this very moment: uvloop takes no bytes any more
+            if caller.transport.is_closing():  # it closed just now: uvloop takes no more bytes
                 caller.told(response.if_unread)
                 caller.finished(self, close=True)
                 return
@@ -484,7 +483,7 @@ class Held:
         """Send nothing: the body is kept."""
 
     def gone(self) -> None:
-        """Give the create up."""
+        """Give up the create."""
         if self._task is not None:
             self._task.cancel()
         else:

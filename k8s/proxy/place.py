@@ -1,7 +1,7 @@
-"""Where the API server is, whom to trust there, and who the proxy itself is. Loads no Kubernetes client.
+"""Where the API server is, which authorities to trust, and the proxy's own credentials. Loads no Kubernetes client.
 
-The place is an address, a kubeconfig, or the service account of this pod. What is in files (certificates, tokens) is
-read again when they change: docs/decisions/clients.md says why the proxy has a reader of its own.
+The place is an address, a kubeconfig, or the service account of this pod. Files (certificates, tokens) are read again
+when they change: docs/decisions/clients.md says why the proxy has a reader of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PlaceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """Bytes that are in a file, which may be replaced while we run, or were given as they are."""
+    """Bytes in a file, which may be replaced while we run, or given directly."""
 
     path: Path | None = None
     data: bytes = b""
@@ -38,7 +38,7 @@ class Material:
         return self.path is not None or bool(self.data)
 
     def stamp(self) -> tuple[int, int]:
-        """Return what differs after the file was replaced. Raises ``OSError``."""
+        """Return a value that changes when the file is replaced. Raises ``OSError``."""
         if self.path is None:
             return (0, 0)
         found = self.path.stat()
@@ -53,7 +53,7 @@ NOTHING: Final = Material()
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An API server, whom to trust there, and who the proxy itself is.
+    """An API server, the authorities to trust, and the proxy's own credentials.
 
     ``prefix`` is the path of its address, for servers behind a gateway.
     """
@@ -70,7 +70,7 @@ class Place:
     token: Material = NOTHING
     basic: bytes = b""
     plugin: str = ""
-    """By what the user's credentials are had, where only another program can tell them."""
+    """The login program or plugin of the kubeconfig's user, where only that has the credentials."""
 
     @property
     def url(self) -> str:
@@ -102,8 +102,8 @@ def place_at(url: str, option: str = "--upstream") -> Place:
 def find_place(upstream: str | None, kubeconfig: str | None, context: str | None = None) -> Place:
     """Find the API server: the address given, else the kubeconfig, else the account of this pod.
 
-    An address alone is trusted as the machine trusts; a kubeconfig beside it gives whom to trust, and who we are.
-    Raises ``PlaceError``.
+    An address alone is verified with the machine's authorities; a kubeconfig beside it adds authorities and our
+    credentials. Raises ``PlaceError``.
     """
     if upstream is not None and kubeconfig is None and context is None:
         return place_at(upstream)
@@ -128,7 +128,7 @@ def place_of_account(folder: Path = ACCOUNT) -> Place:
 
 
 def place_of_kubeconfig(file: Path, context: str | None = None) -> Place:
-    """Read a kubeconfig. Raises ``PlaceError``, which shows nothing secret of it."""
+    """Read a kubeconfig. Raises ``PlaceError``, which shows no secrets."""
     import yaml  # noqa: PLC0415 - 20 ms of the start, and no pod has a kubeconfig
 
     named = f"the kubeconfig {printable(str(file))}"
@@ -181,7 +181,7 @@ def _entry(document: Any, lists: str, key: str, name: str, named: str) -> dict[s
 
 
 def _material(section: dict[str, Any], key: str, folder: Path) -> Material:
-    """Return what ``key`` names as a file, or holds as data; data wins, as in client-go."""
+    """Return the file or the data of ``key``; data takes precedence, as in client-go."""
     data = section.get(f"{key}-data")
     if data:
         return Material(data=base64.b64decode(data, validate=True))
@@ -190,7 +190,7 @@ def _material(section: dict[str, Any], key: str, folder: Path) -> Material:
 
 
 def _plugin(user: dict[str, Any]) -> str:
-    """Return what a user's credentials must be asked of; nothing where the kubeconfig itself has some."""
+    """Return the plugin that a user's credentials come from; empty where the kubeconfig itself has some."""
     if user.get("token") or user.get("tokenFile") or user.get("username") or user.get("client-certificate"):
         return ""
     if user.get("client-certificate-data"):
@@ -199,7 +199,7 @@ def _plugin(user: dict[str, Any]) -> str:
 
 
 def _token(user: dict[str, Any], folder: Path) -> Material:
-    """Return the token; a file wins, as in client-go."""
+    """Return the token; a file takes precedence, as in client-go."""
     if user.get("tokenFile"):
         return Material(folder / str(user["tokenFile"]))
     return Material(data=str(user["token"]).encode()) if user.get("token") else NOTHING
@@ -211,7 +211,7 @@ Stamps = tuple[tuple[int, int], ...]
 class Trust:
     """The TLS settings of one kind of connection. ``own``: whether it presents the proxy's client certificate.
 
-    A client certificate speaks for all that is sent on its connection, so requests of callers never share one.
+    A client certificate authenticates every request on its connection, so requests of callers never use that one.
     """
 
     def __init__(self, place: Place, *, own: bool) -> None:
@@ -232,7 +232,7 @@ class Trust:
         return (self._place.server_name or self._place.host) if self._place.tls else None
 
     def renewed(self) -> bool:
-        """Read the files again if they changed, and say so. What can't be read yet is tried again later."""
+        """Read the files again if they changed; return whether they did. Unreadable ones are retried later."""
         if self._context is None:
             return False
         try:
@@ -247,7 +247,7 @@ class Trust:
 
     @property
     def context(self) -> ssl.SSLContext | None:
-        """What a new connection uses; None for plain HTTP."""
+        """The TLS context of new connections; None for plain HTTP."""
         return self._context
 
     def _look(self) -> Stamps:
@@ -275,7 +275,7 @@ class Trust:
 
 @contextmanager
 def _file_of(material: Material) -> Iterator[Path]:
-    """Yield a file with the bytes: OpenSSL reads certificates from files alone."""
+    """Yield a file with the bytes: OpenSSL reads certificates only from files."""
     if material.path is not None:
         yield material.path
         return
@@ -302,7 +302,7 @@ class Account:
         self._lines: tuple[bytes, ...] = ()
 
     def check(self) -> None:
-        """Raise ``PlaceError`` if the token can't be read, or can't be sent, or has to be asked of another program."""
+        """Raise ``PlaceError`` if the token can't be read, can't be sent, or has to come from another program."""
         if self._place.plugin:
             raise PlaceError(
                 f"the kubeconfig's user gets credentials by {self._place.plugin}, which the proxy does not "
@@ -316,11 +316,11 @@ class Account:
             raise PlaceError("the token of the proxy contains a character that is not allowed: write it on one line")
 
     def lines(self) -> tuple[bytes, ...]:
-        """Return the header lines with the present credentials; none where a certificate alone speaks for us."""
+        """Return the header lines with the present credentials; empty if the proxy has only a certificate."""
         token = self._place.token
         if token.path is None and self._lines:
             return self._lines
-        with suppress(OSError):  # amid a replacement: the last one
+        with suppress(OSError):  # the file is being replaced: use the last one
             stamp = token.stamp()
             if stamp != self._stamp:
                 self._lines, self._stamp = self._read(), stamp

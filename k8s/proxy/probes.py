@@ -1,4 +1,4 @@
-"""The address for probes: whether the proxy lives and is ready, and its counts for Prometheus; nothing else."""
+"""The address for probes: liveness, readiness, and metrics for Prometheus; nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .http.requests import Asked, Part, RequestReader
 from .passing import Shared
 
 CONNECTIONS_MAX: Final = 32
-"""Connections at a time. For one more the oldest goes that has sent nothing yet, else the oldest of all."""
+"""Connections at a time. One more replaces the oldest that has sent nothing yet, else the oldest of all."""
 PATIENCE: Final = 10.0
 """Seconds that a connection may take for its one request."""
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -25,9 +25,9 @@ class Probes:
     def __init__(
         self, shared: Shared, more: Callable[[], str] = lambda: "", lacking: Callable[[], Iterable[str]] = lambda: ()
     ) -> None:
-        """``more`` returns the metrics of other rooms, as text; ``lacking`` what is not allowed, a line each."""
+        """``more`` returns the metrics of other rooms, as text; ``lacking`` the missing rights, a line each."""
         self.started = False
-        """It listens; where it speaks TLS, its files are written."""
+        """It listens; in TLS mode, its files are written."""
         self.ready = False
         """The API server has answered, too."""
         self.silent: dict[ProbeConnection, None] = {}
@@ -43,24 +43,24 @@ class Probes:
         path = asked.head.target.partition(b"?")[0]
         kind = _TEXT
         if asked.head.method not in {b"GET", b"HEAD"}:
-            status, text = "405 Method Not Allowed", "only GET is answered here\n"
+            status, text = "405 Method Not Allowed", "this address answers only GET\n"
         elif path == b"/livez":
             status, text = "200 OK", "ok\n"
         elif path in {b"/startupz", b"/readyz"}:
             is_so = self.started if path == b"/startupz" else self.ready
             status, text = ("200 OK", "ok\n") if is_so else ("503 Service Unavailable", "not yet\n")
-            if path == b"/readyz":  # no reason to turn creators away: creates are held all the same, for longer
+            if path == b"/readyz":  # ready even without these rights: creates are held for longer
                 text += "".join(f"{line}\n" for line in self._lacking())
         elif path == b"/metrics":
             status, text, kind = "200 OK", metrics(self._shared) + await self._rendered(), _METRICS
         else:
-            status, text = "404 Not Found", "there are /livez, /startupz, /readyz and /metrics\n"
+            status, text = "404 Not Found", "unknown path: choose from /livez, /startupz, /readyz and /metrics\n"
         body = text.encode()
         head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         return head.encode() + (b"" if asked.head.method == b"HEAD" else body)
 
     async def _rendered(self) -> str:
-        """Return the metrics of other rooms; one text at a time is made for all that ask meanwhile, and leave."""
+        """Return the metrics of other rooms; requests at the same time share one text."""
         if self._rendering is None or self._rendering.done():
             self._rendering = asyncio.ensure_future(asyncio.to_thread(self._more))
         return await asyncio.shield(self._rendering)
@@ -102,7 +102,7 @@ class ProbeConnection(asyncio.Protocol):
             self._transport.close()
 
     def leave(self) -> None:
-        """End at once, for another one."""
+        """End at once, to make room for another one."""
         self._probes.silent.pop(self, None)
         self._probes.asking.pop(self, None)
         self._transport.abort()
@@ -121,11 +121,11 @@ def metrics(shared: Shared) -> str:
     counts = shared.counts
     requests = {"passed": counts.passed, "held": counts.held, "refused": counts.refused, "failed": counts.failed}
     families: list[tuple[str, str, str, Mapping[str, int] | int]] = [
-        ("connections", "gauge", "Connections of callers that are open.", len(shared.callers)),
-        ("upstream_connections", "gauge", "Connections to the API server that are open.", shared.server.connections),
+        ("connections", "gauge", "Open connections of callers.", len(shared.callers)),
+        ("upstream_connections", "gauge", "Open connections to the API server.", shared.server.connections),
         ("connections_turned_away_total", "counter", "Connections over the limit.", counts.turned_away),
         ("requests_total", "counter", "Requests that passed, were read whole, were refused, or failed.", requests),
-        ("held_bytes", "gauge", "Bytes of bodies that are held.", shared.held_bytes),
+        ("held_bytes", "gauge", "Bytes of the bodies of held creates.", shared.held_bytes),
     ]
     text = ""
     for short, kind, about, found in families:

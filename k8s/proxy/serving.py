@@ -1,6 +1,6 @@
-"""The life of a proxy: ready once the API server answers, and at SIGTERM what is held goes back and the rest drains.
+"""The life of a proxy: ready once the API server answers; at SIGTERM it answers held creates, and the rest drains.
 
-Here the data path, the creates that are held, and the status of the gate are put together.
+It wires the data path, the held creates, and the status of the gate together.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _logger = logging.getLogger("backoff_ctrl")
 
 
 class OwnRights:
-    """What is missing, as far as the API server has said. Without these rights a proxy wakes creates later."""
+    """The missing rights, as the API server reported them. Without these rights a proxy wakes creates later."""
 
     def __init__(self, server: ApiServer, namespaces: Iterable[str]) -> None:
-        """Ask about these namespaces; ``*`` stands for all."""
+        """Ask about these namespaces; ``*`` means all."""
         self.lacking: list[str] = []
         """A line for each missing right."""
         self._server = server
@@ -58,7 +58,7 @@ class OwnRights:
             await pause(EVERY)
 
     async def ask(self) -> None:
-        """Ask once. While the API server does not answer, what it said before holds."""
+        """Ask once. If the API server does not answer, its earlier answer stays."""
         found = []
         try:
             for namespace in self._namespaces:
@@ -79,20 +79,20 @@ class OwnRights:
 
 
 PATIENCE: Final = 5.0
-"""Seconds that an API server which refuses connections is waited for at the start: both may start together."""
+"""Seconds to wait at the start for an API server that refuses connections: both may start together."""
 _RETRY: Final = 0.25
 _KEPT_MEMORY: Final = 16 * 2**20
 
 
 def _ending() -> Iterator[signal.Signals]:
-    """Yield the signals that end it in peace: that of a terminal which closes, too, unless it is to outlive that."""
+    """Yield the signals for an orderly end: also that of a closed terminal, unless the proxy is to outlive it."""
     yield from (signal.SIGINT, signal.SIGTERM)
     if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
         yield signal.SIGHUP
 
 
 class Certificates(Protocol):
-    """What a listener with TLS needs: made by the proxy itself, or given."""
+    """The certificates of a listener with TLS: made by the proxy itself, or given."""
 
     context: ssl.SSLContext
 
@@ -102,13 +102,13 @@ class Certificates(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line says of the data path."""
+    """The settings of the data path, from the command line."""
 
     listen: Address
     place: Place
     holds: HoldSettings
     admin: str | None = None
-    """Where the status API of the gate is served, ``127.0.0.1:9095``; None: nowhere."""
+    """Where the status API of the gate is served, ``127.0.0.1:9095``; None: it is not served."""
     use_own: bool = False
     allow_exec: bool = False
     """Lend the proxy's own credentials to exec and attach, too."""
@@ -118,17 +118,17 @@ class Settings:
     drain: float = 10.0
     connections: int = 2000
     listen_first: bool = False
-    """Listen before the API server answers, and wait for it without end."""
+    """Listen before the API server answers, and wait for it without limit."""
     reuse_port: bool = False
-    """Let the process that follows listen on the same port before this one has ended."""
+    """Let the next process listen on the same port before this one has ended."""
     check_rights: tuple[str, ...] = ()
-    """Namespaces, or ``*``, in which ``/readyz`` is to name a right that the proxy's own account lacks."""
+    """Namespaces, or ``*``, for which ``/readyz`` names the rights that the proxy's own account lacks."""
 
 
 def run(settings: Settings, say: Callable[[str], None]) -> None:
-    """Serve until SIGTERM, SIGINT or SIGHUP. ``say`` gets the line that tells where.
+    """Serve until SIGTERM, SIGINT or SIGHUP. ``say`` gets the line with the address.
 
-    Raises ``BindError`` and ``PlaceError``, and ``OptionError`` for an environment variable that says nothing sensible.
+    Raises ``BindError`` and ``PlaceError``, and ``OptionError`` for an environment variable with a wrong value.
     """
     keep_memory()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -146,7 +146,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def keep_memory() -> None:
-    """Let glibc keep the buffers of large answers: to give them back and take them anew costs a third of the time."""
+    """Let glibc keep the buffers of large answers: returning and requesting them again costs a third of the time."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # another C library
             libc = ctypes.CDLL(None)
@@ -237,7 +237,7 @@ class _Life:
             ends.callback(served.close)
 
     async def _answers(self, server: ApiServer) -> bool:
-        """Wait until the API server answers; return whether it did before the end. Raises ``PlaceError``."""
+        """Wait until the API server answers; return whether it did before the proxy ends. Raises ``PlaceError``."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE
         said = ""
@@ -266,7 +266,7 @@ class _Life:
             ends.callback(leave_path(file))
 
     async def _end(self, shared: Shared, listener: Listener) -> None:
-        """Hand held creates back, and those that come now, and let the rest drain, all within the limit."""
+        """Answer held creates, and those that come now, and let the rest drain, all within the limit."""
         drain = self._settings.drain
         closing = asyncio.ensure_future(shared.creates.close(drain))
         await listener.close(drain)
@@ -274,7 +274,7 @@ class _Life:
 
 
 def _metrics() -> str:
-    """Return the metrics of the gate as text for Prometheus. It rests between its steps: call it in a thread."""
+    """Return the metrics of the gate as text for Prometheus. It sleeps between its steps: call it in a thread."""
     from backoff_ctrl.k8s.status.metrics import exposition  # noqa: PLC0415 - after the start
 
     return b"".join(exposition(shown())).decode()

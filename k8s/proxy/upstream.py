@@ -1,7 +1,7 @@
-"""Connections to the API server that are kept for the next request, and whole requests on them.
+"""A pool of connections to the API server, and whole requests on them.
 
-One connection carries one request at a time; whoever asked takes what comes of it. ``ApiServer`` says which connection
-a request goes on.
+One connection carries one request at a time; its ``Taker`` takes what comes back. ``ApiServer`` chooses the connection
+for a request.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .http.transports import Gathering, Outbox, connect
 from .http.writing import whole_request
 
 BUFFER: Final = 256 * 1024
-"""Bytes that wait for a slow reader on either side; then its writer is slowed."""
+"""Bytes that may wait for a slow reader on either side; beyond that its writer is slowed."""
 
 
 class Taker(Protocol):
-    """Who asked on a connection, and takes what comes of it."""
+    """The user of a connection, which takes the answer."""
 
     def informed(self, raw: bytes) -> None:
         """Take an informational answer, such as 100 Continue."""
@@ -40,10 +40,10 @@ class Taker(Protocol):
         """Take more of the body, as it was received; behind a 101: of the tunnel."""
 
     def ended(self) -> None:
-        """Learn that the server has ended its half of a tunnel."""
+        """The server has closed its half of a tunnel."""
 
     def lost(self, why: str) -> None:
-        """Learn that the connection is lost before the answer was whole."""
+        """The connection was lost before the answer was whole."""
 
     def clogged(self) -> None:
         """Send no more for now: the server reads slowly."""
@@ -53,7 +53,7 @@ class Taker(Protocol):
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """A connection of a pool. ``taker`` is who uses it, None while it is idle."""
+    """A connection of a pool. ``taker`` is its user, None while it is idle."""
 
     __slots__ = ("_closed", "_held", "_outbox", "_reader", "begun", "idle_since", "taker", "transport", "used")
 
@@ -66,9 +66,9 @@ class UpstreamConnection(asyncio.Protocol):
         self.taker: Taker | None = None
         self.transport: Gathering | None = None
         self.begun = False
-        """Whether anything of the present answer has come."""
+        """Whether a part of the present answer has come."""
         self.used = False
-        """Whether an answer came on it before."""
+        """Whether it has brought an answer before."""
         self.idle_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one of a stream
@@ -77,24 +77,24 @@ class UpstreamConnection(asyncio.Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether it can be used, as far as this process has heard."""
+        """Whether it can be used, as far as this process knows."""
         return self.transport is not None and not self.transport.is_closing()
 
     def silent(self) -> bool:
-        """Say whether nothing has come from the server that was not read: an end, above all."""
+        """Return whether the socket has no unread input, such as the end of the connection."""
         assert self.transport is not None
         poll = select.poll()
         poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN | select.POLLHUP)
         return not poll.poll(0)
 
     def ask(self, taker: Taker, method: bytes) -> None:
-        """Let ``taker`` have the answer to a request of this method, which it sends itself."""
+        """Pass the answer to a request of this method to ``taker``, which sends the request itself."""
         self.taker = taker
         self.begun = False
         self._reader.expect(method)
 
     def hold(self) -> None:
-        """Read nothing more for now."""
+        """Pause reading."""
         if self.alive and not self._held:
             self._held = True
             self.transport.pause_reading()  # type: ignore[union-attr]  # it is alive
@@ -105,7 +105,7 @@ class UpstreamConnection(asyncio.Protocol):
             self.transport.resume_reading()  # type: ignore[union-attr]
 
     def abort(self) -> None:
-        """Close it at once; nobody is told."""
+        """Close it at once, without notifying the taker."""
         self.taker = None
         if self.transport is not None:
             self.transport.abort()
@@ -113,7 +113,7 @@ class UpstreamConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         taker = self.taker
         if taker is None:
-            self.abort()  # nobody asked: it can't be trusted to keep answers apart
+            self.abort()  # unsolicited bytes: answers could be mistaken for each other
             return
         self.begun = True
         reader = self._reader
@@ -154,12 +154,12 @@ class UpstreamConnection(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """Whether it may be asked again after the answer that has just ended."""
+        """Whether it may be used again after the answer that has just ended."""
         head = self._reader.head
         return self.alive and head is not None and head.kept and self._reader.whole
 
     def eof_received(self) -> bool:
-        """Let a tunnel's other half live on."""
+        """Keep a tunnel's other half open."""
         head = self._reader.head
         if self.taker is not None and head is not None and head.framing is Framing.TUNNEL:
             self.taker.ended()
@@ -188,9 +188,9 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 CONNECT_MAX: Final = 10.0
-"""Seconds until a connection is given up that does not come about, TLS included."""
+"""Seconds to connect, TLS included."""
 IDLE_MAX: Final = 60.0
-"""Seconds that an idle connection is kept: below the 90 of a kube-apiserver."""
+"""Seconds that an idle connection is kept: less than the 90 of a kube-apiserver."""
 IDLE_CONNECTIONS_MAX: Final = 256
 """Idle connections that are kept at a time."""
 _LOOK_AGAIN: Final = 1.0
@@ -200,7 +200,7 @@ _FRESH: Final = 0.005
 class Unreachable(Exception):  # noqa: N818 - the state, in the words of its sentence
     """No connection was made, so nothing was sent. The message says why, and is safe to print.
 
-    ``may_come``: whether one may be made soon, since nothing is wrong but that nobody answers.
+    ``may_come``: whether one may succeed soon, since the only problem is that the server does not answer.
     """
 
     def __init__(self, why: str, *, may_come: bool = True) -> None:
@@ -226,8 +226,8 @@ class Pool:
     def take(self, *, careful: bool) -> UpstreamConnection | None:
         """Return an idle connection, the one used last; None if there is none.
 
-        ``careful``: for what must not be sent twice. The server may have closed the connection just now, so that it
-        is asked first whether something came.
+        ``careful``: for requests that must not be sent twice. The server may have closed the connection just now, so
+        the socket is checked for unread input first.
         """
         now = time.monotonic()
         if now - self._looked_at >= _LOOK_AGAIN:
@@ -278,7 +278,7 @@ class Pool:
             self._idle.remove(connection)
 
     def _look(self, now: float) -> None:
-        """Take new certificates up, and let old connections go."""
+        """Use new certificates, and drop old connections."""
         self._looked_at = now
         if self._trust.renewed():
             self._drop(self._idle)
@@ -296,7 +296,7 @@ class Pool:
 
 
 def _reason(error: Exception) -> str:
-    """Say why no connection came about, on one line."""
+    """Return why no connection could be made, on one line."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message.rstrip('.')})"
     if isinstance(error, ssl.SSLError):
@@ -311,12 +311,12 @@ def _reason(error: Exception) -> str:
 
 
 REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE"})
-"""Methods that change nothing: sent once more if a kept connection proves to be closed, as Go's transport does."""
+"""Methods that change nothing: resent if a kept connection proves to be closed, as Go's transport does."""
 ASKS_MAX: Final = 256
-"""Whole requests on their way at a time; further ones wait. The gate sends no more creates than that."""
+"""Whole requests in flight at a time; further ones wait. The gate sends no more creates than that."""
 ANSWER_MAX: Final = 3 * 2**20
 ANSWERS: Final = frozenset({200, 401, 403, 429})
-"""What an API server says to ``/version``, or an error of its own: it need not know the proxy's account."""
+"""Statuses of an API server's answer to ``/version``: it need not know the proxy's account."""
 
 
 class ApiServer:
@@ -379,7 +379,7 @@ class ApiServer:
                 connection = None
 
     async def answers(self) -> str:
-        """Return "" if an API server answers, busy or not, else why none does."""
+        """Return "" if an API server answers, busy or not, else what is wrong."""
         request = Request(Head(b"GET", b"/version", [(b"Accept", b"application/json")]), b"")
         try:
             async with asyncio.timeout(10):
@@ -397,7 +397,7 @@ class ApiServer:
         return why
 
     def _is_none(self, answer: Response) -> str:
-        """Say by its answer why something is no API server that can be used; "" for one that refuses who asks."""
+        """Return why an answer shows no usable API server; "" if it is one, even if it refuses the credentials."""
         if answer.status == 401 and self.uses_own:
             return "it does not accept the proxy's own credentials (401), which --use-own-credentials would add"
         if answer.status == 400 and not self.place.tls and b"HTTPS" in answer.body:
@@ -479,7 +479,7 @@ class _Asking:
             self._future.set_exception(OutcomeUnknown(f"the API server gave no whole answer: {why}"))
 
     def clogged(self) -> None:
-        """Send nothing more anyway: the message is with the transport."""
+        """Do nothing: the transport has the whole message."""
 
     def cleared(self) -> None:
         """Send nothing more anyway."""

@@ -60,8 +60,8 @@ def read_query(shape: Callable[..., Query], query: str, **in_path: str) -> Query
     known = [name for name in types if name not in in_path]
     for name, text in given.items():
         if name not in known:
-            shown = ", ".join(known) or "none"
-            raise ProblemError(400, f"unknown parameter {name!r}: choose from {shown}", f"#/query/{_escaped(name)}")
+            hint = f"choose from {', '.join(known)}" if known else "it takes none"
+            raise ProblemError(400, f"unknown parameter {name!r}: {hint}", f"#/query/{_escaped(name)}")
         if types[name] is int:
             values[name] = _limit(name, text)
         elif types[name] is bool:

@@ -1,12 +1,13 @@
-"""Callers: who asks and for what, whether it may, and what is remembered until it comes again.
+"""Callers: who they are, what they request, whether they may, and what is remembered until they come again.
 
-A token's claims are not proven here, and whoever may not create in a namespace is not to be told of its quotas. So
-before a create waits, the API server is asked with the caller's own credentials who it is and whether it may create
-there; what it says holds for a minute. A review that fails refuses nobody: then a caller is its credential.
+The proxy can't verify a token's claims, and a caller that may not create in a namespace must not learn of its quotas.
+So before a create waits, the proxy asks the API server with the caller's own credentials who it is and whether it may
+create there; the answer holds for a minute. If the review fails, nobody is refused, and a credential is its own
+identity.
 
-Creates whose callers hung up after they were sent, or were told that the outcome is unknown, are kept: the next
-identical request of the same credential goes on with such a create, instead of making a second object. And calls that
-were noticed before are not noticed again.
+Creates whose callers hung up after the send, or got the answer that the outcome is unknown, are kept: the next
+identical request with the same credential continues such a create instead of making a second object. And a call that
+waits is logged once, however often it comes.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ _OF_ANSWERS: Final = (b"accept", b"accept-encoding", b"content-type", b"content-
 
 
 class Caller(NamedTuple):
-    """A credential, by a digest of its bytes: none is ever kept. Whose it is the API server says: see ``Reviews``."""
+    """The digest of a credential, which itself is never kept. The API server says whose it is: see ``Reviews``."""
 
     digest: bytes
     named: bool
-    """Whether it is one at all: there is a token, or a cookie."""
+    """Whether the request has one: a token, or a cookie."""
 
     @property
     def window(self) -> str:
-        """The credential as the overload windows know it: the API server limits the requests of each user."""
+        """The credential's key for the overload windows: the API server limits the requests of each user."""
         return self.digest.hex()
 
 
@@ -58,9 +59,9 @@ def caller_of(head: Head) -> Caller:
 
 
 def identity(caller: Caller, target: Target, manifest: Mapping[str, Any] | None, body: bytes) -> Identity:
-    """Return by what this create is recognised when it comes again. Its namespace has its own line.
+    """Return the key by which this create is recognised when it comes again. Its namespace has its own line.
 
-    ``who`` is the credential, until the API server has said whose it is.
+    ``who`` is the credential, until the API server has named its user.
     """
     metadata = None if manifest is None else manifest.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
@@ -83,22 +84,22 @@ T = TypeVar("T")
 WHO: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 """Where any account may ask who it is, since Kubernetes 1.28."""
 SAID_S: Final = 60.0
-"""Seconds for which holds what the server said."""
+"""Seconds for which the server's answer holds."""
 UNSAID_S: Final = 5.0
-"""Seconds until it is asked again what it did not answer."""
+"""Seconds until it is asked again if it did not answer."""
 PATIENCE: Final = 2.0
 """Seconds that an answer may take."""
 KNOWN_MAX: Final = 4096
-"""Answers that are remembered; beyond, the oldest are forgotten."""
+"""Answers that are remembered; beyond that, the oldest are forgotten."""
 CALLS_MAX: Final = 10_000
-"""Calls that are remembered as noticed; beyond, those answered first are forgotten."""
+"""Calls that are remembered as logged; beyond that, those answered first are forgotten."""
 KEPT_MAX: Final = 10_000
 ANSWER_MAX: Final = 65_536
 """Bytes of an answer that is kept; an object with a longer one is looked up."""
 ANSWERS_MAX: Final = 16 * 2**20
-"""Bytes of all answers that are kept. Beyond, the oldest go: their objects are looked up, where a name is known."""
+"""Bytes of all kept answers. Beyond that, the oldest are dropped: a known name is then looked up."""
 TURNS: Final = 4
-"""Turns of the event loop in which a hang-up that has come is read, and its create is kept: it needs three."""
+"""Turns of the event loop that it takes to read a hang-up that has arrived, and to keep its create."""
 
 
 class Verdict(NamedTuple):
@@ -112,14 +113,14 @@ class Reviews:
     """Asks about callers, once a minute for each credential and place."""
 
     def __init__(self, ask: Ask, now: Callable[[], float], *, lends: bool = False) -> None:
-        """Ask by ``ask``, which lends the proxy's own credentials to whoever has none, if it ``lends``."""
+        """Ask by ``ask``, which lends the proxy's own credentials to callers without any, if it ``lends``."""
         self._ask_server = ask
         self._lends = lends
         self._who: _Said[Hashable] = _Said(now)
         self._may: _Said[bool] = _Said(now)
 
     def known(self, caller: Caller, target: Target) -> Verdict | None:
-        """Return what the server has said a short while ago; None: it was not asked."""
+        """Return a recent answer of the server; None: there is none."""
         who = self._who.known(caller.digest)
         may = None if who is None else self._may.known(_place(caller, target))
         return None if may is None or who is None else Verdict(may, who)
@@ -142,13 +143,13 @@ class Reviews:
         said = granted(answer.status, answer.json() or {})
         if said is not None:
             return said, SAID_S
-        # Nobody in particular may not even ask; nor may one who acts as another, and then perhaps not act so at all.
-        # What they create is sent as it is, for the server to decide: if a quota refuses it, they had the right.
+        # An anonymous caller may not even ask, nor may a caller that impersonates another user, perhaps without the
+        # right to. Their creates are sent as they are: if a quota refuses one, its caller had the right to create.
         unlikely = not (caller.named or self._lends) or impersonation(head.headers)
         return not (unlikely and answer.status == 403), SAID_S if answer.status == 403 else UNSAID_S
 
     async def _who_asks(self, caller: Caller, head: Head) -> tuple[Hashable, float]:
-        """Return the user that the server names, with the impersonation that was asked for; else the credential."""
+        """Return the user that the server names, with the requested impersonation; else the credential."""
         answer = await self._ask(WHO, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}, head)
         found = (answer.json() or {}).get("status") if answer is not None and answer.ok else None
         user = found.get("userInfo") if isinstance(found, dict) else None
@@ -169,7 +170,7 @@ class Reviews:
 
 
 class _Said(Generic[T]):
-    """Answers that hold for a while. Who asks the same while the answer is on its way gets it, too."""
+    """Answers that hold for a while. Equal questions while an answer is on its way share it."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -200,7 +201,7 @@ class _Said(Generic[T]):
 
 
 def _place(caller: Caller, target: Target) -> bytes:
-    """Return a key for a caller and what it creates where: of one length, however long its path is."""
+    """Return a key of fixed length for a caller, a kind and a namespace."""
     return hashlib.blake2b(repr((caller.digest, target.namespace, target.resource)).encode(), digest_size=16).digest()
 
 
@@ -212,7 +213,7 @@ class Kept:
     answer: Answer | None = None
     named: Named | None = None
     over: bool = False
-    """Whether what there is to keep has been noted."""
+    """Whether its result has been noted."""
 
     @property
     def size(self) -> int:
@@ -257,7 +258,7 @@ class KeptCreates:
         self._asked: Counter[Hashable] = Counter()
         """How many requests of each call are being answered."""
         self._answers: dict[Kept, Hashable] = {}
-        """Those of them that have an answer."""
+        """The ones among them that have an answer."""
         self.bytes = 0
         """The size of these answers."""
 
@@ -266,10 +267,11 @@ class KeptCreates:
 
     @asynccontextmanager
     async def asked(self, call: Hashable) -> AsyncIterator[None]:
-        """A request of this call is answered in this block.
+        """A context manager while a request of this call is being answered.
 
-        Where another one is, its caller may have hung up and asks again here. A process that was busy, or stood still,
-        reads both requests before it reads the hang-up between them: that is read first, so that ``take`` finds it.
+        Where another one is, its caller may have hung up and come again with this one. A process that was busy or
+        suspended reads both requests before the hang-up between them; this waits for the hang-up, so that ``take``
+        finds the create.
         """
         self._asked[call] += 1
         try:
@@ -283,12 +285,12 @@ class KeptCreates:
                 del self._asked[call]
 
     def keep(self, call: Hashable, kept: Kept, note: Callable[[], object]) -> None:
-        """Keep a create for the next identical call. ``note`` is called at its end, and notes what there is to keep."""
+        """Keep a create for the next identical call. ``note`` is called at its end, and notes its result."""
 
         def over(_: object = None) -> None:
             note()
             kept.over = True
-            if kept in self._kept.get(call, ()):  # else who took it waits for it
+            if kept in self._kept.get(call, ()):  # else the request that took it waits for it
                 self._ended(call, kept)
 
         self._kept.setdefault(call, deque()).append(kept)
@@ -298,7 +300,7 @@ class KeptCreates:
             kept.task.add_done_callback(over)
 
     def take(self, call: Hashable) -> Kept | None:
-        """Return the oldest create that is kept for this call; it is kept no longer."""
+        """Remove and return the oldest create that is kept for this call."""
         self._expire()
         kept = self._kept.get(call)
         if not kept:
@@ -308,19 +310,19 @@ class KeptCreates:
         return found
 
     def keep_ended(self, call: Hashable, kept: Kept) -> None:
-        """Keep a create whose answer was written, but can't have been read."""
+        """Keep a create whose answer was written, but not read."""
         kept.over = True
         self._kept.setdefault(call, deque()).append(kept)
         self._ended(call, kept)
 
     def give_back(self, call: Hashable, kept: Kept) -> None:
-        """Keep a create further: who took it has not waited for its end."""
+        """Put a create back: the request that took it has not waited for its end."""
         self._kept.setdefault(call, deque()).appendleft(kept)
         if kept.over:
             self._ended(call, kept)
 
     def _ended(self, call: Hashable, kept: Kept) -> None:
-        """From now on its time runs, if there is anything to keep."""
+        """Start its time limit, if there is anything to keep."""
         self._expire()
         if kept.answer is None and kept.named is None:
             self._drop(call, kept)
@@ -335,7 +337,7 @@ class KeptCreates:
             self._shed()
 
     def _shed(self) -> None:
-        """Let the oldest answer go: its object is looked up by its name, or not found again."""
+        """Drop the oldest answer: its object is then looked up by its name, if that is known."""
         kept, call = next(iter(self._answers.items()))
         if kept.named is None:
             self._drop(call, kept)
@@ -366,7 +368,7 @@ class KeptCreates:
 
 
 class Noticed:
-    """When calls were first noticed whose callers may come again: one log line says that they wait, not one a request.
+    """When waiting calls were first logged: one log line a call, not one for each of its requests.
 
     ``ttl``: seconds within which a caller comes again.
     """
@@ -378,7 +380,7 @@ class Noticed:
         self._ends: deque[tuple[float, Hashable]] = deque()
 
     def keep(self, call: Hashable, since: float, now: float) -> None:
-        """Note when a call was noticed whose request has ended."""
+        """Note when the call of a request that has ended was logged."""
         self._expire(now)
         self._calls.setdefault(call, deque()).append((now + self._ttl, since))
         self._ends.append((now + self._ttl, call))
@@ -387,7 +389,7 @@ class Noticed:
             self._drop(self._ends.popleft()[1])
 
     def take(self, call: Hashable, now: float) -> float | None:
-        """Return when the call was noticed; None: it is a new one. Of equal calls, that kept first comes."""
+        """Return when the call was logged; None: it is a new one. Among equal calls the oldest comes first."""
         if not self._calls:
             return None
         self._expire(now)

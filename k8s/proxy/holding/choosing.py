@@ -18,7 +18,7 @@ ALWAYS: Final = frozenset({PODS, CLAIMS, SERVICES})
 """Kinds that are gated in every namespace: most quotas are about them, and most creators make them."""
 NEVER: Final = UNSTORED | URGENT
 NAMESPACES_MAX: Final = 10_000
-"""Namespaces whose other kinds are remembered; beyond, those known first are forgotten."""
+"""Namespaces whose other kinds are remembered; beyond that, the oldest are forgotten."""
 APPLY: Final = b"application/apply-patch"
 
 
@@ -37,7 +37,7 @@ class Chosen(NamedTuple):
 
 
 class ChargedKinds(Subscriber):
-    """The kinds of each namespace that a quota charges, as far as quotas were observed or have refused something."""
+    """The kinds of each namespace that a quota charges, as far as they were learned from quotas or refusals."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, frozenset[str]] = {}
@@ -81,7 +81,7 @@ def choose(head: Head, kinds: ChargedKinds) -> Chosen | None:
 
 
 def creates(head: Head, target: Target) -> bool:
-    """Say whether a request stores a new object of a kind that may wait."""
+    """Return whether a request stores a new object of a kind that may wait."""
     return head.method == b"POST" and not target.rest and target.resource not in NEVER
 
 

@@ -32,7 +32,7 @@ from .telling import cancelled, come_again, failed, not_yet, without_retry_after
 log = logging.getLogger(__name__)
 
 SPREAD: Final = 0.1
-"""The part of a hold by which holds end apart."""
+"""The part of a hold by which the ends of holds are spread."""
 CLOSING: Final = "the proxy is shutting down"
 
 
@@ -51,12 +51,12 @@ class Shared:
     put_off: PutOff
     noticed: Noticed
     unproven: Noticed
-    """Calls that left a place before the server had said whose they are: it is their credential's."""
+    """Calls that left a place before the server had named their user: the place belongs to their credential."""
     kept: KeptCreates
 
 
 class CreateRequest:
-    """One request that was chosen. ``task`` drives its create, which may go on after the caller has hung up."""
+    """One request that was chosen. ``task`` drives its create, which may continue after the caller has hung up."""
 
     def __init__(self, shared: Shared, chosen: Chosen, request: Request) -> None:
         self._shared = shared
@@ -65,7 +65,7 @@ class CreateRequest:
         self._refusal: Answer | None = None
         self._resumed: Named | None = None
         self._may: bool | None = None
-        """Whether the caller may create there; None: nobody has asked."""
+        """Whether the caller may create there; None: not asked yet."""
         self._review: asyncio.Task[None] | None = None
         self.caller = caller_of(request.head)
         self.identity = identity(self.caller, chosen.target, self._manifest, request.body)
@@ -75,9 +75,9 @@ class CreateRequest:
         self.sender.names_itself = bool(self._metadata.get("name"))
         self.task: asyncio.Task[Any] | None = None
         self.create: Create | None = None
-        """What waits in line for it."""
+        """Its create, which waits in line."""
         self.if_unread: Callable[[], object] | None = None
-        """What to do if the answer did not reach the caller: its create is kept for the next identical request."""
+        """Called if the answer did not reach the caller: keeps the create for the next identical request."""
 
     @property
     def label(self) -> tuple[str, str]:
@@ -92,7 +92,7 @@ class CreateRequest:
         return metadata if isinstance(metadata, dict) else {}
 
     async def answer(self) -> Answer:
-        """Return what the caller gets. Cancelled when it hangs up. Raises errors of ours alone."""
+        """Return the caller's answer. Cancelled when it hangs up. Raises only internal errors."""
         try:
             if self._chosen.way is Way.ONCE:
                 return await self._sent_once(self._send)
@@ -108,7 +108,7 @@ class CreateRequest:
         if kept is not None:
             return kept
         first = self._shared.put_off.take(self._call)
-        if first is not None:  # its caller comes again: the create that it asked for waits on
+        if first is not None:  # its caller is back: its first create keeps waiting
             answer = await first.waited(self._patience())
             self.if_unread = first.if_unread
             return answer
@@ -123,7 +123,7 @@ class CreateRequest:
             return await self.sender.send({})
 
     async def _send_shielded(self) -> Answer:
-        """Send what can't be read, and so can't be looked up: it goes on if its caller leaves, and is kept for it."""
+        """Send what can't be read, and so can't be looked up. It continues if its caller leaves, and is kept."""
         self.task = task = asyncio.get_running_loop().create_task(self._send())
         try:
             await asyncio.wait({task})
@@ -161,7 +161,7 @@ class CreateRequest:
     # -- what was sent before ---------
 
     async def _resume(self) -> Answer | None:
-        """Go on with an identical create that was sent before, if one is kept."""
+        """Continue an identical create that was sent before, if one is kept."""
         shared = self._shared
         kept = shared.kept.take(self._call)
         if kept is None:
@@ -181,7 +181,7 @@ class CreateRequest:
         return kept.answer
 
     def _named(self, manifest: dict[str, Any]) -> Named | None:
-        """Return the name that was drawn for it before; None: it is yet to be drawn."""
+        """Return the name that was drawn for it before; None: none was drawn."""
         if self._resumed is not None:
             return replace(self._resumed, given=manifest)
         marks = self._shared.settings.mark and may_be_marked(self.sender.request, manifest)
@@ -217,13 +217,13 @@ class CreateRequest:
         return await self.waited(patience)
 
     def _patience(self) -> float:
-        """Return the seconds for which this request may be held. Ends are spread: many begin to wait together."""
+        """Return the seconds for which this request may be held, spread at random: many begin to wait together."""
         head, settings = self.sender.request.head, self._shared.settings
         patience = patience_of(head.target, settings.longest(head.get(b"user-agent") or b""))
         return patience * (1 - SPREAD * self._shared.gate.names.random())
 
     async def waited(self, patience: float) -> Answer:
-        """Wait for the end of the create so long, and return what its caller is told then."""
+        """Wait that long for the end of the create, and return its caller's answer."""
         create, task, settings = self.create, self.task, self._shared.settings
         assert create is not None
         assert task is not None
@@ -231,7 +231,7 @@ class CreateRequest:
             create.come_back()
         try:
             await asyncio.wait({task}, timeout=patience if settings.again else None)
-            if self._review is not None:  # it has begun to wait, and who may not hears nothing of that
+            if self._review is not None:  # it has begun to wait, which only a caller with the right may learn
                 await asyncio.wait({self._review})
             wait = create.wait() if create.waits else None
             if not task.done() and create.leave():
@@ -249,7 +249,7 @@ class CreateRequest:
             raise
         finally:
             create.creation.on_wait = None  # it knows the create, which knows its creation
-        task.result()  # raises an error of ours
+        task.result()  # raises an internal error
         if self._tells(create) and not await self._may_wait():
             return await self._sent_once(self._send_shielded)
         return self._ended(create, task)
@@ -266,9 +266,9 @@ class CreateRequest:
     # -- who may wait ---------
 
     async def _reviewed(self, *, refused: bool) -> bool | None:
-        """Say whether the caller may create here, if that is known, or asked since its create would wait now.
+        """Return whether the caller may create here, if that is known, or asked because its create would wait now.
 
-        None: it is not known, nor asked. ``refused``: a quota has refused it, so that it may, and does wait.
+        None: neither known nor asked. ``refused``: a quota has refused it, so the caller may, and the create waits.
         """
         shared, target = self._shared, self._chosen.target
         if shared.gate.mode(target.namespace) != "enforce":
@@ -289,13 +289,13 @@ class CreateRequest:
         return found.prospect in {"wait", "never"}
 
     async def _may_wait(self) -> bool:
-        """Return whether the caller may create here; from now on it is known by what the server says of it."""
+        """Return whether the caller may create here; from now on it is known by the user that the server names."""
         verdict = await self._shared.reviews.ask(self.caller, self.sender.request.head, self._chosen.target)
         self.identity = self.identity._replace(who=verdict.who)
         return verdict.may
 
     def _begins_to_wait(self) -> None:
-        """Have its place be that of a caller who is known; ask meanwhile where nobody could know that it would wait."""
+        """Give its place to the known caller; if nothing showed before that it would wait, ask meanwhile."""
         assert self.create is not None
         if self._may:
             self.create.creation.seat = self.identity
@@ -309,12 +309,12 @@ class CreateRequest:
             create.cancel(PermissionError("the API server does not let this caller create here"))
 
     def _tells(self, create: Create) -> bool:
-        """Say whether it is we who tell the caller what becomes of its create, and it may be that it may not know."""
+        """Return whether the answer is ours, and could reveal a quota to a caller without the right to create."""
         ours = create.answer.made_here if create.answer is not None else not isinstance(create.error, GateClosed)
         return ours and not self._may and not create.sends and create.mode == "enforce"
 
     def _keep(self, create: Create) -> None:
-        """Keep what may be stored: the caller comes again, perhaps."""
+        """Keep what may be stored: the caller may come again."""
         sent, resumed = create.sends > 0, self._resumed is not None
         if self.task is None or not (sent or resumed):
             return
@@ -340,7 +340,7 @@ class CreateRequest:
         return failed(502, self.label, f"it could not be sent: {type(error).__name__}")
 
     def _handed_back(self, create: Create, error: GateClosed) -> Answer:
-        """Tell the caller that its create was cancelled while it waited: at the end of the proxy, or by an operator."""
+        """Answer a create that was cancelled while it waited: at the end of the proxy, or by an operator."""
         settings, refusal = self._shared.settings, None
         if not str(error).startswith(CLOSING):
             return cancelled(self.label, str(error))
@@ -349,7 +349,7 @@ class CreateRequest:
         return refusal or come_again(self.label, CLOSING, again=settings.again, after=RESTART)
 
     def _put_off(self, create: Create, error: WaitedTooLong) -> Answer:
-        """Tell the caller that it was held for as long as it may be."""
+        """Answer a create that was held for as long as it may be."""
         settings = self._shared.settings
         if settings.answer == "quota" and error.answer is not None and error.answer.status == 403:
             self._comes_again(create)
@@ -358,12 +358,12 @@ class CreateRequest:
             self._comes_again(create)
         elif create.noticed:
             log.info(
-                "%s was not created: after %.0f s its caller was told to stop waiting", create.label, create.seconds
+                "%s was not created: after %.0f s its caller was asked to stop waiting", create.label, create.seconds
             )
         return not_yet(self.label, error.wait, create.seconds, again=False)
 
     def _comes_again(self, create: Create) -> None:
-        """Remember that a line was logged, so that there is one in all, however often the caller comes."""
+        """Remember that a line was logged, so that there is only one, however often the caller comes."""
         if create.noticed:
             shared, since = self._shared, create.creation.noticed_at
             call = (self._chosen.target.namespace, self.identity)
@@ -371,9 +371,9 @@ class CreateRequest:
 
 
 class PutOff:
-    """Requests whose callers were told to come again, by call. Their creates wait in line meanwhile, unsent.
+    """Requests whose callers were asked to come again, by call. Their creates wait in line meanwhile, unsent.
 
-    Who has not come within ``ttl`` seconds is not waited for: the create leaves the line.
+    If a caller has not come within ``ttl`` seconds, its create leaves the line.
     """
 
     def __init__(self, ttl: float) -> None:
@@ -381,12 +381,12 @@ class PutOff:
         self._requests: dict[Hashable, deque[tuple[CreateRequest, asyncio.TimerHandle]]] = {}
 
     def keep(self, call: Hashable, request: CreateRequest) -> None:
-        """Wait for the caller of this request."""
+        """Wait for the caller of this request to come again."""
         ends = asyncio.get_running_loop().call_later(self._ttl, self._give_up, call, request)
         self._requests.setdefault(call, deque()).append((request, ends))
 
     def take(self, call: Hashable) -> CreateRequest | None:
-        """Return the request of this call that was put off first, unless its create has ended for lack of a caller."""
+        """Return the oldest request of this call, unless its create has ended because its caller stayed away."""
         while requests := self._requests.get(call):
             found, ends = requests.popleft()
             ends.cancel()
@@ -411,5 +411,5 @@ def _note_answer(kept: Kept, task: asyncio.Task[Answer]) -> None:
 
 
 def unnamed(manifest: dict[str, Any]) -> Named:
-    """Return a create that is sent as it is: it can't be looked up, so it is never sent again in doubt."""
+    """Return a create that is sent as it is: it can't be looked up, so an unknown outcome is never retried."""
     return Named(manifest, "", "", minted=False, keyed=False, body_hash="", kept=True)

@@ -32,8 +32,8 @@ FULL: Final = "the proxy holds as many bytes as it may"
 class Holding:
     """Implements ``Creates``: holds creates while the quota is full, and sends them in order when room comes.
 
-    What fails open: an error of ours lets the create through as it came, is counted, and is logged once. What fails
-    closed: nothing; but a create beyond ``held_bytes_max`` is told to come again.
+    It fails open: after an internal error, which is counted and logged once, the create is sent as it came. Nothing
+    fails closed, but a create beyond ``held_bytes_max`` is answered 429 and should come again.
     """
 
     def __init__(
@@ -49,8 +49,9 @@ class Holding:
     ) -> None:
         """Send by ``ask`` to ``server`` (its address), in the order of ``gate``.
 
-        ``own`` sends with the proxy's own credentials: it lists quotas where it may. None: only creators do.
-        ``at_end`` is called once all is closed. ``lends``: ``ask`` sends what has no credentials with the proxy's.
+        ``own`` sends with the proxy's own credentials, to list quotas where it may. None: quotas are listed only with
+        those of creators. ``at_end`` is called once all is closed. ``lends``: ``ask`` adds the proxy's credentials
+        where a request has none.
         """
         self._settings = settings if settings is not None else HoldSettings()
         self._kinds = ChargedKinds()
@@ -83,10 +84,10 @@ class Holding:
     def held_bytes(self) -> int:
         return self._bytes
 
-    # -- the listener asks ---------
+    # -- called by the listener ---------
 
     def reads(self, head: Head) -> bool:
-        """Say whether the body of this request is to be read whole, and ``answer`` asked."""
+        """Return whether the body of this request is to be read whole, for ``answer``."""
         return self._chosen(head) is not None
 
     async def answer(self, request: Request) -> Response:
@@ -101,7 +102,7 @@ class Holding:
                 self._idle.set()
 
     def watches(self, head: Head, status: int) -> bool:
-        """Say whether ``passed`` is to hear of this answer: a refusal, a deletion, or a create of another kind."""
+        """Return whether ``passed`` needs this answer: a refusal, a deletion, or a create of another kind."""
         if status == 403:
             return head.method in (b"POST", b"PATCH", b"PUT")
         if status == 200 and head.method == b"DELETE":
@@ -153,7 +154,7 @@ class Holding:
                 self._bytes += size
                 try:
                     answer = await create.answer()
-                finally:  # its bytes may be sent for longer than its caller stays
+                finally:  # its bytes may be in use for longer than its caller stays
                     if create.task is None or create.task.done():
                         self._bytes -= size
                     else:
@@ -177,7 +178,7 @@ class Holding:
         self._bytes -= size
 
     async def _ungated(self, request: Request, create: CreateRequest | None) -> Response:
-        """Send a request as it came, after an error of ours; but not a second time, and what was said counts."""
+        """Send a request as it came, after an internal error, unless it was sent; an answer that came counts."""
         label = ("the request", "") if create is None else create.label
         if create is not None and create.sender.word is not None:
             return create.sender.word
@@ -198,7 +199,7 @@ class Holding:
         if target is None or target.dry_run:
             return
         ledger = self._gate.ledger
-        sent = ledger.now() - SERVER_LIMIT  # not known: this is the earliest that it can have been
+        sent = ledger.now() - SERVER_LIMIT  # not known: the earliest possible time
         passed = Passed(head.method.decode("latin-1"), status, Received(response), response.body, sent)
         if ledger.note_passed(target, passed) is not None:
             self._kinds.add(target.namespace, target.resource)
@@ -223,7 +224,7 @@ class OwnAccount:
         return Trust(self._place, own=True).context or ssl.create_default_context()
 
     def auth_settings(self) -> dict[str, Any]:
-        """Return the present credentials; empty if a certificate, or nothing, speaks for the proxy."""
+        """Return the present credentials; empty if the proxy has only a certificate, or nothing."""
         for line in self._account.lines():
             name, _, value = line.decode("latin-1").partition(": ")
             return {"BearerToken": {"key": name, "value": value}}
@@ -233,8 +234,8 @@ class OwnAccount:
 def open_holding(server: ApiServer, settings: HoldSettings | None = None) -> Holding:
     """Return the creates of a sidecar in front of ``server``.
 
-    Quotas are watched with the proxy's own account once a create waits for one, where it may; ``BACKOFF_CTRL_MODE``,
-    ``BACKOFF_CTRL_MEMORY``, ``BACKOFF_CTRL_EVENTS`` and the others count as for gated clients, but for
+    Quotas are watched with the proxy's own account, where that may, once a create waits for one. ``BACKOFF_CTRL_MODE``,
+    ``BACKOFF_CTRL_MEMORY``, ``BACKOFF_CTRL_EVENTS`` and the others apply as for gated clients, except
     ``BACKOFF_CTRL_TIMEOUT``: how long a create is held is the sidecar's own setting. Raises ``OptionError``.
     """
     place = server.place

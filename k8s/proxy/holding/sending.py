@@ -1,6 +1,6 @@
-"""One create's way to the server: the creator's own bytes and headers, with the name and the create id added.
+"""Sends one create to the server: the creator's own bytes and headers, with the name and the create id added.
 
-It says, too, in which forms creators write and read objects: what of them is read, marked and asked for.
+It also knows in which forms creators write and read objects.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ EXPECTED: Final = {
     CLAIMS: ("v1", "PersistentVolumeClaim"),
     SERVICES: ("v1", "Service"),
 }
-"""What a protobuf body is that does not say it."""
+"""Apiversion and kind of a protobuf body that does not name them."""
 UNCHARGED: Final = ("volumes", "imagePullSecrets", "hostAliases", "tolerations", "nodeSelector")
 READ_MAX: Final = 512 * 1024
-"""Bytes of a body that is read, and changed: 20 ms, in which nobody else is served. Pods have some kilobytes."""
+"""Bytes of a body that is read and changed: that takes 20 ms, while nobody else is served. Pods have a few KiB."""
 _OF_CONTAINERS: Final = ("name", "resources", "restartPolicy")
 
 
@@ -57,7 +57,7 @@ def manifest_in(request: Request, resource: str) -> dict[str, Any] | None:
 
 
 def lean(pod: dict[str, Any]) -> dict[str, Any]:
-    """Return a pod's manifest without what is never charged, and may be long: it is kept for as long as it waits."""
+    """Return a pod's manifest without long fields that are never charged: it is kept while the create waits."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return pod
@@ -75,9 +75,9 @@ def _lean_container(container: Any) -> Any:
 
 
 def may_be_marked(request: Request, manifest: dict[str, Any]) -> bool:
-    """Say whether ``marked_body`` will succeed: before a name is drawn that could not be sent."""
+    """Return whether ``marked_body`` will succeed. Asked before a name is drawn, which could not be sent otherwise."""
     payload = _payload(request)
-    if payload.form is Form.YAML:  # whether its text can be changed shows only when that is tried
+    if payload.form is Form.YAML:  # only a try shows whether its text can be changed
         return _marked(payload, "x", {CREATE_ID: "x"}) is not None
     metadata = manifest.get("metadata")
     if metadata is None:
@@ -108,7 +108,7 @@ def _marked(payload: Payload, name: str, annotations: dict[str, str]) -> bytes |
 
 
 def reader_of(content_type: bytes | None) -> Reader | None:
-    """Return what reads the object in an answer; None: it is JSON, or a text."""
+    """Return a reader of the object in an answer; None: it is JSON, or a text."""
     form = Payload(b"", content_type).form
     return None if form is None or form is Form.JSON else partial(_read, content_type)
 
@@ -121,7 +121,7 @@ def _read(content_type: bytes | None, body: bytes) -> dict[str, Any] | None:
 
 
 def readable(accepted: bytes | None) -> bytes:
-    """Return those of the forms that a creator accepts in which an object of its own can be recognised."""
+    """Return the forms that a creator accepts and in which its own object can be recognised."""
     kept = (each.strip() for each in (accepted or b"").split(b","))
     return b",".join(each for each in kept if each.startswith((JSON, PROTOBUF)) and b"as=" not in each) or JSON
 
@@ -131,20 +131,20 @@ def _payload(request: Request) -> Payload:
 
 
 FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"expect"})
-"""Headers of a request that say how its body came: it is sent whole."""
+"""Headers of a request about the framing of its body, which is sent whole here."""
 UNPACKED_MAX: Final = 2**23
 _WHO: Final = frozenset({b"authorization", b"cookie", b"host", b"user-agent"})
-"""Headers of a create that go with our questions about it: who asks."""
+"""Headers of a create that go with our questions about it: they name the caller."""
 _SLASHES_AT_END: Final = re.compile(rb"(?:/|%2[Ff])+\Z")
 
 
 def as_caller(headers: Headers) -> Headers:
-    """Return the headers with which a question is asked as the caller of a create."""
+    """Return the headers for a question in the name of a create's caller."""
     return [*(each for each in headers if each[0].lower() in _WHO), *impersonation(headers)]
 
 
 def impersonation(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """Return the headers that say as whom the caller acts, in order."""
+    """Return the impersonation headers, in order."""
     found = [(name.lower(), value) for name, value in headers if name[:12].lower() == b"impersonate-"]
     return sorted(found)
 
@@ -169,7 +169,7 @@ class Received(Mapping[str, str]):
 
 
 class Sender:
-    """The gate's transport for one request. It does not change the request: that is kept once, as it came."""
+    """The gate's transport for one request, which it leaves unchanged."""
 
     def __init__(self, ask: Ask, own: Ask | None, kinds: ChargedKinds, namespace: str, request: Request) -> None:
         """Send ``request`` by ``ask``. ``own`` adds the proxy's own credentials, where it has any.
@@ -198,7 +198,7 @@ class Sender:
         return received(self.word)
 
     def stands_in(self, named: Named) -> Answer:
-        """Return what was sent as the answer to a create that is known to be stored, but may not be looked up."""
+        """Return the sent object as the answer to a create that is known to be stored, but may not be looked up."""
         content_type = (self.request.head.get(b"content-type") or JSON).decode("latin-1")
         return Answer(201, {"Content-Type": content_type}, self._marked(named.body), made_here=True)
 
@@ -236,7 +236,7 @@ def _get(path: bytes, who: Headers, accept: bytes) -> Request:
 
 
 def received(response: Response) -> Answer:
-    """Return a response as the gate reads it; its bytes stay where they are."""
+    """Return a response as the gate reads it, without copying its bytes."""
     reader = reader_of(first(response.headers, b"content-type"))
     packed = first(response.headers, b"content-encoding")
     if packed is not None and packed.lower() != b"identity":
@@ -255,7 +255,7 @@ def _unpacked(reader: Reader | None, body: bytes) -> dict[str, Any] | None:
 
 
 def response_of(answer: Answer, head: Head) -> Response:
-    """Return an answer as its caller gets it: as the server sent it, or our own in a form that the caller accepts."""
+    """Return an answer for its caller: as the server sent it, or our own in a form that the caller accepts."""
     if isinstance(answer.headers, Received):
         came = answer.headers.response
         if came.status == answer.status:
@@ -272,7 +272,7 @@ def response_of(answer: Answer, head: Head) -> Response:
 
 
 def _form(accept: bytes | None) -> bytes:
-    """Return the form that a caller wants who does not take JSON; empty: it does, or we have none that it wants."""
+    """Return the form to answer in, for a caller that does not accept JSON; empty: JSON, for want of another form."""
     wanted = [each.partition(b";")[0].strip().lower() for each in (accept or b"*/*").split(b",")]
     if any(each in (b"application/json", b"application/*", b"*/*") for each in wanted):
         return b""

@@ -1,4 +1,4 @@
-"""How long creates are held, and what their callers are told then."""
+"""How long creates are held, and what their callers get then."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from backoff_ctrl.k8s.creates.creation import OptionError
 from backoff_ctrl.k8s.proxy.http.messages import LARGEST
 
 Answering = Literal["wait", "error", "quota"]
-"""What a create is answered whose hold is over.
+"""The answer to a create whose hold is over.
 
 ``wait``: 429 with ``Retry-After``, so that client-go sends it again. ``error``: 429 that leaves this to the caller.
 ``quota``: the 403 of the full quota, as without the proxy.
 """
 HOLD: Final = 8.0
-"""Seconds for which callers are held of whose patience nothing is known: some give up after 10."""
+"""Seconds for which callers with an unknown time limit are held: some give up after 10."""
 PATIENT: Final = re.compile(
     rb" \([a-z0-9]+/[a-z0-9_]+\) kubernetes/"  # client-go, kubectl: a limit of theirs is in the query
     rb"|^OpenAPI-Generator/[0-9.]+/python|^kr8s/"  # the official Python clients, kr8s: they have none
 )
-"""User agents of clients that wait without end, unless the ``timeout`` of their request says otherwise."""
+"""User agents of clients that wait without limit, unless the ``timeout`` of their request sets one."""
 RESTART: Final = 5
-"""Seconds after which callers come again that a proxy which ends hands back: longer than a restart takes."""
+"""``Retry-After`` of creates that an ending proxy hands back, in seconds: longer than a restart takes."""
 RETRY_AFTER: Final = 1
-"""Seconds. Until it comes again a caller's create is not sent, though room is held for it: the shorter the better."""
+"""Seconds. Until its caller comes again a create is not sent, though room is held for it: the shorter the better."""
 
 MARGIN: Final = 2.0
 """Seconds of the caller's own time-out that are left for the create itself, at most half of it."""
@@ -41,7 +41,7 @@ class HoldSettings:
     ``hold``: seconds that one request is held at most; None: ``HOLD``, and as long as ``hold_total`` for callers that
     are known to have no limit of their own. ``hold_total``: all requests that belong to one call of a client together.
     ``mark``: draw names and add create ids, so that nothing is created twice. ``held_bytes_max``: bytes of
-    all bodies that are held; whoever comes beyond is told to come again.
+    all bodies that are held; a create beyond that is answered 429 and should come again.
     """
 
     hold: float | None = None
@@ -58,11 +58,11 @@ class HoldSettings:
 
     @property
     def again(self) -> bool:
-        """Whether clients that act on ``Retry-After`` are to send by themselves what is not created."""
+        """Whether the answer makes clients that act on ``Retry-After`` send the create again by themselves."""
         return self.answer == "wait"
 
     def __post_init__(self) -> None:
-        """Refuse seconds that are no number of a day, an unknown answer, and a bound below one body."""
+        """Raise ``OptionError`` for seconds outside of a day, an unknown answer, and a bound below one body."""
         for name, seconds in (("hold", HOLD if self.hold is None else self.hold), ("hold-total", self.hold_total)):
             if not 0 <= seconds <= 86_400:  # nan is not
                 raise OptionError(f"--{name} must be a number of seconds between 0 and 86400, not {seconds!r}")
@@ -83,7 +83,7 @@ def patience_of(target: bytes, hold: float) -> float:
 
 
 def _seconds(duration: str) -> float | None:
-    """Read a duration as Go writes it (``1m30s``); None: it is none, or it means that there is no limit."""
+    """Read a duration as Go writes it (``1m30s``); None: it is malformed, or means no limit."""
     parts = _DURATION.findall(duration)
     if not parts or "".join(parts) != duration:
         return None

@@ -1,4 +1,4 @@
-"""What callers are told whose creates are not sent: as the API server would say it, and why each waits."""
+"""The answers to creates that are not sent, in the API server's form, with the reason why each waits."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def come_again(label: tuple[str, str], why: str, *, again: bool, after: int = RE
 
 
 def cancelled(label: tuple[str, str], why: str) -> Answer:
-    """Return a 429 for a create that an operator has cancelled: a client should not send it again by itself."""
+    """Return a 429 for a create that an operator has cancelled: clients should not resend it by themselves."""
     return _too_many(label, f'{label[0]} "{label[1]}" was not sent: {why}', [], again=False)
 
 
 def failed(status: int, label: tuple[str, str], why: str) -> Answer:
-    """Return the answer to a create that the server has not answered."""
+    """Return the answer to a create that got none from the server."""
     details = _details(label)
     if status == 503:  # nothing was sent: client-go may send it again
         details["retryAfterSeconds"] = RETRY_AFTER
@@ -54,7 +54,7 @@ def _too_many(
 
 
 def without_retry_after(answer: Answer) -> Answer:
-    """Return an answer that client-go does not act upon by itself: how long to wait is in its details alone."""
+    """Return an answer that client-go does not retry by itself: how long to wait is only in its details."""
     return replace(answer, headers={name: value for name, value in answer.headers.items() if name != "Retry-After"})
 
 

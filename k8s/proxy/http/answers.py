@@ -12,7 +12,7 @@ import httptools
 from .messages import Headers, tokens, values_of
 
 HEAD_MAX: Final = 256 * 1024
-"""Bytes of an answer's head that are waited for."""
+"""The largest head of an answer, in bytes."""
 _CONCERNING_US: Final = frozenset(
     {
         b"connection",
@@ -28,7 +28,7 @@ _CONCERNING_US: Final = frozenset(
 
 
 class BrokenAnswerError(Exception):
-    """What the API server sent is no HTTP/1.1."""
+    """The API server sent something other than HTTP/1.1."""
 
 
 class Framing(Enum):
@@ -73,7 +73,7 @@ class AnswerReader:
         self.whole = False
 
     def read_head(self, data: bytes) -> tuple[bytes, bytes] | None:
-        """Return the raw head and what came behind it, None while it is not whole; then ``head`` says what it means.
+        """Return the raw head and what came behind it, None while it is not whole; then ``head`` has its meaning.
 
         Raises ``BrokenAnswerError``.
         """
@@ -128,9 +128,9 @@ class AnswerReader:
         return head
 
     def read_body(self, data: bytes) -> bytes:
-        """Return what of the data belongs to the answer; ``whole`` says whether it has ended with it.
+        """Return the part of the data that belongs to the answer; ``whole`` says whether the answer has ended with it.
 
-        Raises ``BrokenAnswerError``; then nothing of the data may go on.
+        Raises ``BrokenAnswerError``; then nothing of the data may be passed on.
         """
         assert self.head is not None
         framing = self.head.framing
@@ -141,7 +141,7 @@ class AnswerReader:
                 return data
             self.whole = True
             if size > self._left:
-                self.head.kept = False  # nobody asked for more
+                self.head.kept = False  # unsolicited bytes
                 return data[: self._left]
             return data
         if framing is Framing.CHUNKED:
@@ -169,7 +169,7 @@ class AnswerReader:
         self._head.reason += reason
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; a trailer passes in the raw bytes."""
+        """Take a header; trailers pass within the raw bytes."""
         if not self._head.status:
             self._head.headers.append((name, value))
 
@@ -184,7 +184,7 @@ class AnswerReader:
 
 
 class _Pieces:
-    """What the parser calls: it is not whoever holds the parser, for both would wait for a collection of cycles."""
+    """The parser's callbacks: an object apart from the parser's owner, since a cycle would wait for the collector."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
@@ -196,7 +196,7 @@ class _Pieces:
 
 
 class WholeBody:
-    """Takes the framing off a raw answer's body."""
+    """Removes the framing from a raw answer's body."""
 
     def __init__(self, raw_head: bytes) -> None:
         self._taken = _Pieces()

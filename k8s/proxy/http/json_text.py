@@ -17,7 +17,7 @@ _END: Final = re.compile(r"[ \t\n\r]*\}")
 
 
 class _Member(NamedTuple):
-    """The value of a member, and where it lies in the text."""
+    """The value of a member, and its place in the text."""
 
     value: Any
     start: int
@@ -41,8 +41,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> None:
-    """Refuse what Python alone takes for JSON."""
-    raise PayloadError(f"the body is not valid JSON: {name} is no number")
+    """Refuse what Python alone accepts as JSON."""
+    raise PayloadError(f"the body is not valid JSON: {name} is not a number")
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
@@ -60,9 +60,9 @@ def read_json(body: bytes) -> Any:
 
 
 def mark_json(body: bytes, name: str, annotations: Mapping[str, str], dropped: Collection[str]) -> bytes | None:
-    """Return the body with this name, if one is given, and these annotations; nothing else of it is written anew.
+    """Return the body with this name, if one is given, and these annotations; every other byte stays.
 
-    None if its metadata is of a form that the API server refuses, which says it better.
+    None if its metadata has a form that the API server refuses, whose own error is better.
     """
     text = _text(body)
     whole = _object(text, len(text) - len(text.lstrip(_BLANK)))
@@ -139,7 +139,7 @@ def _missing(what: str) -> PayloadError:
 
 
 def _edited(text: str, place: _Object, fields: Mapping[str, str]) -> str:
-    """Return the text with these members of an object: in place of those that are there, else at its beginning."""
+    """Return the text with these members of an object: they replace existing ones, or are added at its beginning."""
     new = [f'"{key}":{value}' for key, value in fields.items() if key not in place.members]
     inserted = ",".join(new) + ("," if new and place.members else "")
     edits = [(place.start + 1, place.start + 1, inserted)]
@@ -148,7 +148,7 @@ def _edited(text: str, place: _Object, fields: Mapping[str, str]) -> str:
 
 
 def with_edits(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
-    """Return the text with what is to be written in place of what lies between two places."""
+    """Return the text with each replacement between its two places."""
     parts, at = [], 0
     for start, stop, written in sorted(edits):
         parts += [text[at:start], written]
@@ -157,6 +157,6 @@ def with_edits(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
 
 
 def _invalid(error: Exception) -> PayloadError:
-    """Say what is wrong, with the place but without the text."""
+    """Describe the error, with its place but without the text."""
     said = f"{error.msg} at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "it can't be read"
     return PayloadError(f"the body is not valid JSON: {said}")

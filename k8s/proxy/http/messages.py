@@ -1,4 +1,4 @@
-"""HTTP messages as the rooms of the proxy hand them to each other, and what their header fields mean. Values only."""
+"""HTTP messages as the rooms of the proxy pass them to each other, and the meaning of header fields. Values only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 Headers = list[tuple[bytes, bytes]]
-"""In the order in which they came, names as they were written."""
+"""Headers in their order, names as they were written."""
 
 
 LARGEST: Final = 3 * 2**20
@@ -24,7 +24,7 @@ class Head:
     _found: dict[bytes, bytes] | None = field(default=None, init=False, repr=False, compare=False)
 
     def get(self, name: bytes) -> bytes | None:
-        """Return the first value of a header; ``name`` in lower case. What was asked once is not searched again."""
+        """Return the first value of a header; ``name`` in lower case. Cached."""
         if self._found is None:
             self._found = {key.lower(): value for key, value in reversed(self.headers)}
         return self._found.get(name)
@@ -32,7 +32,7 @@ class Head:
 
 @dataclass(slots=True)
 class Request:
-    """A request with the whole of its body, decoded from chunks but else as the creator sent it."""
+    """A request with its whole body, decoded from chunks but otherwise as the creator sent it."""
 
     head: Head
     body: bytes
@@ -40,7 +40,7 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """An answer with the whole of its body. The sender frames it: ``headers`` name no length and no connection.
+    """An answer with its whole body. The sender frames it: ``headers`` have no length and no connection.
 
     ``if_unread`` is called if its caller's connection broke before it can have read the answer.
     """
@@ -80,11 +80,11 @@ HOP_BY_HOP: Final = frozenset(
         b"upgrade",
     }
 )
-"""They are made anew for the next connection (RFC 9110, 7.6.1)."""
+"""Headers of one hop, which are replaced on the next connection (RFC 9110, 7.6.1)."""
 FOR_ALL: Final = frozenset(
     {b"host", b"content-length", b"content-type", b"content-encoding", b"authorization", b"cookie"}
 )
-"""What ``Connection`` must not name, nor what begins with ``impersonate-``: it says what is asked, and who asks."""
+"""Headers that ``Connection`` must not name, nor any ``impersonate-...``: they identify the request and its caller."""
 NOT_IN_TRAILERS: Final = HOP_BY_HOP | {
     b"authorization",
     b"content-encoding",
@@ -93,7 +93,7 @@ NOT_IN_TRAILERS: Final = HOP_BY_HOP | {
     b"host",
     b"trailer",
 }
-"""What must not come after a body: it would change how the message is framed, routed or allowed."""
+"""Headers that must not be trailers: they would change how the message is framed, routed or authorized."""
 
 
 def tokens(values: Iterable[bytes]) -> set[bytes]:
@@ -106,7 +106,7 @@ def values_of(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> list[bytes
 
 
 class RefusedError(Exception):
-    """A request that is not passed on. ``status`` is what the caller gets, the message says why."""
+    """A request that is not passed on. The caller gets ``status``, and the message, which says why."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -114,4 +114,4 @@ class RefusedError(Exception):
 
 
 class PayloadError(ValueError):
-    """A body is not what its content type says. The message says what is wrong, and never repeats what it contains."""
+    """A body does not match its content type. The message says what is wrong, and never repeats the content."""

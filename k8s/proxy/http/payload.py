@@ -1,7 +1,7 @@
 """A payload: the bytes of a body, with the content type that says how to read and mark them.
 
-What a body says (a manifest, a stored object, a Status) is read beside it, as the same plain dict whatever its form. A
-mark is the name that was drawn, and the annotations by which the object is recognised: every other byte stays.
+The object in a body (a manifest, a stored object, a Status) is read beside it, as the same plain dict whatever its
+form. A mark is the name that was drawn, and the annotations by which the object is recognised: every other byte stays.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ APPLY_PREFIX: Final = b"application/apply-patch+"
 
 
 class Form(Enum):
-    """The forms of a body that are read. What is missing here, such as CBOR, passes unread."""
+    """The forms of a body that are read. Others, such as CBOR, pass unread."""
 
     JSON = b"application/json"
     YAML = b"application/yaml"
@@ -35,7 +35,7 @@ _FORMS: Final = {
     b"application/vnd.kubernetes.protobuf": Form.PROTOBUF,
 }
 OURS: Final = frozenset({CREATE_ID, BODY_HASH})
-"""Annotations that are copies if the creator's body has them, as in a manifest exported from a living pod."""
+"""Our annotations: in a creator's body they are copies, as in a manifest exported from a living pod."""
 
 
 class Payload:
@@ -50,15 +50,15 @@ class Payload:
         self.form = _FORMS.get(media_type)
         """How the body is read; None if it is not."""
         self.is_apply_patch = media_type.startswith(APPLY_PREFIX)
-        """Whether this is a server-side apply: what it names, its field manager owns."""
+        """Whether this is a server-side apply, whose field manager owns all fields in it."""
 
 
 def read(payload: Payload, expected: tuple[str, str] = ("", "")) -> dict[str, Any] | None:
-    """Return the object in a body; None if its form is not one that is read.
+    """Return the object in a body; None if its form is not read.
 
-    Of protobuf only metadata and the fields that are charged, or those of a Status, are there. ``expected``: apiVersion
+    From protobuf, only the metadata and charged fields, or the fields of a Status, are read. ``expected``: apiVersion
     and kind by the request's path, for a protobuf body that names none. Raises ``PayloadError`` for a malformed body,
-    and for one that the API server might read otherwise.
+    and for one that the API server might read differently.
     """
     form = payload.form
     if form is None:
@@ -80,8 +80,8 @@ def _read_yaml(body: bytes) -> Any:
 def marked(payload: Payload, name: str, annotations: Mapping[str, str]) -> bytes | None:
     """Return the body with this name, if it is not empty, and these annotations; those of ``OURS`` that it has go.
 
-    None if it can't be marked, and is to be sent as it is. Never marked is a server-side apply: the marks would belong
-    to its field manager, and the next apply would take them away. Raises ``PayloadError`` as ``read`` does.
+    None if it can't be marked, and is to be sent as it is. A server-side apply is never marked: the marks would belong
+    to its field manager, and the next apply would remove them. Raises ``PayloadError`` as ``read`` does.
     """
     if payload.form is None or payload.is_apply_patch:
         return None

@@ -1,8 +1,8 @@
 """Kubernetes' protobuf: ``k8s\\0``, an envelope that names the kind, and in it the object.
 
-Reads the fields of a table, marks metadata, and writes a ``Status``. Like Go's reader, this merges a message that comes
-twice, takes the last of a number or a text, and passes over fields that it does not know. The depth is bounded by the
-table, which refers to itself nowhere, and each field that is read is counted.
+Reads the fields of a table, marks metadata, and writes a ``Status``. Like Go's reader, this merges a message that
+occurs twice, takes the last of a number or a text, and skips unknown fields. The depth is bounded by the table, which
+is not recursive, and the number of fields by a count.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ VARINT: Final = 0
 BYTES: Final = 2
 _FIXED: Final = {1: 8, 5: 4}
 MOST_FIELDS: Final = 100_000
-"""Fields that one body may have where it is read; an object that etcd stores has far fewer."""
-_LARGEST_TAG: Final = 2**32 - 1  # Go cuts a field number off at 32 bits, and so would take a larger one for another
+"""The most fields that are read of one body; an object that etcd stores has far fewer."""
+_LARGEST_TAG: Final = 2**32 - 1  # Go truncates a field number to 32 bits, and so would misread a larger one
 _MASK: Final = 2**64 - 1
 
 
 class Piece(NamedTuple):
-    """One field as it lies in the body: a number, or the bytes from ``start`` to ``stop``."""
+    """One field in the body: a number, or the bytes from ``start`` to ``stop``."""
 
     number: int
     wire_type: int
@@ -34,7 +34,7 @@ class Piece(NamedTuple):
 
 
 class Wire:
-    """Reads the fields of one body. Raises ``PayloadError`` for what Kubernetes' own reader might read otherwise."""
+    """Reads the fields of one body. Raises ``PayloadError`` for what Kubernetes' own reader might read differently."""
 
     def __init__(self, data: bytes) -> None:
         """Take the body. Raises ``PayloadError`` if it is larger than any that the API server accepts."""
@@ -44,7 +44,7 @@ class Wire:
         self._left = MOST_FIELDS
 
     def pieces(self, at: int, stop: int) -> Iterator[Piece]:
-        """Yield the fields of the message that lies between two places."""
+        """Yield the fields of the message between two places."""
         data = self.data
         while at < stop:
             self._left -= 1
@@ -92,7 +92,7 @@ class Wire:
 
 
 def expect(piece: Piece, wire_type: int) -> None:
-    """Raise ``PayloadError`` if a field of the table is written in another way than its type is."""
+    """Raise ``PayloadError`` if a field of the table has another wire type than its own."""
     if piece.wire_type != wire_type:
         raise PayloadError(f"the body has a field {piece.number} of the wrong type")
 
@@ -130,7 +130,7 @@ class _Envelope(NamedTuple):
 
 
 def read_protobuf(body: bytes, expected: tuple[str, str] = ("", "")) -> dict[str, Any]:
-    """Return what the body says, as its JSON would, as far as it is read.
+    """Return the object in the body as the same dict as from JSON, with the fields that are read.
 
     ``expected``: apiVersion and kind where the envelope names none. Raises ``PayloadError``.
     """
@@ -160,7 +160,7 @@ def mark_protobuf(body: bytes, name: str, annotations: Mapping[str, str], droppe
 
 
 def _opened(wire: Wire) -> _Envelope:
-    """Return what the envelope says, and where in it the object lies: the last place counts."""
+    """Return the fields of the envelope, and where in it the object is: the last one counts."""
     if not wire.data.startswith(MAGIC):
         raise PayloadError("the body does not begin as Kubernetes' protobuf does")
     about: dict[str, Any] = {}
@@ -260,7 +260,7 @@ def _value(wire: Wire, piece: Piece, type_: Plain) -> Any:
 
 
 def _signed(value: int, bits: int) -> int:
-    """Return a number as Go does: cut off at its size, and negative where its highest bit is set."""
+    """Return a number as Go does: truncated to its size, and negative where its highest bit is set."""
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value
 

@@ -1,4 +1,4 @@
-"""Reads requests: httptools parses, strictly; what it allows but could not be passed on safely is refused here."""
+"""Reads requests: httptools parses strictly; this refuses what it allows but can't be passed on safely."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _UPGRADES_REFUSED: Final = frozenset({b"h2c"})  # it would open a tunnel for any
 
 
 class Part(Enum):
-    """What comes next of a request."""
+    """A part of a request."""
 
     HEAD = 0
     BODY = 1
@@ -66,7 +66,7 @@ class Asked:
 class RequestReader:
     """Turns the bytes of a connection into parts of requests, in ``parts``: heads, pieces of bodies, ends.
 
-    The first mistake ends it: its ``RefusedError`` is the last part.
+    The first error ends it: its ``RefusedError`` is the last part.
     """
 
     def __init__(self) -> None:
@@ -74,9 +74,9 @@ class RequestReader:
         self.rest = b""
         """What came behind the head of a request that asks to leave HTTP."""
         self.stopped = False
-        """Whether such a request was read: what follows is not HTTP, or has to wait."""
+        """Whether a request to switch protocols was read: what follows is not HTTP, or has to wait."""
         self.over = False
-        """Whether nothing that comes is read any more: after a mistake, or the last request of a connection."""
+        """Whether it has stopped reading: after an error, or the last request of a connection."""
         self._start()
 
     def _start(self) -> None:
@@ -90,11 +90,11 @@ class RequestReader:
 
     @property
     def amid_head(self) -> bool:
-        """Whether the beginning of a head has come, but not its end."""
+        """Whether a head has begun, and not ended."""
         return self._fed > 0
 
     def go_on(self) -> None:
-        """Read the next request as HTTP, after one that asked to leave it but was not let."""
+        """Read the next request as HTTP, after one whose request to switch protocols was declined."""
         rest, self.rest, self.stopped = self.rest, b"", False
         self._start()
         if rest:
@@ -149,19 +149,19 @@ class RequestReader:
             raise RefusedError(431, f"the head of the request is longer than {HEAD_MAX} bytes")
 
     def on_headers_complete(self) -> None:
-        """Check the head, and hand it on."""
+        """Check the head, and pass it on."""
         parser = self._parser
         version = parser.get_http_version()
         asked = Asked(Head(parser.get_method(), self._target, self._headers))
         if version != "1.1":
             if version != "1.0":
-                raise RefusedError(505, "only HTTP/1.1 is spoken here")
+                raise RefusedError(505, "this proxy speaks only HTTP/1.1")
             asked.old = True
         read_head(asked)
         if asked.has_body and parser.should_upgrade():
             raise RefusedError(400, "a request that asks to switch protocols can't have a body")
         if asked.head.method == b"CONNECT":
-            raise RefusedError(400, "CONNECT is for proxies of another kind: send requests to this address")
+            raise RefusedError(400, "CONNECT is not supported: send requests to this address itself")
         self._in_body = asked.has_body
         self._fed = 0
         self._headers = []
@@ -176,12 +176,12 @@ class RequestReader:
         """End the request; what came since its head are trailers."""
         for name, _ in self._headers:
             if name.lower() in NOT_IN_TRAILERS:
-                raise RefusedError(400, f"{name.decode('latin-1')} can't be sent behind a body")
+                raise RefusedError(400, f"{name.decode('latin-1')} is not allowed as a trailer")
         self._in_body = False
         self._fed = 0
         self.parts.append((Part.END, self._headers))
         self._headers = []
-        self.over = self._closing  # what comes behind the last request of a connection is of no interest
+        self.over = self._closing  # bytes behind the last request of a connection are ignored
 
 
 def read_head(asked: Asked) -> None:
@@ -206,29 +206,29 @@ def read_head(asked: Asked) -> None:
 
 
 def _read_framing(asked: Asked, found: dict[bytes, list[bytes]]) -> None:
-    """Read how the body ends, and whether the caller waits to be asked for it."""
+    """Read how the body ends, and whether the caller waits for 100 Continue before it sends it."""
     if b"content-length" in found:
-        asked.length = int(found[b"content-length"][0])  # the parser took it: digits only, and once
+        asked.length = int(found[b"content-length"][0])  # the parser accepted it: digits only, and once
     for coding in found.get(b"transfer-encoding", ()):
         if coding.strip().lower() != b"chunked":
-            raise RefusedError(501, "the only transfer encoding that is understood is chunked")
+            raise RefusedError(501, "the only supported transfer encoding is chunked")
         if asked.old:
-            raise RefusedError(400, "HTTP/1.0 knows no chunks")
+            raise RefusedError(400, "HTTP/1.0 has no chunked encoding")
         asked.chunked = True
     for expected in found.get(b"expect", ()):
         if expected.lower() != b"100-continue":
-            raise RefusedError(417, "only 100-continue can be expected")
-        asked.expects = not asked.old  # HTTP/1.0 knows no 100 (RFC 9110, 10.1.1)
+            raise RefusedError(417, "the only supported value of Expect is 100-continue")
+        asked.expects = not asked.old  # HTTP/1.0 has no 100 (RFC 9110, 10.1.1)
 
 
 def _read_connection(asked: Asked, found: dict[bytes, list[bytes]]) -> None:
-    """Read what the connection headers say: when it ends, what it drops, whether it changes its protocol."""
+    """Read the connection headers: when it ends, which headers it drops, whether it switches protocols."""
     asked.te = b"trailers" in tokens(found.get(b"te", ()))
     options = tokens(found.get(b"connection", ()))
     if not options:
         return
     if options & FOR_ALL or any(each.startswith(b"impersonate-") for each in options):
-        raise RefusedError(400, "the Connection header names a header that concerns more than the connection")
+        raise RefusedError(400, "the Connection header names a header that is not hop-by-hop")
     asked.closing = b"close" in options
     asked.dropped = frozenset(options)
     upgrades = found.get(b"upgrade", [])
@@ -237,7 +237,7 @@ def _read_connection(asked: Asked, found: dict[bytes, list[bytes]]) -> None:
 
 
 def _target(target: bytes) -> bytes:
-    """Return path and query; a target with scheme and host is one, too (RFC 9112, 3.2.2). Raises ``RefusedError``."""
+    """Return path and query; an absolute target is valid, too (RFC 9112, 3.2.2). Raises ``RefusedError``."""
     if target.startswith(b"/") or target == b"*":
         return target
     try:

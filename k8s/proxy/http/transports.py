@@ -1,8 +1,8 @@
-"""What lies between a socket and a protocol: short writes that are gathered, and TLS.
+"""Transports between a socket and a protocol: one gathers short writes, the other speaks TLS.
 
-Short writes are sent together, once the loop has dealt with all that has come: each write wakes the process that reads
-it, which then takes this one's core amid its work. Sent one by one, messages cost up to a third more. Long ones are
-worth a wake-up each.
+Short writes are sent together, once the loop has handled all input: each write wakes the process that reads it, which
+then competes for this one's core. Sent one by one, messages cost up to a third more. Long ones are worth a wake-up
+each.
 
 TLS is done by OpenSSL in memory, whole messages at a time. The event loop's own layer costs several times what OpenSSL
 itself does for the small messages of an API server, and keeps 256 KiB for each connection. This one has less to do: no
@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 LONG: Final = 16 * 1024
-"""Bytes from which on a piece is sent at once, with what waits before it."""
+"""A piece of at least so many bytes is sent at once, together with what waits before it."""
 
 
 class Outbox:
@@ -29,7 +29,7 @@ class Outbox:
         self._waiting: deque[Gathering] = deque()
 
     def add(self, one: Gathering) -> None:
-        """Send what waits on a transport before the loop looks for news."""
+        """Send what waits on a transport before the loop polls again."""
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self.flush)
         self._waiting.append(one)
@@ -79,12 +79,12 @@ class Gathering:
                 self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def close(self) -> None:
-        """End once all is sent."""
+        """Close once everything is sent."""
         self.flush()
         self._transport.close()
 
     def abort(self) -> None:
-        """End at once; what waits is not sent."""
+        """Close at once, without sending what waits."""
         self._pieces = []
         self._transport.abort()
 
@@ -94,17 +94,17 @@ class Gathering:
 
 
 RECORD: Final = 16 * 1024
-"""Bytes of the longest record. Whoever reads so many at a time leaves nothing behind in OpenSSL."""
+"""Bytes of the longest record: a read of so many leaves nothing behind in OpenSSL."""
 HANDSHAKE_MAX: Final = 10.0
 """Seconds that a handshake may take."""
 END_MAX: Final = 30.0
-"""Seconds in which the other side takes what was written last, and ends the connection, too."""
+"""Seconds in which the other side has to read what was written last, and close its side."""
 
 
 class TlsTransport(asyncio.Transport, asyncio.Protocol):
     """The protocol of a socket's transport, and the transport of ``protocol`` once the handshake has succeeded.
 
-    As in any TLS, no side can end its half alone.
+    As in any TLS, neither side can close its half alone.
     """
 
     def __init__(
@@ -116,9 +116,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         server_name: str | None = None,
         within: float = HANDSHAKE_MAX,
     ) -> None:
-        """Expect a connection: to ``server_name``; if there is none, of a client.
+        """Expect a connection to ``server_name``; if that is None, from a client.
 
-        ``within``: seconds for the handshake. Raises ``ValueError`` for a name that is none.
+        ``within``: seconds for the handshake. Raises ``ValueError`` for an invalid name.
         """
         super().__init__()
         self._protocol = protocol
@@ -146,7 +146,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._shake()
 
     def data_received(self, data: bytes) -> None:
-        """Decrypt what has come; at the end nobody wants it."""
+        """Decrypt input; after the end it is discarded."""
         if self._open:
             self._incoming.write(data)
             self._deliver()
@@ -155,9 +155,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._shake()
 
     def eof_received(self) -> bool:
-        """Close. A server that has not said that it ends may have been cut short by others."""
+        """Close. Without the server's closing message, its answer may have been truncated by an attacker."""
         if self._is_client and self._open:
-            self._why = ConnectionResetError("it ended without saying so")
+            self._why = ConnectionResetError("it ended without a closing message")
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -217,7 +217,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
 
-    # What comes, and what goes.
+    # Input and output.
 
     def _deliver(self) -> None:
         read, incoming = self._read, self._incoming
@@ -238,7 +238,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._break(error)
             return
         if self._outgoing.pending:
-            self._flush()  # OpenSSL has something to say of its own: new keys
+            self._flush()  # OpenSSL has messages of its own: new keys
         if pieces:
             self._protocol.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         if ended and self._open:
@@ -254,7 +254,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._socket.abort()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Encrypt and send, record by record: OpenSSL's memory grows slowly."""
+        """Encrypt and send, record by record: OpenSSL's buffer grows slowly."""
         if not data or self.is_closing():
             return
         try:
@@ -272,11 +272,11 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     # The end.
 
     def close(self) -> None:
-        """Say that it ends, and wait until the other side has read it: what it still sends is thrown away."""
+        """Send the closing message, and wait until the other side has read it: what it still sends is discarded."""
         if self.is_closing():
             return
         self._open = False
-        with suppress(ssl.SSLError):  # the other side has not said so yet
+        with suppress(ssl.SSLError):  # the other side has not closed yet
             self._tls.unwrap()
         self._flush()
         if self._paused:
@@ -285,7 +285,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._socket.write_eof()
 
     def abort(self) -> None:
-        """Close at once; what waits is not sent."""
+        """Close at once, without sending what waits."""
         self._open = False
         self._socket.abort()
 
@@ -293,10 +293,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return not self._open or self._socket.is_closing()
 
     def can_write_eof(self) -> bool:
-        """Say no: TLS knows no half."""
+        """Return False: TLS has no half-closed connections."""
         return False
 
-    # What the socket's transport does for it.
+    # Passed to the socket's transport.
 
     def pause_reading(self) -> None:
         if self._open:

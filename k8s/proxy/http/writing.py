@@ -1,4 +1,4 @@
-"""What the proxy writes: heads as they go on, refusals in the API server's own form, and whole answers."""
+"""What the proxy writes: heads that it passes on, refusals in the API server's own form, and whole answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOST_CERTIFICATE: Final = (
 
 
 def note_for(status: int, body: bytes) -> bytes:
-    """Return a header line for a caller without credentials that the server refused; empty: it did not, therefore."""
+    """Return a header line for a caller that the server refused for lack of credentials; empty for any other."""
     if status == 401 or (status == 403 and b"system:anonymous" in body):
         return LOST_CERTIFICATE
     return b""
@@ -55,7 +55,7 @@ def request_head(asked: Asked, host: bytes, prefix: bytes, own: Sequence[bytes],
 
 
 def whole_request(request: Request, host: bytes, prefix: bytes, own: Sequence[bytes]) -> bytes:
-    """Return a request whose body is there, framed by its length."""
+    """Return a request with its whole body, framed by its length."""
     head = request.head
     dropped = tokens(values_of(head.headers, b"connection"))
     lines = [b"%b %b%b HTTP/1.1" % (head.method, prefix, head.target), b"Host: " + host]

@@ -1,7 +1,7 @@
 """YAML: reads a body, and writes name and annotations into its text where they belong, so that every other byte stays.
 
-Few creators send YAML. What PyYAML and Go's reader may take differently (an alias, a field that comes twice, several
-documents) is not read at all, and an edit that does not read as it should is not used.
+Few creators send YAML. A body that PyYAML and Go's reader may read differently (with an alias, a field that occurs
+twice, several documents) is not read at all, and an edit that does not read back as intended is not used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .messages import PayloadError
 LARGEST_YAML: Final = 32 * 2**10
 """Bytes of a body in YAML that is read."""
 MOST_VALUES: Final = 1_000
-"""Values and keys of a body in YAML that is read: each takes 3 us, and everybody else waits meanwhile. A pod has a
+"""The most values and keys of a body in YAML that is read: each takes 3 us, while nobody else is served. A pod has a
 hundred or two.
 """
 DEEPEST: Final = 100
@@ -83,7 +83,7 @@ def _loaded(text: str) -> Any:
 
 
 class _Document:
-    """A document, put together from the parser's events as ``yaml.safe_load`` would, but for what is refused.
+    """A document, built from the parser's events as by ``yaml.safe_load``, except for what is refused.
 
     Refused are aliases, which may stand for any amount of text, doubled fields, merge keys, sets and the like, several
     documents, deep nesting, and more values than can be read at once.
@@ -136,7 +136,7 @@ class _Document:
 
 
 class _Open:
-    """An object or a list whose end has not come yet."""
+    """An object or a list that has not ended yet."""
 
     __slots__ = ("_key", "whole")
 
@@ -158,7 +158,7 @@ class _Open:
 
 
 def _marked(text: str, name: str, annotations: Mapping[str, str]) -> str:
-    """Return the text with the marks written in. Raises ``PayloadError`` where a place for them can't be told."""
+    """Return the text with the marks written in. Raises ``PayloadError`` where it finds no place for them."""
     metadata = _member(yaml.compose(text, Loader=_LOADER), "metadata")
     edits = []
     noted = _member(metadata, "annotations")
@@ -172,7 +172,7 @@ def _marked(text: str, name: str, annotations: Mapping[str, str]) -> str:
 
 
 def _edit(mapping: yaml.Node | None, key: str, value: Any) -> tuple[int, int, str]:
-    """Return what to write where, so that a mapping has this member."""
+    """Return the edit that gives a mapping this member: start, end and text."""
     if not isinstance(mapping, yaml.MappingNode):
         raise PayloadError("the body has no metadata")
     written = json.dumps(value)

@@ -477,7 +477,7 @@ def test_past_its_time_a_create_has_a_line(caplog: pytest.LogCaptureFixture) -> 
 
     with caplog.at_level(logging.INFO):
         run_virtual(check())
-    assert _lines(caplog)[1:] == ["pods team/w was not created: after 4 s its caller was told to stop waiting"]
+    assert _lines(caplog)[1:] == ["pods team/w was not created: after 4 s its caller was asked to stop waiting"]
 
 
 def test_a_name_can_not_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:

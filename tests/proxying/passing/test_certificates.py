@@ -300,7 +300,10 @@ def _file_in_place(files: TlsFiles) -> TlsFiles:
     [
         (lambda each: TlsFiles(each.account / "key", each.account, each.token_volume), "only the proxy mounts"),
         (lambda each: TlsFiles(each.account, each.account, each.token_volume), "only the proxy mounts"),
-        (lambda each: TlsFiles(each.authority, each.account, each.account), "mount the projected token elsewhere"),
+        (
+            lambda each: TlsFiles(each.authority, each.account, each.account),
+            "mount the projected token at another path",
+        ),
         (lambda each: TlsFiles(each.authority, each.account, Path("token")), "must be the whole path"),
         (lambda each: TlsFiles(each.authority, each.account, each.token_volume, ("a b",)), "correct the name"),
         (lambda each: TlsFiles(each.authority, each.account, each.token_volume, ("300.1.1.1",)), "correct the name"),
@@ -444,7 +447,7 @@ async def test_it_looks_again_and_again(tmp_path: Path, caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING, "backoff_ctrl"), pytest.raises(asyncio.CancelledError):
         await given.keep_fresh(pause)
     assert pauses == [LOOK_EVERY] * 8
-    assert ["the certificate before it serves on" in record.getMessage() for record in caplog.records] == [True, True]
+    assert ["the previous certificate stays in use" in record.getMessage() for record in caplog.records] == [True, True]
 
 
 def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
