@@ -1,26 +1,25 @@
 """Plugins: how a task becomes an object in the cluster, and what that object's status says of the task.
 
 A plugin (``protocol``) builds an object from a task and reads the object's phase (``phases``). It is pure: no I/O, no
-clock, plain Kubernetes JSON in and out. So ``backoff-ctrl phase`` tries it on any object, and its bugs stay its own.
-All else is the business of a manager (``manager``): it names the object, creates it through the gate, follows it
-(``following``), asks the plugin, and cleans up. Another manager can stand beside it with plugins of another kind: what
-Kubernetes objects alone need is in ``manager`` and ``following``, and neither the registry nor a plugin imports them.
+clock, plain Kubernetes JSON in and out. So ``backoff-ctrl phase`` can try it on any object, and its bugs stay its own.
+A manager (``manager``) does the rest: it names the object, creates it through the gate, follows it (``following``),
+asks the plugin, and cleans up. Code that only Kubernetes objects need is in ``manager`` and ``following``; neither the
+registry nor a plugin imports them, so a second manager could run plugins of another kind.
 
-*Which plugin.* ``registry`` knows the built-in ones, those that the platform describes, and those of installed
+*Which plugin.* ``registry`` has the built-in plugins, those that the platform describes, and those of installed
 packages. ``kinds`` has the built-in ones that are code. ``generic`` is one plugin for all operators of custom
-resources: what it must know of one is an ``operator_config``, a page of YAML; those in ``operators`` ship.
+resources; an ``operator_config``, a page of YAML, describes one operator. Those in ``operators`` ship.
 
 *What the platform adds.* ``config`` has the keys and defaults of ``plugins.k8s`` and its neighbours, ``config_file``
-reads them and follows their file. A plugin is given them with each task and each look, so that a change needs no
-restart.
+reads them and follows their file. Each call of a plugin passes the present ones, so that a change needs no restart.
 
 *Pods.* Nearly every plugin makes pods, itself or by way of an operator. ``pod_building`` builds them, with
-``pod_placing`` for resources and nodes; ``pod_phases`` says what their status means, on ``statuses``, which reads
-whatever stands there and never raises. Authors of plugins find all they need in ``backoff_ctrl.plugins``.
+``pod_placing`` for resources and nodes; ``pod_phases`` says what their status means, by ``statuses``, which reads any
+status and never raises. Authors of plugins find all they need in ``backoff_ctrl.plugins``.
 
-*Surprising.* A phase is news only with its version: the same phase and version is told once. Of an object's own pods
-only those with its labels count; an image that can't be pulled shows only there. What marks an object as a task's is in
-``marks``: its labels bound whatever is watched, and whatever is ever deleted.
+*Surprising.* A phase is news only with its version: the same phase and version is reported once. Only pods with an
+object's labels count as its own; only they show that an image can't be pulled. ``marks`` has the labels that mark an
+object as a task's: they bound what is watched, and what is ever deleted.
 """
 
 if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md

@@ -56,7 +56,7 @@ def parse_duration(value: object) -> timedelta:
 
 def _checked(nanoseconds: Fraction, value: object) -> timedelta:
     if nanoseconds < 0:
-        raise ValueError(f"{str(value)!r} is less than nothing: write a duration of 0 or more")
+        raise ValueError(f"{str(value)!r} is negative: write a duration of 0 or more")
     if nanoseconds > _LONGEST:
         raise ValueError(f"{str(value)!r} is longer than 292 years: write a shorter duration")
     return timedelta(microseconds=ceil(nanoseconds / 1000))  # a few nanoseconds are not 0, which often means no limit
@@ -89,18 +89,18 @@ Duration = Annotated[timedelta, BeforeValidator(parse_duration), PlainSerializer
 
 
 def _quantity(value: object) -> str:
-    """Return a quantity as text. Raises ``ValueError`` for what is none, and for one below zero."""
+    """Return a quantity as text. Raises ``ValueError`` for an invalid or negative one."""
     try:
         amount = parse_quantity(value)  # type: ignore[arg-type]  # it refuses other types
     except QuantityError as error:
         raise ValueError(str(error)) from None
     if amount < 0:
-        raise ValueError(f"{value} is less than nothing: write a quantity of 0 or more, such as 500m or 2Gi")
+        raise ValueError(f"{value} is negative: write a quantity of 0 or more, such as 500m or 2Gi")
     return str(value)
 
 
 Quantity = Annotated[str, BeforeValidator(_quantity)]
-"""A Kubernetes quantity, ``500m`` or ``2Gi``; a number will do."""
+"""A Kubernetes quantity, ``500m`` or ``2Gi``, or a number."""
 
 Part = dict[str, Any]
 """A part of a manifest as plain Kubernetes JSON: the API server checks it."""
@@ -111,7 +111,7 @@ def _key(name: str) -> str:
 
 
 class Settings(BaseModel):
-    """A section: keys are written with dashes, an unknown key is refused, nothing changes once it is read."""
+    """A section: keys are written with dashes, unknown keys are errors, and values are immutable."""
 
     model_config = ConfigDict(
         alias_generator=_key, populate_by_name=True, extra="forbid", frozen=True, use_attribute_docstrings=True
@@ -137,7 +137,7 @@ class CoPilot(Settings):
 
 
 class AcceleratorClass(Settings):
-    """How nodes with one class of accelerators are found; what is empty is as the keys `gpu-...` say."""
+    """How nodes with one class of accelerators are found; an empty value means that of the keys `gpu-...`."""
 
     resource_name: str = ""
     device_node_label: str = ""
@@ -158,11 +158,11 @@ ACCELERATOR_CLASSES: Final = {
     "AMD_GPU": AcceleratorClass(resource_name="amd.com/gpu"),
     "HABANA_GAUDI": AcceleratorClass(resource_name="habana.ai/gaudi"),
 }
-"""Flyte's own classes: they are there without being set, and a class of the same name takes their place."""
+"""Flyte's own classes: they exist by default, and a class of the same name replaces one."""
 
 
 class ProjectResources(Settings):
-    """Defaults and limits of one project, or of one of its domains; what it does not name is the platform's."""
+    """Defaults and limits of one project, or of one of its domains; the platform's apply to the rest."""
 
     project: str
     domain: str = ""
@@ -292,11 +292,11 @@ class Plugins(Settings):
 
     k8s: K8sPluginConfig = K8sPluginConfig()
     generic: Any = None
-    """The operators that the generic plugin is told of, as they are written: it reads them itself."""
+    """The operators of the generic plugin, unparsed: it reads them itself."""
 
 
 class TaskPlugins(Settings):
-    """Which plugins there are, and which of them serves a task type that several could serve."""
+    """The enabled plugins, and which of them serves a task type that several could serve."""
 
     enabled_plugins: list[str] = Field(default_factory=list)
     """The ids of the enabled plugins; empty: all."""

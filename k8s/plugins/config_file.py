@@ -1,4 +1,4 @@
-"""Where settings come from: flags win over the environment, that over the file, that over the defaults.
+"""Where settings come from: flags take precedence over the environment, then the file, then the defaults.
 
 ``LiveSettings`` follow their file while the program runs; each change is logged, key by key.
 """
@@ -32,13 +32,13 @@ _IDLE: Final = {
 }
 _TASKS: Final = ("task-plugins", "backoff")
 EVERY_S: Final = 10.0
-"""Seconds between two looks at the file. A ConfigMap's file follows its object within a minute anyway."""
+"""Seconds between two checks of the file. A ConfigMap's file follows its object within a minute anyway."""
 _CONFIDENTIAL: Final = "env-vars"
 """Keys with this in them hold values of environment variables, which may be secrets: only names are logged."""
 
 
 class Sources(BaseSettings):
-    """The same sections, as pydantic-settings looks for them in the environment and in flags."""
+    """The same sections, in the form in which pydantic-settings reads them from the environment and flags."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="ignore")
 
@@ -47,7 +47,7 @@ class Sources(BaseSettings):
 
 
 class ConfigError(ValueError):
-    """The settings can't be used; the message names where each wrong value stands, and its key."""
+    """The settings can't be used; the message names the place and the key of each wrong value."""
 
 
 def read_file(path: Path) -> str:
@@ -70,12 +70,12 @@ def settings_from(text: str, name: str, flags: Iterable[str]) -> PlatformSetting
 
 
 def without_effect(text: str, name: str, flags: Iterable[str]) -> list[str]:
-    """Return a sentence for each key that is set, and that Flyte heeds, but this project does not."""
+    """Return a sentence for each key in the file that has an effect in Flyte but not here."""
     layers = _layers(text, name, flags)
     merged = _merged(layers)
     k8s, tasks = (merged.get("plugins") or {}).get("k8s") or {}, merged.get("tasks") or {}
     idle: dict[tuple[str, ...], str] = {("plugins", "k8s", key): why for key, why in _IDLE.items() if key in k8s}
-    idle |= {("tasks", key): "nothing here reads it" for key in tasks if key not in _TASKS}
+    idle |= {("tasks", key): "this program does not read it" for key in tasks if key not in _TASKS}
     if (tasks.get("backoff") or {}).get("base-second") in (0, "0"):
         idle["tasks", "backoff", "base-second"] = "with 0 creates wait in line all the same"
     where = {path: next(name for name, values in layers.items() if _has(values, path)) for path in idle}
@@ -125,14 +125,14 @@ def _of_flags(flags: Iterable[str]) -> Values:
 
 
 def _with_keys(values: Mapping[str, Any], model: type[Settings]) -> Values:
-    """Return values with their keys as files write them: variables have ``_`` where keys have ``-``."""
+    """Return values with their keys as in files: variables have ``_`` where keys have ``-``."""
     fields = {alias: field for field in model.model_fields.values() if (alias := field.alias) is not None}
     written: Values = {}
     for key, value in values.items():
         alias = key if key in fields else str(key).replace("_", "-").lower()
         field = fields.get(alias)
         section = field and _section(field.annotation)
-        if section and (value is None or isinstance(value, dict)):  # a section may be left empty
+        if section and (value is None or isinstance(value, dict)):  # a section may be empty
             value = _with_keys(value or {}, section)  # noqa: PLW2901
         written[alias if field else key] = value
     return written
@@ -155,7 +155,7 @@ def _over(below: Values, above: Values) -> Values:
 
 
 def _with_own_environment(settings: PlatformSettings) -> PlatformSettings:
-    """Put in the values that pods take from our own environment: plugins read none themselves."""
+    """Fill in the values that pods take from our own environment, which plugins do not read."""
     config = settings.k8s
     if not config.default_env_vars_from_env:
         return settings
@@ -172,21 +172,21 @@ def _with_own_environment(settings: PlatformSettings) -> PlatformSettings:
 
 
 def _sentence(error: Any, layers: Mapping[str, Values]) -> str:
-    """Say where a wrong value stands, by its key, and what is wrong with it."""
+    """Return where a wrong value is, its key, and what is wrong with it."""
     path = tuple(error["loc"])
     known = path[:-1] if error["type"] == "missing" else path
     where = next((name for name, values in layers.items() if _has(values, known)), "settings")
     key = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path).lstrip(".")
     told = error["msg"].removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
-        told = "there is no such key: correct or remove it"
+        told = "unknown key: correct or remove it"
     elif error["type"] in ("model_type", "dict_type"):
         told = f"must be an object with keys, not {type(error['input']).__name__}"
     return f"{where}: {key}: {told}"
 
 
 def _has(values: Any, path: tuple[Any, ...]) -> bool:
-    """Whether a source has something at this path, or stops being objects on the way there: lists are not merged."""
+    """Whether a source has a value at this path, or a list on the way there: lists are not merged."""
     for step in path:
         if not isinstance(values, dict):
             return True
@@ -200,7 +200,7 @@ Files = Iterable[Path]
 
 
 def _text_of(path: Path) -> str:
-    """Return a file's text; empty where it can't be read: who adopts the settings says so, if they still name it."""
+    """Return a file's text; empty if it can't be read: ``adopt`` reports that, if the settings still name it."""
     try:
         return read_file(path)
     except ConfigError:
@@ -212,15 +212,15 @@ def _nothing(_: PlatformSettings) -> Files:
 
 
 class LiveSettings:
-    """The settings as they are now. A file that is broken while it is edited changes nothing, and is logged once."""
+    """The present settings. A file that is broken while it is edited changes nothing, and is logged once."""
 
     def __init__(
         self, path: Path | None = None, flags: Sequence[str] = (), adopt: Callable[[PlatformSettings], Files] = _nothing
     ) -> None:
-        """Read them, and name in the log the keys that have no effect. Raises ``ConfigError``.
+        """Read them, and log the keys that have no effect. Raises ``ConfigError``.
 
-        ``adopt`` is called with settings before they are taken over, now and after each change. It may refuse them by a
-        ``ConfigError``, and returns the files that it has read as well: these are followed, too.
+        ``adopt`` is called with settings before they apply, now and after each change. It may refuse them by a
+        ``ConfigError``. It returns the further files that it has read, which are followed, too.
         """
         self._path, self._flags, self._adopt = path, tuple(flags), adopt
         text = read_file(path) if path else ""
@@ -233,11 +233,11 @@ class LiveSettings:
 
     @property
     def current(self) -> PlatformSettings:
-        """The settings; hold them no longer than for one step."""
+        """The settings; use them for one step at most, then get them again."""
         return self._current
 
     def poll(self) -> list[str]:
-        """Look at the file, take over what has changed, and return that, a line a key."""
+        """Check the file, apply changes, and return them, a line for each key."""
         if self._path is None:
             return []
         try:
@@ -265,7 +265,7 @@ class LiveSettings:
                 yield f"the file {path}"
 
     async def follow(self, changed: Callable[[list[str]], object] = lambda _: None, every: float = EVERY_S) -> None:
-        """Look at the file again and again, until it is cancelled; ``changed`` is called with each change."""
+        """Check the file periodically, until cancelled; ``changed`` is called with each change."""
         while True:
             await asyncio.sleep(every)
             if changes := await asyncio.to_thread(self.poll):

@@ -1,7 +1,7 @@
 """The Kubernetes events about objects of tasks, as additional reasons: each once, in order, none lost.
 
-An event is told by its uid and how often it had occurred, not by a time: many happen within one second, and the times
-of events are whole seconds.
+An event is identified by its uid and its count, not by a time: many happen within one second, and the times of events
+are whole seconds.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .phases import Reason
 from .protocol import JSON
 
 UNCLAIMED_MAX: Final = 1024
-"""Objects whose events are kept although nobody has claimed them: an event may come before its object."""
+"""Unclaimed objects whose events are kept: an event may come before its object."""
 OF_ONE_MAX: Final = 256
 """Events of one object that are kept, the latest ones."""
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Occurrence(NamedTuple):
-    """An event as it was last seen. They are ordered by time, then by the order in which the server stored them."""
+    """The last state of an event. Events are ordered by time, then by the order in which the server stored them."""
 
     when: datetime
     version: int
@@ -36,7 +36,7 @@ class EventBook:
     """The events of claimed objects, by the objects' uids."""
 
     def __init__(self, wake: Callable[[Key], object]) -> None:
-        """Start empty. ``wake`` is told of news about a claimed object."""
+        """Start empty. ``wake`` is called on news about a claimed object."""
         self._wake = wake
         self._keys: dict[str, Key] = {}
         self._events: dict[str, dict[str, Occurrence]] = {}
@@ -73,7 +73,7 @@ class EventBook:
             self._wake(self._keys[uid])
 
     def news(self, uid: str, told: Mapping[str, int]) -> tuple[tuple[Reason, ...], dict[str, int]]:
-        """Return what was not told yet, oldest first, and what is told with it."""
+        """Return the events not reported yet, oldest first, and the counts that are reported with them."""
         events = self._events.get(uid, {})
         new = sorted(each for each in events.values() if each.times > told.get(each.uid, 0))
         if not new:

@@ -1,4 +1,4 @@
-"""Following the objects of tasks: what watches tell is kept, so that a task's step asks the API server nothing.
+"""Following the objects of tasks: a cache of what watches report, so that a task's step makes no request.
 
 One informer per kind of object in all namespaces; where that is forbidden, one in each namespace that is asked for. One
 more for each label that pods of custom resources carry, and for the Kubernetes events about each kind. ``Monitor``
@@ -43,10 +43,10 @@ EVENT: Final = ("events.k8s.io/v1", "Event")
 Place = tuple[str, str, str]
 """Kind (``jobs.batch``), namespace and name; of a number, its state instead of the name."""
 Changed = Callable[[JSON, bool], object]
-"""Called with an object that is new, has changed or is gone; the second says whether it is gone."""
+"""Called with an object that is new, has changed or is gone; the second argument is True if it is gone."""
 
 MADE_OFTEN: Final = "managedFields"
-"""A field of metadata that nobody reads here, and that is a third of an object."""
+"""A field of metadata that is not needed here, and takes up a third of an object."""
 
 
 class Cache(Observer):
@@ -80,11 +80,11 @@ class Cache(Observer):
         return list(self._objects.values())
 
     def note(self, resource: Mapping[str, Any]) -> None:
-        """Take in an object that an answer showed, which the watch may tell later."""
+        """Take in an object from an answer, which the watch may report later."""
         metadata = metadata_of(resource)
         key = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
         if self._listed is not None:
-            self._listed.add(key)  # a list that is under way may be older
+            self._listed.add(key)  # a list under way may be older
         self._keep(key, resource)
 
     # -- called by the informer ---------
@@ -116,7 +116,7 @@ class Cache(Observer):
             self._drop(gone.key, gone.body)
 
     def lost(self, error: BaseException) -> None:  # noqa: ARG002
-        """Changes may be missed from now on: who asks for an object has to read it."""
+        """Changes may be missed from now on: an object has to be read from the server."""
         self.fed, self._listed = False, None
 
     def refused(self, error: Refusal, times: int) -> bool:
@@ -145,13 +145,13 @@ class Cache(Observer):
 
 
 class EventStream(Cache):
-    """An observer that passes events on and keeps none: there are many, and few are ours."""
+    """An observer that passes events on and caches none: there are many, and few are about our objects."""
 
     def put(self, found: Object) -> None:
         self._changed(dict(found.body), False)
 
     def remove(self, gone: Object) -> None:
-        """That an event expires is no news."""
+        """Ignore the expiry of an event."""
 
 
 def _version(body: Mapping[str, Any]) -> str:
@@ -172,7 +172,7 @@ class KindWatch:
         rng: random.Random,
         keeper: type[Cache] = Cache,
     ) -> None:
-        """``made`` is the API version and the kind of the objects; ``changed`` is told of each change.
+        """``made`` is the API version and the kind of the objects; ``changed`` is called on each change.
 
         ``keeper`` observes one place.
         """
@@ -194,11 +194,11 @@ class KindWatch:
             self._start(namespace)
 
     def fed(self, namespace: str) -> bool:
-        """Say whether all objects of this namespace are known, and changes reported."""
+        """Return whether all objects of this namespace are known, and changes are reported."""
         return any(cache.fed for cache in self._of(namespace))
 
     def is_fed(self) -> bool:
-        """Say whether that holds for every namespace that was asked for."""
+        """Return whether that holds for every namespace that was asked for."""
         return all(self.fed(namespace) for namespace in list(self._needed))
 
     def find(self, namespace: str, name: str) -> JSON | None:
@@ -235,7 +235,7 @@ class KindWatch:
             self._caches[namespace] = cache, asyncio.create_task(informer.run())
 
     def _together(self) -> None:
-        """All namespaces are watched together: those that were watched apart need it no longer."""
+        """All namespaces are watched together now: end the watches of single ones."""
         self._apart = False
         for namespace in [each for each in self._caches if each is not None]:
             self._caches.pop(namespace)[1].cancel()
@@ -261,8 +261,7 @@ class Watches:
         on_pod: Callable[[Key], object],
         events: EventBook,
     ) -> None:
-        """``on_object`` is told of each object that changed, and whether it is gone; ``on_pod`` of the keys whose
-        pods changed.
+        """``on_object`` gets each object that changed, and whether it is gone; ``on_pod`` the keys whose pods changed.
 
         ``events`` takes the Kubernetes events about them, where those are asked for.
         """
@@ -298,7 +297,7 @@ class Watches:
         return watch is not None and watch.fed(namespace)
 
     def find(self, kind: Kind, namespace: str, name: str) -> JSON | None:
-        """Return an object of ours as it was seen last; None: it is not known."""
+        """Return the last known state of an object of ours; None: it is not known."""
         watch = self._kinds.get(kind)
         return None if watch is None else watch.find(namespace, name)
 
@@ -313,9 +312,9 @@ class Watches:
                 yield kind, resource
 
     def pods(self, namespace: str, labels: Mapping[str, str], key: Key) -> tuple[JSON, ...] | None:
-        """Return the pods with these labels; None: they are not known yet, who needs them has to read them.
+        """Return the pods with these labels; None: they are not known yet, and have to be read from the server.
 
-        ``key`` asks, and is told of changes from now on.
+        From now on ``on_pod`` reports changes of them for ``key``.
 
         They are watched by one label, whatever its value: so one watch serves all objects of an operator.
         """
@@ -349,7 +348,7 @@ class Watches:
         return KindWatch(self._source, kind, made, changed, self.record, self._rng, keeper)
 
     def states(self) -> Iterator[tuple[str, bool]]:
-        """Say of each kind whether it is watched in all namespaces that were asked for."""
+        """Return for each kind whether it is watched in all namespaces that were asked for."""
         for kind, watch in list(self._kinds.items()):
             yield kind.resource, watch.is_fed()
 
@@ -358,7 +357,7 @@ class PodIndex:
     """Pods by namespace and the value of one label."""
 
     def __init__(self, label: str, on_pod: Callable[[Key], object]) -> None:
-        """Start empty. ``on_pod`` is told of each change that somebody asked for."""
+        """Start empty. ``on_pod`` is called on each change of pods that were asked for."""
         self._label = label
         self._on_pod = on_pod
         self._askers: dict[tuple[str, str], Key] = {}
@@ -399,7 +398,7 @@ def _carries(pod: JSON, labels: Mapping[str, str]) -> bool:
 
 
 class Monitor:
-    """Written by one event loop, read from any thread: each step is one of a dict."""
+    """Written by one event loop, read from any thread: each step is a single dict operation."""
 
     def __init__(self, is_terminal: Callable[[Kind, JSON], bool], clock: Callable[[], float] = time.monotonic) -> None:
         """``is_terminal`` asks a kind's plugin whether an object has ended."""
@@ -425,7 +424,7 @@ class Monitor:
             self._count((kind.resource, namespace, after), 1)
 
     def numbers(self) -> Iterator[tuple[Place, int]]:
-        """Return how many objects there are by kind, namespace and state; what fell to 0 as 0, for a while."""
+        """Return the number of objects by kind, namespace and state; one that fell to 0 as 0, for a while."""
         now = self._clock()
         for place, number in list(self._numbers.items()):
             if number or now - self._zero_since.get(place, now) < ZERO_FOR:

@@ -34,9 +34,9 @@ from .statuses import Condition, conditions_of
 OPERATOR_TIMEOUT: Final = "OperatorTimeout"
 """The code of an object that no operator has looked at in time."""
 SHOWN: Final = 2_000
-"""The most of an operator's own words that a reason repeats."""
+"""Characters of an operator's own message that a reason repeats."""
 _CONTAINER: Final = "container."
-"""What the names of a container's fields begin with."""
+"""The prefix of a container's fields."""
 
 
 class GenericPlugin:
@@ -59,7 +59,7 @@ class GenericPlugin:
                 "spec.resources", f"a {self.kind.kind} makes pods of several kinds: write their resources into its spec"
             )
         add_defaults(self.config, made, task)
-        gang_parts(self.config, self.kind.resource, made)  # what can't be read can't wait for room either
+        gang_parts(self.config, self.kind.resource, made)  # an unreadable object can't wait for room either
         return made
 
     def parts(self, resource: Mapping[str, object]) -> tuple[Part, ...]:
@@ -84,7 +84,7 @@ class GenericPlugin:
         return info if info.phase is Phase.RUNNING else info.with_reason(still_starting(pods, context))
 
     def pod_labels(self, resource: JSON) -> Mapping[str, str]:
-        """Return the labels of the pods that are looked at; empty while the object doesn't tell one of them."""
+        """Return the labels of the object's pods; empty while the object lacks one of the values."""
         if self.config.pods is None:
             return {}
         found = {name: said_by(value, resource) for name, value in self.config.pods.labels.items()}
@@ -107,7 +107,7 @@ class GenericPlugin:
         return meaning_of(self.config, resource, told_by(self.config, resource)).phase.is_terminal
 
     def get_completion_time(self, resource: JSON) -> datetime | None:
-        """Return the first of the completion times that is set, else since when the last condition holds."""
+        """Return the first completion time that is set, else the time of the last condition."""
         told = told_by(self.config, resource)
         if not meaning_of(self.config, resource, told).phase.is_terminal:
             return None
@@ -123,12 +123,12 @@ class GenericPlugin:
         return self._is_suspended(resource) or state in held
 
     def _overdue(self, context: PluginContext, resource: JSON, info: PhaseInfo) -> PhaseInfo | None:
-        """Return a failure where the operator has had its time, and hasn't looked at the object."""
+        """Return a failure if the operator hasn't looked at the object in time."""
         started = self.config.started
         if started is None or not started.within or info.phase is not Phase.QUEUED:
             return None
         known = (moment(mapping(resource.get("metadata")).get("creationTimestamp")), last_ended(self.config, resource))
-        since = max(filter(None, known), default=None)  # a job that is resumed is started anew
+        since = max(filter(None, known), default=None)  # a resumed job starts again
         if started.path.first(resource) or since is None or context.now - since <= started.within:
             return None
         message = (
@@ -138,9 +138,9 @@ class GenericPlugin:
         return failed(OPERATOR_TIMEOUT, message, kind=ErrorKind.SYSTEM, retryable=True, cleanup=True)
 
     def _lost(self, context: PluginContext, resource: JSON, state: str) -> PhaseInfo | None:
-        """Return the failure of a main pod, where the object still says that it runs.
+        """Return the failure of a main pod, where the object still reports that it runs.
 
-        What its operator is about to do is left to it: a pod that is being deleted is replaced.
+        A pod that is being deleted doesn't count: its operator is about to replace it.
         """
         main = self.config.pods.main if self.config.pods else None
         if main is None or state not in main.states:
@@ -165,7 +165,7 @@ class GenericPlugin:
         return any(word_of(value) not in again.unless for value in again.path.all(resource) or [""])
 
     def _with_facts(self, info: PhaseInfo, resource: JSON) -> PhaseInfo:
-        """Add what the config wants to be shown of the object, and when it ended."""
+        """Add the details that the config names, and the time of the end."""
         shown = {name: value for name, path in self.config.show.items() if (value := path.first(resource)) is not None}
         ended = self.get_completion_time(resource) if info.phase.is_terminal else None
         return replace(info, custom=shown, occurred_at=ended or info.occurred_at)
@@ -188,7 +188,7 @@ def _is_main(pod: JSON, resource: JSON, labels: Mapping[str, str], names: tuple[
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What an object tells of itself: its state as a word, the operator's own words, and since when if it says so."""
+    """The state in an object: a word, the operator's own message, and its time, if known."""
 
     state: str
     words: str = ""
@@ -213,7 +213,7 @@ def told_by(config: OperatorConfig, resource: Mapping[str, Any]) -> Told:
 
 
 def last_ended(config: OperatorConfig, resource: Mapping[str, Any]) -> datetime | None:
-    """Return when one of its conditions last ceased to be True, as a suspension does; None: it doesn't tell."""
+    """Return when one of its conditions last ceased to be True, as a suspension does; None: unknown."""
     if config.state.conditions is None:
         return None
     conditions = conditions_of({"conditions": config.state.conditions.first(resource)})
@@ -221,7 +221,7 @@ def last_ended(config: OperatorConfig, resource: Mapping[str, Any]) -> datetime 
 
 
 def meaning_of(config: OperatorConfig, resource: Mapping[str, Any], told: Told) -> PhaseInfo:
-    """Return what the state means, by its first case that fits."""
+    """Return the meaning of the state, by its first matching case."""
     meaning = config.states.get(told.state, config.other)
     case = next((each for each in meaning.cases if _fits(each, resource)), None)
     phase = case.phase if case is not None and case.phase is not None else meaning.phase
@@ -245,22 +245,22 @@ def meaning_of(config: OperatorConfig, resource: Mapping[str, Any], told: Told) 
 
 
 def word_of(value: object) -> str:
-    """Return a value as a config writes it: ``true``, ``3``; empty for nothing, and for what is no word."""
+    """Return a scalar as a config writes it: ``true``, ``3``; empty for any other value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, str | int | float) else ""
 
 
 def said_by(word: ObjectPath | str | None, resource: Mapping[str, Any]) -> str:
-    """Return a word of the config, or what the object says where the config names a path."""
+    """Return a word of the config, or the object's value where the config names a path."""
     return word_of(word.first(resource)) if isinstance(word, ObjectPath) else word or ""
 
 
 def _current(conditions: list[Condition], config: OperatorConfig) -> Condition | None:
     """Return the condition that holds: one that ends the object, else the latest; of equally late ones the last.
 
-    Times have whole seconds, and operators add what is new at the end of the list. Where ``latest`` is set, a state
-    later than the end takes its place, if it is described: what a newer operator notes afterwards restarts nothing.
+    Times have whole seconds, and operators add new conditions at the end of the list. With ``latest``, a described
+    state after the end replaces it; an undescribed one, which a newer operator may add, does not.
     """
     true = [(each.since.timestamp() if each.since else 0.0, place, each) for place, each in enumerate(conditions)
             if each.status == "True"]  # fmt: skip
@@ -285,7 +285,7 @@ def _chosen(case: Case | None, meaning: StateMeaning, key: str) -> Any:
 
 
 def gang_parts(config: OperatorConfig, resource_name: str, manifest: Mapping[str, Any]) -> tuple[Part, ...]:
-    """Return what a manifest makes: by what we know of its kind, else by the config. Raises ``TaskSpecError``."""
+    """Return what a manifest makes: by the maker of its kind, else by the config. Raises ``TaskSpecError``."""
     try:
         if makes_others(resource_name):
             return parts_of(manifest, resource=resource_name)
@@ -298,7 +298,7 @@ def gang_parts(config: OperatorConfig, resource_name: str, manifest: Mapping[str
 
 
 def templates_of(made: PodsMade, manifest: Mapping[str, Any]) -> Iterator[tuple[Any, str, Mapping[str, Any]]]:
-    """Return each pod template that an entry of the config names: itself, where it lies, and its section."""
+    """Return each pod template that an entry of the config names, with its path and its section."""
     for section, place in made.section.places(manifest):
         if isinstance(section, dict):
             for template, below in made.template.places(section):
@@ -326,7 +326,7 @@ def _count(made: PodsMade, section: Mapping[str, Any], place: str) -> int:
 
 
 def add_defaults(config: OperatorConfig, made: JSON, task: TaskContext) -> None:
-    ready: set[int] = set()  # sections that are one, by an alias of YAML, get their defaults once
+    ready: set[int] = set()  # a section shared by a YAML alias gets its defaults once
     for entry in config.pods_made:
         about = task if entry.interruptible else replace(task, metadata=replace(task.metadata, interruptible=False))
         for section, place in _sections(entry, made):
@@ -349,7 +349,7 @@ def _sections(entry: PodsMade, made: JSON) -> list[tuple[JSON, str]]:
 
 
 def _filled(section: JSON, fields: Mapping[str, str], path: str, task: TaskContext) -> JSON:
-    """Return a section with the fields that a pod made of it would have."""
+    """Return a section with the fields of a pod made from it."""
     container: JSON = {"name": "main", "image": "any"}
     spec: JSON = {"containers": [container]}
     for own, name in fields.items():

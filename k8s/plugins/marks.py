@@ -19,14 +19,14 @@ Key: TypeAlias = tuple[str, int]
 TASK_UID: Final = "backoff-ctrl.dev/task-uid"
 ATTEMPT: Final = "backoff-ctrl.dev/attempt"
 STORE: Final = "backoff-ctrl.dev/store"
-"""The label that bounds what is watched, and what is ever swept."""
+"""The label that bounds what is watched, and what is swept."""
 TASK_NAME: Final = "backoff-ctrl.dev/task-name"
 PROJECT: Final = "backoff-ctrl.dev/project"
 DOMAIN: Final = "backoff-ctrl.dev/domain"
-"""Labels for people who look for a task's objects with kubectl; names that are no label values are cut and mended."""
+"""Labels for people who look for a task's objects with kubectl; names that are not label values are adapted."""
 FINALIZER: Final = "backoff-ctrl.dev/finalizer"
 HASH: Final = 10
-"""Letters of the hash that ends a name that was changed, of 32 each: ten thousand long names stay ten thousand."""
+"""Characters of the hash, of 32 each, that ends a changed name: ten thousand long names stay different."""
 LABEL_LONGEST: Final = 63
 _NOT_DNS: Final = re.compile(r"[^a-z0-9-]+")
 _NOT_LABEL: Final = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -38,7 +38,7 @@ def marks_of(key: Key, store: str) -> dict[str, str]:
 
 
 def key_of(resource: Mapping[str, Any]) -> Key | None:
-    """Return the key of an object; None: it is no task's."""
+    """Return the key of an object; None: it does not belong to a task."""
     labels = metadata_of(resource).get("labels")
     if not isinstance(labels, dict):
         return None
@@ -62,7 +62,7 @@ def key_of_task(task: TaskMetadata) -> Key:
 
 
 def object_name(generated: str, longest: int) -> str:
-    """Return a DNS-1123 label for an object: as it is if that is one, else mended, cut, and with a hash of it."""
+    """Return a DNS-1123 label: a valid text unchanged, any other with characters replaced, cut, and with a hash."""
     longest = max(NAME_LEAST, min(longest, LABEL_LONGEST))
     plain = _NOT_DNS.sub("-", generated.lower()).strip("-")
     if plain == generated and len(plain) <= longest:
@@ -78,7 +78,7 @@ def is_label_value(text: str) -> bool:
 
 
 def label_value(text: str) -> str:
-    """Return a text as the value of a label: as it is if that is one, else mended, cut, and with a hash of it."""
+    """Return a label value: a valid text unchanged, any other with characters replaced, cut, and with a hash."""
     if is_label_value(text):
         return text
     digest = base64.b32encode(hashlib.sha256(text.encode()).digest())[:HASH].decode().lower()
@@ -95,8 +95,8 @@ def with_metadata(
 ) -> JSON:
     """Return the manifest as it is created.
 
-    Labels and annotations are united, later ones win: the platform's defaults, the object's own, the task's; the
-    manager's own labels come last, with the names of the task, its project and its domain.
+    Labels and annotations are merged, later ones take precedence: the platform's defaults, the object's own, the
+    task's; last the manager's own labels, with the names of the task, its project and its domain.
     """
     own = metadata_of(manifest)
     metadata: JSON = {

@@ -1,4 +1,4 @@
-"""What the generic plugin must know of an operator: where its objects tell their state, and what each state means.
+"""What the generic plugin must know of an operator: where its objects have their state, and what each state means.
 
 Keys are written with dashes; ``docs/how-to/describe-an-operator.md`` explains them one by one.
 """
@@ -35,7 +35,7 @@ PHASES: Final = {
 
 
 class OperatorConfigError(ValueError):
-    """A config can't be used; the message names the key and says what would be right."""
+    """A config can't be used; the message names the key and the valid values."""
 
 
 def _phase(value: object) -> Phase:
@@ -47,7 +47,7 @@ def _phase(value: object) -> Phase:
 
 
 def _text(value: object) -> object:
-    """Read ``true`` and ``1`` as the words that they are: YAML makes something else of them."""
+    """Read ``true`` and ``1`` as words: YAML reads them as other types."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value
@@ -83,9 +83,9 @@ PodName = Annotated[NamePattern, BeforeValidator(_name_pattern), PlainSerializer
 
 
 class Meaning(Settings):
-    """What a state means. What a case leaves out is as its state says.
+    """What a state means. A field that a case leaves out is that of its state.
 
-    ``reason`` is for people; what the object itself says is added. ``kind``, ``code`` and ``cleanup`` are a failure's.
+    ``reason`` is for people; the object's own message is added. ``kind``, ``code`` and ``cleanup`` are for failures.
     """
 
     phase: PhaseName | None = None
@@ -96,14 +96,14 @@ class Meaning(Settings):
 
 
 class Case(Meaning):
-    """A state that means something else where ``path`` holds one of ``values``."""
+    """Another meaning of a state where ``path`` holds one of ``values``."""
 
     path: Path
     values: list[Word] = Field(min_length=1)
 
 
 class StateMeaning(Meaning):
-    """What a state means, and its exceptions: the first case that fits."""
+    """What a state means, and its exceptions: the first matching case."""
 
     phase: PhaseName
     cases: list[Case] = Field(default_factory=list)
@@ -113,15 +113,15 @@ class StateMeaning(Meaning):
         if not self.phase.is_failure and not self.cases:
             given = [key for key in ("kind", "code", "cleanup") if getattr(self, key) is not None]
             if given:
-                raise ValueError(f"{given[0]} is something of failures, and {self.phase.title} is none: leave it out")
+                raise ValueError(f"{given[0]} is only for failures, and {self.phase.title} is not one: leave it out")
         return self
 
 
 class State(Settings):
-    """Where an object tells its state: as a word at a path, or by one of its conditions that are True.
+    """Where an object has its state: as a word at a path, or as one of its conditions that are True.
 
     That is a condition that ends the object, else the latest. With ``latest`` an end counts only until the operator
-    has started the object anew: a later condition that ``states`` describes takes its place.
+    restarts the object: a later condition that ``states`` describes replaces it.
     """
 
     path: Path | None = None
@@ -138,9 +138,9 @@ class State(Settings):
 
 
 class Started(Settings):
-    """How long an operator may take to look at an object: then it is a failure of the system.
+    """How long an operator may take to look at an object; after that it is a failure of the system.
 
-    In the states ``not_in`` it has looked, and holds the object back: a resumed one needs no new creation time.
+    In the states ``not_in`` it has looked, and holds the object back; for a resumed object the time begins again.
     """
 
     path: Path
@@ -149,7 +149,7 @@ class Started(Settings):
 
 
 class Restarted(Settings):
-    """An operator that may start a failed pod again has ``within`` for it, unless ``path`` holds one of ``unless``."""
+    """An operator that may restart a failed pod has ``within`` to do so, unless ``path`` holds one of ``unless``."""
 
     path: Path
     unless: list[Word] = Field(min_length=1)
@@ -157,10 +157,10 @@ class Restarted(Settings):
 
 
 class MainPod(Settings):
-    """The pods without which all is lost: one that has failed ends the attempt, though the object says that it runs.
+    """The essential pods: one that has failed ends the attempt, even if the object reports that it runs.
 
     They carry ``labels`` beside those of ``pods``, or have one of ``names``, in which ``{$.metadata.name}`` is a path
-    in the object. Only in ``states`` their failure counts: in others the operator is ending or restarting them.
+    in the object. Their failure counts only in ``states``: in others the operator is ending or restarting them.
     """
 
     labels: dict[str, WordOrPath] = Field(default_factory=dict)
@@ -171,7 +171,7 @@ class MainPod(Settings):
 
 
 class Pods(Settings):
-    """The pods whose status tells why an object doesn't start, or has failed: they carry these labels.
+    """The pods whose status shows why an object doesn't start, or has failed: they carry these labels.
 
     A value that begins with ``$`` is a path in the object.
     """
@@ -183,9 +183,9 @@ class Pods(Settings):
 class PodsMade(Settings):
     """Pods that the operator makes. ``template`` and ``replicas`` are paths within each ``section``.
 
-    ``template: $`` says that the section is the template; ``defaults`` says whether the platform's defaults go into it.
-    A section that is no template, but has fields of a pod, names them in ``fields``: its own names, each with that in a
-    pod's spec or container. ``interruptible: false``: without these pods all that is computed would be lost.
+    ``template: $`` says that the section is the template; ``defaults`` says whether the platform's defaults apply to
+    it. For a section that is not a template, but has fields of a pod, ``fields`` maps its names to those in a pod's
+    spec or container. ``interruptible: false``: without these pods all results would be lost.
     """
 
     section: Path = Field(default_factory=lambda: ObjectPath("$.spec"))
@@ -239,7 +239,7 @@ class OperatorConfig(Settings):
 
 
 def read_config(document: Any, where: str) -> OperatorConfig:
-    """Check a config as it was read from YAML. ``where`` names it in errors. Raises ``OperatorConfigError``."""
+    """Check a config that was read from YAML. ``where`` names it in errors. Raises ``OperatorConfigError``."""
     if not isinstance(document, dict):
         raise OperatorConfigError(f"{where}: must be an object with keys such as id, task-types, resource and states")
     try:
@@ -249,7 +249,7 @@ def read_config(document: Any, where: str) -> OperatorConfig:
 
 
 def in_words(error: ValidationError, where: str) -> str:
-    """Return the first thing that is wrong as a sentence with its key, and how much more there is."""
+    """Return the first error as a sentence with its key, and the number of further ones."""
     first, more = error.errors()[0], error.error_count() - 1
     key = ".".join(map(str, first["loc"]))
     rest = f" (and {more} more)" if more else ""
@@ -260,7 +260,7 @@ def _sentence(kind: str, message: str) -> str:
     if kind == "missing":
         return "this key is missing, and needed"
     if kind == "extra_forbidden":
-        return "there is no such key: docs/how-to/describe-an-operator.md lists them"
+        return "unknown key: docs/how-to/describe-an-operator.md lists the valid ones"
     return message.removeprefix("Value error, ")
 
 
@@ -280,7 +280,7 @@ def read_file(path: FilePath) -> OperatorConfig:
 
 
 def configured(section: Any, folder: FilePath, where: str = "plugins.generic") -> list[OperatorConfig]:
-    """Return the operators of the section ``plugins.generic``: a list of configs, and of files that hold one.
+    """Return the operators of the section ``plugins.generic``: a list of configs, and of files with one config each.
 
     Files are found from ``folder``, that of the configuration. Raises ``OperatorConfigError``.
     """

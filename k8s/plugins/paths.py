@@ -1,4 +1,4 @@
-"""A JSONPath as a config writes it, ``$.status.state``: checked when it is read, and never an error on an object."""
+"""A JSONPath in a config, ``$.status.state``: checked when it is read, so that it never fails on an object."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _compiled(text: str) -> jsonpath.CompoundJSONPath | jsonpath.JSONPath:
 
 @dataclass(frozen=True, slots=True)
 class ObjectPath:
-    """A path that begins with ``$``, the object or the section that it is asked of.
+    """A path that begins with ``$``, the object or the section that it is applied to.
 
     Raises ``ValueError`` with a sentence that says how one is written.
     """
@@ -43,7 +43,7 @@ class ObjectPath:
         return next(iter(self.all(document)), None)
 
     def places(self, document: Mapping[str, Any]) -> list[tuple[Any, str]]:
-        """Return what is found, each with where it lies: ``spec.workers[0].template``; empty for the document."""
+        """Return the values found, each with its path, ``spec.workers[0].template``; empty for the document."""
         try:
             return [(match.obj, _dotted(match.parts)) for match in _compiled(self.text).finditer(document)]
         except (jsonpath.JSONPathError, RecursionError, TypeError):
@@ -55,7 +55,7 @@ class ObjectPath:
 
 @dataclass(frozen=True, slots=True)
 class NamePattern:
-    """A name with paths in braces, ``{$.metadata.name}-driver``. Raises ``ValueError`` for a path that is none."""
+    """A name with paths in braces, ``{$.metadata.name}-driver``. Raises ``ValueError`` for an invalid path."""
 
     text: str
 
@@ -64,7 +64,7 @@ class NamePattern:
             _compiled(path)
 
     def of(self, document: Mapping[str, Any]) -> str:
-        """Return the name that an object gives; empty while one of its paths finds no text."""
+        """Return the name for an object; empty while one of its paths finds no text."""
         found = {path: ObjectPath(path).first(document) for path in _BRACES.findall(self.text)}
         if not all(isinstance(each, str) and each for each in found.values()):
             return ""

@@ -1,6 +1,6 @@
-"""What a plugin says of its object: a phase, and beside a failure whose it is; the words are those of Flyte's users.
+"""What a plugin reports of its object: a phase, and for a failure its kind. The words are Flyte's.
 
-Pure. Meanings and numbers follow Flyte's ``core/phase.go``; a phase with a *version* that grows tells news within it.
+Pure. Meanings and numbers follow Flyte's ``core/phase.go``; a growing *version* marks news within a phase.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UNKNOWN_CODE: Final = "Unknown"
 
 
 class Phase(IntEnum):
-    """Where a task is. The numbers are stored: they stay. A plugin that says ``UNDEFINED`` has no news."""
+    """The phase of a task. The numbers are stored, so they can't change. ``UNDEFINED``: the plugin has no news."""
 
     UNDEFINED = 0
     NOT_READY = 1
@@ -34,7 +34,7 @@ class Phase(IntEnum):
 
     @property
     def title(self) -> str:
-        """The phase as people and JSON write it: ``WaitingForResources``."""
+        """The phase as text, as in JSON: ``WaitingForResources``."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
     @property
@@ -49,7 +49,7 @@ class Phase(IntEnum):
 
 
 class ErrorKind(StrEnum):
-    """Who can mend a failure: its user, or those who run the platform. Each has a budget of retries of its own."""
+    """Who can fix a failure: its user, or those who run the platform. Each has its own budget of retries."""
 
     USER = "USER"
     SYSTEM = "SYSTEM"
@@ -74,7 +74,7 @@ class TaskLog:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One thing that happened to the object, as Kubernetes events tell it, oldest first."""
+    """One thing that happened to the object, from a Kubernetes event."""
 
     text: str
     occurred_at: datetime
@@ -82,12 +82,12 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class PhaseInfo:
-    """A phase with all that is known of it.
+    """A phase with its details.
 
-    ``version`` grows while the phase stays and its reason changes: the same phase and version is no news. ``reason``
-    is for people. ``error`` is there exactly for failures. ``cleanup_on_failure``: the object still holds something
-    and is to be deleted. ``wait`` says what a task in ``WaitingForResources`` waits for, ``next_try_at`` when room is
-    tested for next. ``occurred_at``: when the cluster says that it happened.
+    ``version`` grows while the phase stays and its reason changes: the same phase and version is no news. ``reason`` is
+    for people. Failures, and only they, have an ``error``. ``cleanup_on_failure``: the object still holds something and
+    is to be deleted. ``wait`` says what a task in ``WaitingForResources`` waits for, ``next_try_at`` when room is
+    tested next. ``occurred_at``: the cluster's time of it.
     """
 
     phase: Phase
@@ -107,12 +107,12 @@ class PhaseInfo:
         return replace(self, version=version)
 
     def with_reason(self, reason: str) -> PhaseInfo:
-        """Return the same with a reason added to the present one."""
+        """Return the same with a further reason."""
         return replace(self, reason=", ".join(filter(None, (self.reason, reason))))
 
 
 def flaw_of(said: object) -> str:
-    """Return why what a plugin said of its object can't be kept; empty: it can."""
+    """Return what is wrong with the result of a plugin; empty: nothing."""
     if not isinstance(said, PhaseInfo):
         return f"it returned {type(said).__name__} instead of a PhaseInfo"
     wrong = {
@@ -148,17 +148,17 @@ def _no_json(said: PhaseInfo) -> str:
 
 
 def not_ready(reason: str) -> PhaseInfo:
-    """Something that the task needs is not there yet."""
+    """Something that the task needs does not exist yet."""
     return PhaseInfo(Phase.NOT_READY, reason=reason)
 
 
 def waiting(reason: str, wait: Wait | None = None, next_try_at: datetime | None = None) -> PhaseInfo:
-    """The quota has no room now: that costs no retry."""
+    """The quota has no room now; this costs no retry."""
     return PhaseInfo(Phase.WAITING_FOR_RESOURCES, reason=reason, wait=wait, next_try_at=next_try_at)
 
 
 def queued(reason: str) -> PhaseInfo:
-    """The object exists, and nothing of it has started."""
+    """The object exists, and has not started."""
     return PhaseInfo(Phase.QUEUED, reason=reason)
 
 
@@ -168,17 +168,17 @@ def initializing(reason: str) -> PhaseInfo:
 
 
 def running(reason: str = "", *, version: int = 0, logs: tuple[TaskLog, ...] = ()) -> PhaseInfo:
-    """Its containers run: what was asked for is being computed."""
+    """Its containers run."""
     return PhaseInfo(Phase.RUNNING, version, reason, logs=logs)
 
 
 def success(reason: str = "") -> PhaseInfo:
-    """It has done its work."""
+    """It has succeeded."""
     return PhaseInfo(Phase.SUCCESS, reason=reason)
 
 
 def aborted(reason: str) -> PhaseInfo:
-    """It was ended on its user's wish."""
+    """Its user ended it."""
     return PhaseInfo(Phase.ABORTED, reason=reason)
 
 

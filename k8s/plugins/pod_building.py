@@ -1,9 +1,10 @@
 """How a task's pods are built: from a container, from a pod template, or within another object's template. Pure.
 
-Then comes what the platform and the run add: environment, pulls, security, resources, and where the pod may run. Below
-it all lies the cluster's PodTemplate, if one is named. Its containers are patterns, as in Flyte: ``default`` is one for
-all containers, ``primary`` for the primary one, any other for the container of its name; ``default-init`` and those of
-the same name for init containers. Plugins of other packages find the public functions in ``backoff_ctrl.plugins``.
+To that it adds the platform's and the run's settings: environment, pulls, security, resources, and where the pod may
+run. The base of it all is the cluster's PodTemplate, if one is named. Its containers are patterns, as in Flyte:
+``default`` is one for all containers, ``primary`` for the primary one, any other for the container of its name;
+``default-init`` and those of the same name for init containers. Plugins of other packages find the public functions in
+``backoff_ctrl.plugins``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .pod_placing import Asked, Bounds, accelerator_of, ask, bounds_of, keep_wit
 from .protocol import JSON, Kind, TaskContext, TaskSpecError, object_at, objects_at, refuse_custom, text_at
 
 TEMPLATE: Final = "spec.template"
-"""Where a task holds its object: what errors begin with."""
+"""The path of a task's object in errors."""
 _RUN: Final = ("resources", "env", "accelerator")
 """What a run may change of a task's pods."""
 _KEPT: Final = ("labels", "annotations")
@@ -32,7 +33,7 @@ RAW_CONTAINER: Final = "raw-container"
 _PRIMARY: Final = "primary"
 _DEFAULTS: Final = {"containers": "default", "initContainers": "default-init"}
 _WHOLE: Final = frozenset({"command", "args"})
-"""Lists that make sense only as a whole."""
+"""Lists that are replaced as a whole, not merged."""
 
 
 def object_of(task: TaskContext, kind: Kind) -> JSON:
@@ -54,15 +55,15 @@ def object_of(task: TaskContext, kind: Kind) -> JSON:
 
 
 def pod_template(task: TaskContext, template: Any, path: str, *, primary: str = "") -> JSON:
-    """Return a pod template of an object with all that the platform and the run add to a task's pod.
+    """Return a pod template of an object with everything that the platform and the run add to a task's pod.
 
-    ``template`` is what the task says, with ``metadata`` and ``spec``; ``path`` is where, for errors. The result is a
-    copy with resources, environment, pull policy and security of its containers, tolerations, node selector, affinity
-    (those of interruptible tasks and of ``spec.accelerator`` too), service account, scheduler and the like.
+    ``template`` is the task's, with ``metadata`` and ``spec``; ``path`` is its path, for errors. The result is a copy
+    with resources, environment, pull policy and security of its containers, tolerations, node selector, affinity (those
+    of interruptible tasks and of ``spec.accelerator`` too), service account, scheduler and the like.
 
-    ``primary`` names the container that the run's ``spec.resources`` and ``spec.env`` are about, and that gets the
-    default requests and limits; by default the only one. Other containers ask for what they say themselves. A restart
-    policy is not added: operators have rules of their own for it. Raises ``TaskSpecError``.
+    ``primary`` names the container that the run's ``spec.resources`` and ``spec.env`` apply to, and that gets the
+    default requests and limits; by default the only one. Other containers keep their own requests. No restart policy is
+    added: operators have their own rules for it. Raises ``TaskSpecError``.
     """
     made = pod(task, template, path, primary=primary)
     if "restartPolicy" not in template["spec"]:
@@ -90,8 +91,8 @@ def pod(task: TaskContext, template: Any, path: str, *, primary: str = "") -> JS
 def container(task: TaskContext, template: Any, path: str) -> JSON:
     """Return one container as a task's primary one would be created, for objects that have containers but no pod.
 
-    ``template`` is the container, ``path`` where the task says it. What the platform's limits lowered is told by a pod
-    and a pod template alone, in an annotation. Raises ``TaskSpecError``.
+    ``template`` is the container, ``path`` its path in the task. Only pods and pod templates report, in an annotation,
+    what the platform's limits lowered. Raises ``TaskSpecError``.
     """
     if not isinstance(template, dict):
         raise TaskSpecError(path, "must be an object: a container")
@@ -102,11 +103,11 @@ def container(task: TaskContext, template: Any, path: str) -> JSON:
 
 
 def scheduling(task: TaskContext, containers: Any, path: str) -> JSON:
-    """Return what a pod's spec says of where it may run, for objects that keep that outside of a pod template.
+    """Return the fields of a pod's spec about where it may run, for objects that have them outside of a pod template.
 
-    ``containers`` are those of the pod: what they ask for decides on tolerations, and ``spec.accelerator`` needs a GPU
-    of one of them. The keys are ``tolerations``, ``nodeSelector``, ``affinity`` and ``schedulerName``, as far as there
-    is anything to say. Raises ``TaskSpecError``.
+    ``containers`` are those of the pod: their requests decide on tolerations, and ``spec.accelerator`` needs a GPU in
+    one of them. The keys are ``tolerations``, ``nodeSelector``, ``affinity`` and ``schedulerName``, if not empty.
+    Raises ``TaskSpecError``.
     """
     spec: JSON = {"containers": objects_at({"containers": containers}, "containers", path)}
     schedule(spec, task, path)
@@ -225,7 +226,7 @@ def on_template(spec: JSON, metadata: JSON, primary: str, template: Mapping[str,
 
 
 def _container(own: JSON, primary: str, patterns: Mapping[Any, Mapping[str, Any]], default: str) -> JSON:
-    """Return a container on top of the patterns that apply to it, the most general one below."""
+    """Return a container merged over the patterns that apply to it, the most general one first."""
     names = [default, _PRIMARY if own["name"] == primary else own["name"]]
     merged: JSON = {}
     for pattern in (patterns[name] for name in names if name in patterns):
@@ -234,7 +235,7 @@ def _container(own: JSON, primary: str, patterns: Mapping[Any, Mapping[str, Any]
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> JSON:
-    """Return objects merged key by key; lists are joined, all else is what is above."""
+    """Return objects merged key by key; lists are joined, any other value is that of the upper object."""
     merged = deepcopy(dict(below))
     for key, value in above.items():
         known = merged.get(key)
@@ -248,9 +249,9 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> JSON:
 
 
 def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) -> list[str]:
-    """Set, in place, what the platform and the run add to a pod's containers; ``primary`` is what the run is about.
+    """Set, in place, what the platform and the run add to a pod's containers; the run's settings are for ``primary``.
 
-    Returns what the platform's limits lowered, a sentence each. Raises ``TaskSpecError``.
+    Returns a sentence for each amount that the platform's limits lowered. Raises ``TaskSpecError``.
     """
     bounds = _bounds(task)
     if object_at(task.spec, "resources", "spec") and not primary:
@@ -291,7 +292,7 @@ def _whole_pod(spec: JSON, bounds: Bounds, path: str) -> list[str]:
 
 
 def _set_environment(container: JSON, task: TaskContext, path: str, *, of_run: bool) -> None:
-    """Set the environment: defaults give way to the container's own words, those to the run's.
+    """Set the environment: the container's own variables replace defaults, the run's replace both.
 
     The run's variables are for the primary container; where all have to succeed, for each of them.
     """
@@ -313,7 +314,7 @@ def _set_environment(container: JSON, task: TaskContext, path: str, *, of_run: b
 
 
 def _variables(parent: Mapping[str, Any], path: str) -> list[JSON]:
-    """Return a list of environment variables. Raises ``TaskSpecError`` for what is none."""
+    """Return a list of environment variables. Raises ``TaskSpecError`` for an invalid one."""
     right = "must be an object with a name, and a value or valueFrom"
     found = objects_at(parent, "env", path, right)
     for index, variable in enumerate(found):
@@ -323,9 +324,9 @@ def _variables(parent: Mapping[str, Any], path: str) -> list[JSON]:
 
 
 def _set_defaults(container: JSON, config: K8sPluginConfig, *, is_primary: bool) -> None:
-    """Set what neither the task nor the run says; a sidecar's security is its user's affair, as in Flyte."""
+    """Set the defaults of other fields. Sidecars get no security context: that is up to their user, as in Flyte."""
     if config.image_pull_policy:
         container.setdefault("imagePullPolicy", config.image_pull_policy)
     if is_primary and config.default_security_context is not None:
         container.setdefault("securityContext", deepcopy(config.default_security_context))
-    container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # why it failed is told with the phase
+    container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # the phase reports why it failed

@@ -1,10 +1,10 @@
-"""A pod as it stands: its phase, whose failure it is, when it ended; and what the pods of another object tell of it.
+"""The phase of a pod, the kind of its failure, when it ended; and what pods show of the object that owns them.
 
 These are Flyte's ``DemystifyPending``, ``DemystifySuccess``, ``DemystifyFailure`` and
-``DeterminePrimaryContainerPhase``, mended. Of a pending pod the first condition that says something decides; a
-container that waits is given a grace period where its trouble may pass, from the time of that condition, else of the
-pod. Of a failed pod the container that tells most decides, not the last of the list; a primary container that was
-OOMKilled is its user's affair even while a node goes down. Nothing here raises, whatever a status looks like.
+``DeterminePrimaryContainerPhase``, corrected. For a pending pod the first condition with information decides; a waiting
+container gets a grace period if its problem may pass, from the time of that condition, else of the pod. For a failed
+pod the container with most information decides, not the last of the list; a primary container that was OOMKilled is its
+user's failure even while a node goes down. Nothing here raises, whatever a status looks like.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .statuses import Condition, ContainerStatus, Termination, Waiting, conditio
 PRIMARY_CONTAINER: Final = "primary_container_name"
 """The annotation that names the container whose end is the task's."""
 ADJUSTED: Final = "backoff-ctrl.dev/adjusted-resources"
-"""The annotation that tells which resources the platform's limits lowered, and why."""
+"""The annotation that lists the resources that the platform's limits lowered, and why."""
 POD_PENDING_TIMEOUT: Final = "PodPendingTimeout"
 TOO_MANY_REQUESTS: Final = "429 Too Many Requests"
 _IMAGE_PULL: Final = "ImagePullBackOff"
 _STARTING: Final = frozenset({"", "ErrImagePull", "ContainerCreating", "PodInitializing"})
-"""Reasons of containers that are on their way. A pull that failed once is tried again: then it is backing off."""
+"""Reasons of containers that are starting. A pull that failed once is retried, and then backs off."""
 UNSTATED: Final = "the pod is pending, and none of its conditions says why yet"
 OOM_KILLED: Final = "OOMKilled"
 INTERRUPTED: Final = "Interrupted"
@@ -43,9 +43,9 @@ _ALL: Final = ("initContainerStatuses", "containerStatuses", "ephemeralContainer
 
 
 def demystify_pod_status(pod: Mapping[str, Any], context: PluginContext) -> PhaseInfo:
-    """Say what a pod's status means for its task.
+    """Return the phase of a task by its pod's status.
 
-    A pod without a phase was just created: it is pending. ``Unknown`` is Undefined: its node does not answer, so the
+    A pod without a phase was just created, so it is pending. ``Unknown`` is Undefined: its node does not answer, so the
     last phase stays.
     """
     info = _told(pod, context)
@@ -76,19 +76,19 @@ def _told(pod: Mapping[str, Any], context: PluginContext) -> PhaseInfo:
 
 
 def _running(pod: Mapping[str, Any], status: Mapping[str, Any]) -> PhaseInfo:
-    """Return what a pod that runs is at: its containers may have done their work before it is marked as ended."""
+    """Return the phase of a running pod: its containers may have ended before it is marked as ended."""
     version = 1 if logs_of(pod) else 0  # news beside Initializing's 0: now there are logs
     primary = primary_container(pod)
     if not primary:
         return demystify_success(status) if _all_succeeded(pod, status) else running(version=version)
     info = determine_primary_container_phase(primary, containers_of(status, "containerStatuses"), disruption(status))
     if info.error and info.error.code == PRIMARY_CONTAINER_NOT_FOUND and primary in _declared(pod):
-        return running()  # its status is still to come
+        return running()  # its status will follow
     return info.with_version(version) if info.phase is Phase.RUNNING else info
 
 
 def _all_succeeded(pod: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    """Whether every container has ended well, init containers that run along included."""
+    """Whether every container has succeeded, sidecars included."""
     containers = containers_of(status, "containerStatuses")
     every = [*containers, *containers_of(status, "initContainerStatuses")]
     ended = all(
@@ -129,7 +129,7 @@ def is_terminal(pod: Mapping[str, Any]) -> bool:
 
 
 def get_completion_time(pod: Mapping[str, Any]) -> datetime | None:
-    """Return when a pod ended: with its last container, else the nearest time that is known of it."""
+    """Return when a pod ended: with its last container, else the closest known time."""
     if not is_terminal(pod):
         return None
     status, metadata = mapping(pod.get("status")), mapping(pod.get("metadata"))
@@ -148,7 +148,7 @@ def _last_transition(pod: Mapping[str, Any]) -> datetime | None:
 
 
 def demystify_pending(pod: Mapping[str, Any], context: PluginContext) -> PhaseInfo:
-    """Say what a pod in the phase Pending is at, and end one that has been pending for longer than is allowed."""
+    """Return the phase of a pending pod: a failure if it has been pending for too long."""
     status = mapping(pod.get("status"))
     created = _created(pod)
     conditions = conditions_of(status)
@@ -164,7 +164,7 @@ def demystify_pending(pod: Mapping[str, Any], context: PluginContext) -> PhaseIn
 def _by_condition(
     condition: Condition, status: Mapping[str, Any], age: timedelta, config: K8sPluginConfig
 ) -> PhaseInfo | None:
-    """Return what one condition says; None if it says nothing about a start."""
+    """Return the phase by one condition; None if it says nothing about the start."""
     if condition.type == "Unschedulable" or (condition.type == "PodScheduled" and condition.status == "False"):
         return queued(f"{condition.reason}:{condition.message}")  # no room on any node, or a scheduling gate
     if condition.type == "Ready" and condition.status == "False":
@@ -195,7 +195,7 @@ def _by_waiting(condition: Condition, waiting: Waiting, age: timedelta, config: 
 
 
 def _grace(reason: str, config: K8sPluginConfig) -> timedelta | None:
-    """Return how long a trouble may last; None: it is none of those that pass."""
+    """Return how long a problem may last; None: it is not a temporary one."""
     return {
         _IMAGE_PULL: config.image_pull_backoff_grace_period,
         "CreateContainerError": config.create_container_error_grace_period,
@@ -212,13 +212,13 @@ def _in_time(info: PhaseInfo, since: datetime | None, context: PluginContext) ->
 
 
 def _created(pod: Mapping[str, Any]) -> datetime | None:
-    """Return since when the pod is there, for what has no time of its own."""
+    """Return the time of the pod itself, for statuses without a time."""
     created = moment(mapping(pod.get("metadata")).get("creationTimestamp"))
     return created or moment(mapping(pod.get("status")).get("startTime"))
 
 
 def _age(since: datetime | None, now: datetime) -> timedelta:
-    """Return how long ago it was; 0 for an unknown time, and for that of a node whose clock is ahead."""
+    """Return the age of a time; 0 for an unknown one, and for one of a node whose clock is ahead."""
     return max(now - since, timedelta(0)) if since else timedelta(0)
 
 
@@ -238,7 +238,7 @@ class _Ended:
 
 
 def demystify_success(status: Mapping[str, Any]) -> PhaseInfo:
-    """Say what a pod that reports success has come to: no success if one of its containers ran out of memory."""
+    """Return the phase of a pod that reports success: a failure if one of its containers ran out of memory."""
     for container in containers_of(status, *_ALL):
         if container.terminated and container.terminated.is_out_of_memory:
             return failed(OOM_KILLED, "Pod reported success despite being OOMKilled", retryable=True)
@@ -246,7 +246,7 @@ def demystify_success(status: Mapping[str, Any]) -> PhaseInfo:
 
 
 def demystify_failure(status: Mapping[str, Any], primary: str = "") -> PhaseInfo:
-    """Say whose a failed pod's failure is. ``primary`` names the container that the task is about, if one is."""
+    """Return the failure of a failed pod, with its kind. ``primary`` names the task's container, if there is one."""
     reason = text(status.get("reason"))
     ended = [_Ended(each.name, how) for each in containers_of(status, *_ALL) if (how := each.last or each.terminated)]
     said = text(status.get("message"))
@@ -269,9 +269,9 @@ def demystify_failure(status: Mapping[str, Any], primary: str = "") -> PhaseInfo
 
 
 def _code(reason: str, primary: Termination | None, ended: list[_Ended]) -> str:
-    """Return the code of a user's failure: the gravest word of any container, else the pod's own reason.
+    """Return the code of a user's failure: the most serious reason of any container, else the pod's own.
 
-    What was killed after the primary container had failed by itself was only cleaned up.
+    Containers that were killed after the primary one had failed by itself don't count.
     """
     if any(each.how.is_out_of_memory for each in ended):
         return OOM_KILLED
@@ -281,23 +281,23 @@ def _code(reason: str, primary: Termination | None, ended: list[_Ended]) -> str:
 
 
 def _is_unexplained(reason: str, ended: list[_Ended]) -> bool:
-    """Whether nothing says why the pod failed: its node went before its kubelet could write that down."""
+    """Whether the pod failed without a reason: its node was lost before its kubelet could write one."""
     return not reason and not any(each.how.exit_code != 0 or each.how.is_out_of_memory for each in ended)
 
 
 def _is_refused(reason: str, message: str) -> bool:
-    """Whether a kubelet never started the pod: its node was full or in trouble when the pod came."""
+    """Whether a kubelet never started the pod: its node was full or under pressure when the pod came."""
     under_pressure = reason == "Evicted" and "The node had condition" in message
     return reason in _REFUSED or reason.startswith("OutOf") or under_pressure
 
 
 def _is_limited(reason: str, message: str) -> bool:
-    """Whether the pod ran into what its own user had set: a deadline, or a limit of its local storage."""
+    """Whether the pod reached a limit that its own user had set: a deadline, or local storage."""
     return reason == "DeadlineExceeded" or (reason == "Evicted" and "exceed" in message and "limit" in message)
 
 
 def disruption(status: Mapping[str, Any]) -> str:
-    """Say why the cluster ends the pod, empty if it doesn't: then the pod's own exit codes say nothing.
+    """Return why the cluster ends the pod, empty if it doesn't. If it does, the pod's exit codes mean nothing.
 
     A kubelet that evicts a pod for one of the pod's own limits doesn't set this condition.
     """
@@ -308,7 +308,7 @@ def disruption(status: Mapping[str, Any]) -> str:
 
 
 def _only_container(status: Mapping[str, Any]) -> str | None:
-    """Return the name of a pod's only container, which then is what its task is about."""
+    """Return the name of a pod's only container, which then is the task's."""
     containers = containers_of(status, "containerStatuses")
     return containers[0].name if len(containers) == 1 else None
 
@@ -316,9 +316,9 @@ def _only_container(status: Mapping[str, Any]) -> str | None:
 def determine_primary_container_phase(
     primary: str, containers: list[ContainerStatus], disrupted: str = ""
 ) -> PhaseInfo:
-    """Say what the primary container of a running pod is at: when it ends, the task has ended.
+    """Return the phase by the primary container of a running pod: when that ends, the task has ended.
 
-    ``disrupted`` says why the cluster ends the pod, if it does: the primary container may be the first to go.
+    ``disrupted`` says why the cluster ends the pod, if it does: the primary container may be the first to end.
     """
     container = next((each for each in containers if each.name == primary), None)
     if container is None:
@@ -342,7 +342,7 @@ def _terminated(name: str, how: Termination) -> str:
 
 
 def own_pods(context: PluginContext, labels: Mapping[str, str]) -> list[JSON]:
-    """Return the pods that may be the object's: none that carries one of its labels with another value."""
+    """Return the pods that may be the object's: without those that have another value for one of its labels."""
     return [pod for pod in context.pods if _labels(pod).items() <= {**_labels(pod), **labels}.items()]
 
 
@@ -358,7 +358,7 @@ def never_starting(pods: Iterable[JSON], context: PluginContext) -> PhaseInfo | 
 
 
 def cause_of_failure(pods: Iterable[JSON], context: PluginContext, *, latest: bool) -> PhaseInfo | None:
-    """Return the failure of the pod that failed last, or first: after one of a gang has failed, the others are ended.
+    """Return the failure of the last or first failed pod: after one pod of a gang has failed, the others are ended.
 
     Pods without a time count as early.
     """
@@ -378,9 +378,9 @@ def cause_of_failure(pods: Iterable[JSON], context: PluginContext, *, latest: bo
 
 
 def explained(info: PhaseInfo, cause: PhaseInfo | None) -> PhaseInfo:
-    """Return a failure with what the pod that caused it says.
+    """Return a failure with the message of the pod that caused it.
 
-    What the platform did to the pod is the platform's failure: another attempt may help, whatever the object says.
+    If the platform ended the pod it is the platform's failure: another attempt may help, whatever the object reports.
     """
     if info.error is None or cause is None or cause.error is None:
         return info
@@ -389,12 +389,12 @@ def explained(info: PhaseInfo, cause: PhaseInfo | None) -> PhaseInfo:
     if cause.error.kind is ErrorKind.SYSTEM:
         made = failed(cause.error.code, message, kind=ErrorKind.SYSTEM, retryable=True, cleanup=info.cleanup_on_failure)
         return replace(made, custom=info.custom, occurred_at=info.occurred_at, logs=info.logs)
-    code = OOM_KILLED if cause.error.code == OOM_KILLED else error.code  # it says more than what made the pod does
+    code = OOM_KILLED if cause.error.code == OOM_KILLED else error.code  # more precise than the object's own code
     return replace(info, reason=message, error=replace(error, code=code, message=message))
 
 
 def still_starting(pods: Iterable[JSON], context: PluginContext) -> str:
-    """Return what the first pod that hasn't started waits for; empty if none says."""
+    """Return what the first pod that hasn't started waits for; empty if unknown."""
     for pod in pods:
         if text(mapping(pod.get("status")).get("phase")) in ("Pending", ""):
             info = demystify_pod_status(pod, context)

@@ -1,10 +1,10 @@
-"""What a task's containers ask for, and where its pod may run: resources, tolerations, affinity, accelerators.
+"""What a task's containers request, and where its pod may run: resources, tolerations, affinity, accelerators.
 
-Levels of resources, weakest first: ``default-cpus`` and ``default-memory``, the platform's defaults, the project's, the
-task's container, the run. A request that is not set is the limit, else the default; a limit that is not set is the
-request. Of an accelerator, ``spec.accelerator``, ``device`` names the model, and ``deviceClass`` chooses among
-``accelerator-device-classes``; without it the keys ``gpu-...`` count. ``partitionSize`` is a part of a device that can
-be divided, and ``unpartitioned: true`` asks for a whole one.
+Levels of resources, from the weakest: ``default-cpus`` and ``default-memory``, the platform's defaults, the project's,
+the task's container, the run. An unset request is the limit, else the default; an unset limit is the request. In
+``spec.accelerator``, ``device`` names the model, and ``deviceClass`` chooses among ``accelerator-device-classes``;
+without it the keys ``gpu-...`` apply. ``partitionSize`` is a part of a divisible device, and ``unpartitioned: true``
+requests a whole one.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PATH: Final = "spec.accelerator"
 _GPU: Final = "gpu"
 _ALWAYS: Final = ("cpu", "memory")
-"""Resources that every task's container gets, as quotas and limits ask for them."""
+"""Resources that every task's container gets, since quotas and limits require them."""
 
 Amounts = dict[str, Any]
-"""Quantities by resource name, as they are written."""
+"""Quantities by resource name, as texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What applies to one task: defaults and limits by resource name; ``refuses`` what is above a limit."""
+    """Defaults and limits of one task, by resource name. ``refuses``: an amount above a limit is an error."""
 
     defaults: Mapping[str, str]
     limits: Mapping[str, str]
@@ -42,7 +42,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A container's resources as they will be created, and what was lowered, a sentence each."""
+    """A container's resources as they will be created, and a sentence for each lowered amount."""
 
     requests: Amounts
     limits: Amounts
@@ -62,14 +62,14 @@ def bounds_of(task: TaskMetadata, config: K8sPluginConfig, gpu: str) -> Bounds:
     defaults = {"cpu": config.default_cpus, "memory": config.default_memory, **platform.defaults}
     limits = dict(platform.limits)
     fitting = [each for each in platform.projects if each.project == task.project and each.domain in ("", task.domain)]
-    for project in sorted(fitting, key=lambda each: bool(each.domain)):  # a domain's words come last
+    for project in sorted(fitting, key=lambda each: bool(each.domain)):  # a domain's values come last
         defaults |= project.defaults
         limits |= project.limits
     return Bounds(_named(defaults, gpu), _named(limits, gpu), gpu, platform.above_limits == "refuse")
 
 
 def ask(own: Mapping[str, Any], run: Mapping[str, Any], bounds: Bounds, path: str) -> Asked:
-    """Return what the task's main container asks for. Raises ``TaskSpecError`` with the path of a wrong field."""
+    """Return the resources of the task's main container. Raises ``TaskSpecError`` with the path of a wrong field."""
     asked = Asked({}, {})
     for resources, at in ((own, path), (run, "spec.resources")):
         part = keep_within(resources, bounds, at)
@@ -84,7 +84,7 @@ def ask(own: Mapping[str, Any], run: Mapping[str, Any], bounds: Bounds, path: st
 
 
 def keep_within(own: Mapping[str, Any], bounds: Bounds, path: str) -> Asked:
-    """Return what any other container asks for: nothing is added, the platform's limits hold."""
+    """Return the resources of any other container: without defaults, within the platform's limits."""
     asked = Asked(_read(own, "requests", path, bounds), _read(own, "limits", path, bounds))
     for key, amounts in (("requests", asked.requests), ("limits", asked.limits)):
         for name, value in amounts.items():
@@ -100,7 +100,7 @@ def keep_within(own: Mapping[str, Any], bounds: Bounds, path: str) -> Asked:
 
 
 def _default(name: str, bounds: Bounds) -> str:
-    """Return what is requested where a task says nothing: no more than the platform's limit."""
+    """Return the default request, at most the platform's limit."""
     default, most = bounds.defaults[name], bounds.limits.get(name, "0")
     return most if _is_above(default, most) else default
 
@@ -116,7 +116,7 @@ def _below_own_limits(asked: Asked) -> Asked:
 
 
 def _is_above(value: Any, most: Any) -> bool:
-    """Whether an amount is above a limit. A limit of 0 is none."""
+    """Whether an amount is above a limit. 0 means no limit."""
     return parse_quantity(value) > parse_quantity(most) > 0
 
 
@@ -133,7 +133,7 @@ def _read(resources: Mapping[str, Any], key: str, path: str, bounds: Bounds) -> 
         except QuantityError as error:
             raise TaskSpecError(f"{path}.{key}.{name}", str(error)) from None
         if amount < 0:
-            raise TaskSpecError(f"{path}.{key}.{name}", f"{value} is less than nothing: ask for 0 or more")
+            raise TaskSpecError(f"{path}.{key}.{name}", f"{value} is negative: ask for 0 or more")
     return _named({str(name): value for name, value in amounts.items()}, bounds.gpu)
 
 
@@ -142,7 +142,7 @@ def _named(amounts: Mapping[str, Any], gpu: str) -> Amounts:
 
 
 def schedule(spec: JSON, task: TaskContext, path: str) -> None:
-    """Set, in place, where a pod of this spec may run. What the spec says itself is kept. Raises ``TaskSpecError``."""
+    """Set, in place, where a pod of this spec may run; the spec's own values stay. Raises ``TaskSpecError``."""
     config, interruptible = task.config, task.metadata.interruptible
     _check(spec, path)
     names = sorted({name for container in _all(spec) for name in _resources(container)})
@@ -193,7 +193,7 @@ def _resources(container: JSON) -> set[str]:
 
 
 def _of_extended_resources(names: list[str], config: K8sPluginConfig) -> list[JSON]:
-    """Return a toleration for each extended resource whose nodes are kept apart by a taint of the same name."""
+    """Return a toleration for each extended resource whose nodes have a taint of the same name."""
     return [
         {"key": name, "operator": "Exists", "effect": "NoSchedule"}
         for name in names
@@ -217,7 +217,7 @@ def _require(spec: JSON, requirement: Mapping[str, Any] | None) -> None:
 
 
 def _accelerate(spec: JSON, task: TaskContext) -> list[JSON]:
-    """Choose nodes by the accelerator that a task asks for, and return the tolerations that they need."""
+    """Choose nodes by the accelerator that a task requests, and return the tolerations that they need."""
     asked, known = object_at(task.spec, "accelerator", "spec"), accelerator_of(task)
     device, size = text_at(asked, "device", PATH), text_at(asked, "partitionSize", PATH)
     if not any(known.resource_name in _resources(container) for container in spec["containers"]):
@@ -241,7 +241,7 @@ def _of_label(spec: JSON, label: str, value: str) -> JSON:
 
 
 def accelerator_of(task: TaskContext) -> AcceleratorClass:
-    """Return how nodes of a task's accelerator are found, or what ``gpu`` means to a task that asks for none.
+    """Return how nodes of a task's accelerator are found, or what ``gpu`` means for a task that requests none.
 
     Raises ``TaskSpecError``.
     """
@@ -268,10 +268,10 @@ def accelerator_of(task: TaskContext) -> AcceleratorClass:
 
 def _class(name: str, config: K8sPluginConfig) -> AcceleratorClass:
     classes = {**ACCELERATOR_CLASSES, **{key.upper(): each for key, each in config.accelerator_device_classes.items()}}
-    found = classes.get(name.upper())  # Flyte reads its keys in lower case, and means capitals
+    found = classes.get(name.upper())  # Flyte's keys are read in lower case, and mean capitals
     if found is None:
         raise TaskSpecError(
-            f"{PATH}.deviceClass", f"there is no class {name!r}: choose one of {', '.join(sorted(classes))}"
+            f"{PATH}.deviceClass", f"unknown class {name!r}: choose one of {', '.join(sorted(classes))}"
         )
     return found
 

@@ -1,8 +1,7 @@
-"""What a plugin is: it builds a Kubernetes object from a task, and says what the object's status means.
+"""The interface of a plugin: it builds a Kubernetes object from a task, and reads the phase from the object's status.
 
-A plugin is pure: it reads what it is given and returns plain data, without I/O or a clock, so that its phases can be
-tried on any object (``backoff-ctrl phase``). Names and shape are those of Flyte's ``k8s.Plugin``; manifests are plain
-Kubernetes JSON.
+A plugin is pure: it gets and returns plain data, without I/O or a clock, so that its phases can be tried on any object
+(``backoff-ctrl phase``). Names and shape are those of Flyte's ``k8s.Plugin``; manifests are plain Kubernetes JSON.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ if TYPE_CHECKING:
 JSON: TypeAlias = dict[str, Any]
 
 NAME_MAX: Final = 50
-"""The longest name that the manager gives to an object, where the plugin asks for no other length."""
+"""The longest name that the manager gives to an object, unless the plugin sets another length."""
 NAME_LEAST: Final = 8
 """A plugin may not ask for names shorter than this."""
 
 
 class PluginError(Exception):
-    """A plugin is not one, two have the same name, or none serves a task type; the message says what to do."""
+    """A plugin is invalid, two have the same name, or none serves a task type; the message says what to do."""
 
 
 class TaskSpecError(ValueError):
-    """A task can't be built: its user is to change it. ``path`` names the field, ``spec.container.image``."""
+    """A task can't be built, and its user has to change it. ``path`` names the field, ``spec.container.image``."""
 
     def __init__(self, path: str, message: str) -> None:
-        """``message`` says what is wrong with it, and what would be right."""
+        """``message`` says what is wrong with it, and what is valid."""
         super().__init__(f"{path}: {message}" if path else message)
         self.path = path
 
@@ -50,7 +49,7 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """``pods`` or ``jobs.batch``, as quotas count it."""
+        """``pods`` or ``jobs.batch``, as in quotas."""
         group = self.api_version.rpartition("/")[0]
         return f"{self.plural}.{group}" if group else self.plural
 
@@ -75,10 +74,10 @@ class PluginProperties:
 
 @dataclass(frozen=True, slots=True)
 class TaskMetadata:
-    """Which task, and which attempt at it: what names, labels and owners are made from.
+    """The task and the attempt: names, labels and owners are made from it.
 
-    ``uid`` is the task's own, ``attempt`` counts from 0, ``generated_name`` is what the attempt's object is called
-    before it is cut. ``owner`` is the owner reference of an object in the cluster that the task belongs to, if any.
+    ``uid`` is the task's own, ``attempt`` counts from 0, ``generated_name`` is the name of the attempt's object before
+    it is cut. ``owner`` is the owner reference of an object in the cluster that the task belongs to, if any.
     """
 
     namespace: str
@@ -87,7 +86,7 @@ class TaskMetadata:
     attempt: int
     generated_name: str
     store: str = ""
-    """The id of the store that the task is kept in: what bounds any sweep."""
+    """The id of the task's store, which bounds any sweep."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     owner: Mapping[str, Any] | None = None
@@ -102,13 +101,13 @@ class TaskMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """All that a plugin builds an object from. ``spec`` is the task's, as it was written, checked in its general part.
+    """The input of ``build``. ``spec`` is the task's, as it was written, checked in its general part.
 
     ``spec["container"]`` is a container, ``spec["podTemplate"]`` a pod's metadata and spec, ``spec["template"]`` the
-    object itself: which of them a plugin reads is its own affair. ``spec["custom"]`` is any JSON, for what they can't
-    say: the plugin checks it, and names what is wrong as ``spec.custom.rounds``. ``spec["resources"]`` and
-    ``spec["env"]`` override.
-    ``pod_template`` is the PodTemplate ``default-pod-template-name`` of the task's namespace, if there is one.
+    object itself: each plugin decides which of them it reads. ``spec["custom"]`` is any JSON for other parameters: the
+    plugin checks it, and names a wrong field as ``spec.custom.rounds``. ``spec["resources"]`` and ``spec["env"]``
+    override. ``pod_template`` is the PodTemplate ``default-pod-template-name`` of the task's namespace, if there is
+    one.
     """
 
     metadata: TaskMetadata
@@ -120,10 +119,10 @@ class TaskContext:
 
 @dataclass(frozen=True, slots=True)
 class PluginContext:
-    """What a plugin may look at beside its object, to say its phase.
+    """Further input for the phase, beside the object.
 
-    ``pods`` are the pods that belong to it, as they stand (see ``RelatedPods``). ``now`` is the time that grace periods
-    are measured at, in UTC.
+    ``pods`` are the pods that belong to it (see ``RelatedPods``). ``now`` is the present time for grace periods, in
+    UTC.
     """
 
     config: K8sPluginConfig
@@ -132,7 +131,7 @@ class PluginContext:
 
 
 class Plugin(Protocol):
-    """One kind of work. All methods are pure and quick; what they raise, but ``TaskSpecError``, is a bug of theirs."""
+    """One kind of work. All methods are pure and quick; any exception but ``TaskSpecError`` is a bug of the plugin."""
 
     def build_identity_resource(self, task: TaskMetadata) -> JSON:
         """Return ``apiVersion`` and ``kind`` of the object; the manager adds its name and namespace."""
@@ -141,16 +140,16 @@ class Plugin(Protocol):
         """Return the object to create. Raises ``TaskSpecError``."""
 
     def get_task_phase(self, context: PluginContext, resource: JSON) -> PhaseInfo:
-        """Say what the object's status means. ``resource`` is as the API server returned it."""
+        """Return the phase by the object's status. ``resource`` is the object from the API server."""
 
     def get_properties(self) -> PluginProperties:
-        """Say how the manager is to treat the objects."""
+        """Return how the manager treats the objects."""
 
     def is_terminal(self, resource: JSON) -> bool:
-        """Say whether the object has ended and will not change again."""
+        """Return whether the object has ended and will not change again."""
 
     def get_completion_time(self, resource: JSON) -> datetime | None:
-        """Return when it ended, in UTC; None: it has not, or nobody knows."""
+        """Return when it ended, in UTC; None: it has not, or the time is unknown."""
 
 
 @runtime_checkable
@@ -158,34 +157,34 @@ class PluginAbortOverride(Protocol):
     """A plugin whose objects are not simply deleted when a task is aborted."""
 
     def on_abort(self, task: TaskMetadata, resource: JSON) -> AbortBehavior:
-        """Say what to do. It may be asked again after a restart: the same question has the same answer."""
+        """Return what to do. It may be called again after a restart, and has to return the same."""
 
 
 @runtime_checkable
 class RelatedPods(Protocol):
-    """A plugin that looks at pods which others made of its object: an image that can't be pulled shows only there."""
+    """A plugin that needs the pods that were made of its object: only they show that an image can't be pulled."""
 
     def pod_labels(self, resource: JSON) -> Mapping[str, str]:
-        """Return labels that exactly the object's own pods carry. Empty: there are none yet."""
+        """Return labels that only the object's own pods have. Empty: there are none yet."""
 
 
 @runtime_checkable
 class NamedPods(Protocol):
-    """A plugin that also knows its object's pods by name, for where an operator gives them other labels, or none."""
+    """A plugin that also knows its object's pods by name, for operators that give them other labels, or none."""
 
     def pod_names(self, resource: JSON) -> Sequence[str]:
-        """Return the names of pods that have to be looked at now; they are read where no pod is found by labels."""
+        """Return the names of the pods; they are read if no pod is found by labels."""
 
 
 @runtime_checkable
 class MakesPods(Protocol):
-    """A plugin that knows which pods others will make of its object: they are admitted with it, as a gang.
+    """A plugin that knows which pods controllers will make of its object: they are admitted with it, as a gang.
 
-    Where a plugin doesn't say, that is known for the kinds that ``footprint`` knows, and for no others.
+    For other plugins only the parts of the kinds that ``footprint`` knows are known.
     """
 
     def parts(self, resource: JSON) -> tuple[Part, ...]:
-        """Return what others will make of the object. Raises ``TaskSpecError`` for one that can't be read."""
+        """Return what controllers will make of the object. Raises ``TaskSpecError`` for an unreadable one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +207,7 @@ class AbortBehavior:
 
 @dataclass(frozen=True, slots=True)
 class PluginEntry:
-    """A plugin as the registry knows it. ``is_default``: it serves the task types that no other plugin serves."""
+    """A plugin in the registry. ``is_default``: it serves the task types that no other plugin serves."""
 
     id: str
     registered_task_types: tuple[str, ...]
@@ -217,7 +216,7 @@ class PluginEntry:
     is_default: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ``PluginError`` for an entry that can't work."""
+        """Raise ``PluginError`` for an invalid entry."""
         if not self.id.strip():
             raise PluginError("a plugin without an id was registered: give it one")
         if not self.registered_task_types or not all(each.strip() for each in self.registered_task_types):
@@ -233,7 +232,7 @@ def object_at(parent: Mapping[str, Any], key: str, path: str) -> JSON:
 
 
 def objects_at(parent: Mapping[str, Any], key: str, path: str, each: str = "must be an object") -> list[JSON]:
-    """Return a list of objects; empty if it is missing or null. Raises ``TaskSpecError``; ``each`` is what one is."""
+    """Return a list of objects; empty if it is missing or null. Raises ``TaskSpecError``; ``each``: an item."""
     found = _checked(parent, key, path, list, "a list") or []
     for index, item in enumerate(found):
         if not isinstance(item, Mapping):
@@ -254,6 +253,6 @@ def _checked(parent: Mapping[str, Any], key: str, path: str, kind: type, what: s
 
 
 def refuse_custom(task: TaskContext) -> None:
-    """Raise ``TaskSpecError`` where a task has parameters for a plugin that knows none: nobody would read them."""
+    """Raise ``TaskSpecError`` if a task has parameters for a plugin without any: nothing would read them."""
     if task.spec.get("custom") is not None:
         raise TaskSpecError("spec.custom", f"tasks of type {task.type} have no parameters of their own: leave it out")

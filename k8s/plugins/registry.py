@@ -1,9 +1,8 @@
-"""Which plugins there are, and which of them serves a task type: an exact match, then the default, then a clear error.
+"""All plugins, and the choice of one for a task type: an exact match, then the default, then a clear error.
 
-There are the built-in ones, those that the platform describes to the generic plugin, and those that installed packages
-offer through entry points of the group ``backoff_ctrl.plugins``. That is settled at the start, and again when the
-settings change. What can't work is refused then, with a sentence. A module of ``kinds`` ends with its entries; add them
-to ``builtin_entries``.
+Plugins are built in, described by the platform for the generic plugin, or offered by installed packages through entry
+points of the group ``backoff_ctrl.plugins``. The choice is made at the start, and again when the settings change; a
+contradiction is an error then. A module of ``kinds`` ends with its entries; add them to ``builtin_entries``.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ DEFAULTS: Final = "default-for-task-types"
 
 
 class _Chosen(NamedTuple):
-    """What the settings choose, as one value: it changes in one step."""
+    """The choice by the settings, as one value that changes in one step."""
 
     by_id: Mapping[str, PluginEntry]
     by_type: Mapping[str, PluginEntry]
@@ -53,7 +52,7 @@ class Registry:
         self._chosen = _Chosen(chosen, by_type, fallbacks[0] if fallbacks else None)
 
     def become(self, other: Registry) -> None:
-        """Have the plugins of another registry from now on: the settings have changed, and others hold this one."""
+        """Take over the plugins of another registry, after the settings have changed: this one is referred to."""
         self._chosen = other._chosen
 
     def resolve(self, task_type: str) -> PluginEntry:
@@ -63,7 +62,7 @@ class Registry:
         if found is None:
             served = ", ".join(sorted(chosen.by_type)) or "none"
             raise PluginError(
-                f"no plugin serves the task type {task_type!r}; served are: {served}. "
+                f"no plugin serves the task type {task_type!r}: choose one of {served}. "
                 f"Install a plugin for it, or enable one in {ENABLED}"
             )
         return found
@@ -94,7 +93,7 @@ def _loaded(point: EntryPoint) -> tuple[PluginEntry, ...]:
         entries = (made,) if isinstance(made, PluginEntry) else tuple(made)
     except Exception as error:
         raise PluginError(
-            f"{where} can't be loaded: {type(error).__name__}: {error}. Mend or uninstall {package}"
+            f"{where} can't be loaded: {type(error).__name__}: {error}. Fix or uninstall {package}"
         ) from error
     for entry in entries:
         if not isinstance(entry, PluginEntry):
@@ -123,7 +122,9 @@ def _enabled(found: Mapping[str, PluginEntry], enabled: Iterable[str]) -> dict[s
     names = [_clean(name) for name in enabled]
     for name in names:
         if name not in found:
-            raise PluginError(f"{ENABLED} names {name!r}, which is not a plugin; there are: {', '.join(sorted(found))}")
+            raise PluginError(
+                f"{ENABLED} names {name!r}, which is not a plugin: choose from {', '.join(sorted(found))}"
+            )
         if names.count(name) > 1:
             raise PluginError(f"{ENABLED} names {name!r} twice: once is enough")
     return {name: found[name] for name in names} if names else dict(found)

@@ -1,4 +1,4 @@
-"""Read a status field by field and never raise: what is missing, null or of another type counts as absent."""
+"""Reads a status field by field and never raises: a missing, null or wrongly typed value counts as absent."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from backoff_ctrl.k8s.answers.fields import mapping, mappings, metadata_of, mome
 
 
 def number(value: object) -> int:
-    """Return a whole number; 0 if it is none."""
+    """Return a whole number; 0 for any other value."""
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def labels_with(resource: Mapping[str, Any], *, name: str, uid: str) -> dict[str, str]:
-    """Return labels that hold an object's name and uid, by their keys, as its controller gives them to its pods."""
+    """Return the labels with an object's name and uid that its controller gives to its pods."""
     metadata = metadata_of(resource)
     found = {name: text(metadata.get("name")), uid: text(metadata.get("uid"))}
     return {key: value for key, value in found.items() if value}
@@ -24,7 +24,7 @@ def labels_with(resource: Mapping[str, Any], *, name: str, uid: str) -> dict[str
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How a container ended. An exit code that nobody can read is no success: it is -1."""
+    """How a container ended. An unreadable exit code is -1, a failure."""
 
     exit_code: int
     reason: str
@@ -52,7 +52,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class ContainerStatus:
-    """A container as its kubelet sees it; ``last`` is how it ended before it was started again."""
+    """The kubelet's status of a container; ``last`` is how it ended before its restart."""
 
     name: str
     ready: bool
@@ -88,7 +88,7 @@ def conditions_of(status: Mapping[str, Any]) -> list[Condition]:
 
 
 def _status(value: object) -> str:
-    """Return a condition's status; in YAML written by hand, without quotes, it is a truth value."""
+    """Return a condition's status; in YAML written by hand it may be a boolean."""
     return str(value) if isinstance(value, bool) else text(value)
 
 

@@ -281,7 +281,7 @@ class Kubelet:
             try:
                 status = await (self._let_go(path) if what == "let-go" else self._set_phase(step, now))
             except (aiohttp.ClientError, OSError) as error:  # aiohttp does not wrap every TLS error
-                _log.debug("%s: %s failed; it is tried again: %s", path, what, error)
+                _log.debug("%s: %s failed; it is retried: %s", path, what, error)
                 status = 0
             refusals += 400 <= status < 500 and status != 429
             if status in {200, 201, 202, 404}:

@@ -1,7 +1,7 @@
 """The plugin for Jobs of Kubernetes: the task's ``template`` is the Job.
 
-What a Job's status says is in ``pkg/controller/job/job_controller.go`` and ``pkg/apis/batch/types.go`` of
-Kubernetes 1.36.
+The status of a Job is defined in ``pkg/controller/job/job_controller.go`` and ``pkg/apis/batch/types.go`` of Kubernetes
+1.36.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from backoff_ctrl.k8s.plugins.statuses import Condition, conditions_of, labels_w
 JOB: Final = Kind("batch/v1", "Job", "jobs")
 _ENDS: Final = ("Complete", "Failed")
 _DISRUPTED: Final = "has condition DisruptionTarget"
-"""How the controller says which rule of a pod failure policy a disruption matched."""
+"""The controller's message for a disruption that matched a rule of a pod failure policy."""
 
 
 class JobPlugin:
@@ -64,7 +64,7 @@ class JobPlugin:
     def _over(
         self, conditions: Mapping[str, Condition], pods: list[JSON], context: PluginContext, resource: JSON
     ) -> PhaseInfo | None:
-        """Return what a Job is at that has come to an end, or is about to; None for any other."""
+        """Return the phase of a Job that has ended, or is about to; None for any other."""
         if "Complete" in conditions:
             return replace(success(), occurred_at=self.get_completion_time(resource))
         if "Failed" in conditions:
@@ -77,14 +77,14 @@ class JobPlugin:
         return None
 
     def get_properties(self) -> PluginProperties:
-        """Say how long names may be: pods add 6 characters, and one more number where they are indexed."""
+        """Return the longest name: pods add 6 characters, and their index where they have one."""
         return PluginProperties()
 
     def is_terminal(self, resource: JSON) -> bool:
         return _end(resource) is not None
 
     def get_completion_time(self, resource: JSON) -> datetime | None:
-        """Return its completion time; a failed Job has none, but a condition."""
+        """Return its completion time, or for a failed Job, which has none, that of its condition."""
         end = _end(resource)
         return None if end is None else moment(mapping(resource.get("status")).get("completionTime")) or end.since
 
@@ -100,7 +100,7 @@ def job_spec(spec: JSON, path: str, task: TaskContext) -> JSON:
 
 
 def _at_work(status: Mapping[str, Any], pods: list[JSON]) -> PhaseInfo:
-    """Return what a Job that is neither suspended nor over is at, by its counts."""
+    """Return the phase of a Job that is neither suspended nor ended, by its counts."""
     ended = number(status.get("succeeded")) + number(status.get("failed"))
     if (
         any(mapping(pod.get("status")).get("phase") == "Running" for pod in pods)
@@ -121,7 +121,7 @@ def _failure(condition: Condition) -> PhaseInfo:
     if condition.reason == "PodFailurePolicy":
         if _DISRUPTED in condition.message:
             return failed(condition.reason, message, kind=ErrorKind.SYSTEM, retryable=True)
-        return failed(condition.reason, message)  # its user said that this failure can't be mended by trying again
+        return failed(condition.reason, message)  # its user's policy says that a retry does not help
     return failed(condition.reason or "JobFailed", message, retryable=True)
 
 

@@ -1,6 +1,6 @@
 """The plugin for JobSets, Flyte's ``clustered-task``: the task's ``template`` is the JobSet.
 
-What a JobSet's status says is in ``pkg/controllers/jobset_controller.go`` and ``failure_policy.go`` of
+The status of a JobSet is defined in ``pkg/controllers/jobset_controller.go`` and ``failure_policy.go`` of
 sigs.k8s.io/jobset v0.12.0.
 """
 
@@ -64,9 +64,9 @@ class JobSetPlugin:
         return made
 
     def get_task_phase(self, context: PluginContext, resource: JSON) -> PhaseInfo:
-        """Say what the JobSet's conditions mean, and what its pods tell beside them.
+        """Return the phase by the JobSet's conditions and its pods.
 
-        A condition that is not known doesn't change that it runs: new operators have new ones.
+        An unknown condition doesn't change that it runs: new operators have new ones.
         """
         status = mapping(resource.get("status"))
         conditions = {each.type: each for each in conditions_of(status) if each.status == "True"}
@@ -78,7 +78,7 @@ class JobSetPlugin:
         )
 
     def get_properties(self) -> PluginProperties:
-        """Say how long names may be: those of its Jobs and their pods are longer."""
+        """Return the longest name: those of its Jobs and their pods are longer."""
         return PluginProperties(generated_name_max_length=_NAME_MAX)
 
     def is_terminal(self, resource: JSON) -> bool:
@@ -93,7 +93,7 @@ class JobSetPlugin:
 
 
 def _over(conditions: Mapping[str, Condition], pods: list[JSON], context: PluginContext) -> PhaseInfo | None:
-    """Return what a JobSet is at that has come to an end, or is suspended; None for any other."""
+    """Return the phase of a JobSet that has ended, or is suspended; None for any other."""
     if "Completed" in conditions:
         return replace(success(), occurred_at=conditions["Completed"].since)
     if "Failed" in conditions:
@@ -105,7 +105,7 @@ def _over(conditions: Mapping[str, Condition], pods: list[JSON], context: Plugin
 
 
 def _at_work(resource: JSON, pods: list[JSON], context: PluginContext, *, known: bool, restarting: bool) -> PhaseInfo:
-    """Return what a JobSet is at that is not over. ``known``: one of its conditions is True."""
+    """Return the phase of a JobSet that has not ended. ``known``: one of its conditions is True."""
     status = mapping(resource.get("status"))
     restarts = number(status.get("restarts"))
     if restarting:
@@ -142,13 +142,13 @@ def _lost(resource: JSON, pods: list[JSON], context: PluginContext) -> PhaseInfo
 
 
 def _has_started(status: Mapping[str, Any]) -> bool:
-    """Whether a pod of it has been there: one of its Jobs counts one, or it was restarted."""
+    """Whether it ever had a pod: one of its Jobs counts one, or it was restarted."""
     counted = any(number(each.get(key)) for each in _jobs(status) for key in _COUNTS)
     return counted or number(status.get("restarts")) > 0
 
 
 def _check_names(replicated: JSON, place: str, length: int) -> None:
-    """Refuse names of pods that Kubernetes would refuse, when it is too late."""
+    """Refuse at once names of pods that Kubernetes would refuse only later."""
     name, spec = replicated.get("name"), replicated["template"]["spec"]
     if not isinstance(name, str) or not name:
         raise TaskSpecError(f"{place}.name", "must be the name of the replicated job")

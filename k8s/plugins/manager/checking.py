@@ -22,13 +22,13 @@ from .state import Made, State
 
 FORBIDDEN: Final = 403
 ERRORS_MAX: Final = 5
-"""Errors of a plugin in a row that end an attempt: what it does not understand may pass."""
+"""Errors of a plugin in a row that end an attempt: a state that it does not understand may pass."""
 ERROR_PAUSE: Final = 10.0
 """Seconds between two errors that count: an object may change several times at once."""
 
 
 class Checker:
-    """Follows objects: from the watch where it is fed, else by reading them."""
+    """Follows objects: from the watch's cache if that is complete, else by reading them."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Checker:
         self._counts = counts
 
     async def step(self, task: TaskContext, plugin: PluginCalls, known: State) -> tuple[State, PhaseInfo]:
-        """Say where the attempt is. Raises ``ClusterError`` and ``PluginBugError``."""
+        """Return the phase of the attempt. Raises ``ClusterError`` and ``PluginBugError``."""
         made = known.made
         assert made is not None  # a started attempt has an object: ``read_state`` checks it
         resource = await self.find(plugin, made)
@@ -62,7 +62,7 @@ class Checker:
         info = plugin.phase(context, resource)
         if known.plugin_errors:
             known = replace(known, plugin_errors=0)
-        if info.phase is Phase.UNDEFINED:  # nothing can be said of it now: its node does not answer, say
+        if info.phase is Phase.UNDEFINED:  # its state is unknown, as when its node does not answer
             info = known.holding(info.reason or known.reason)
         if task.config.send_object_events:
             known, info = self._with_events(known, info, plugin, key, str(metadata_of(resource).get("uid")))
@@ -76,9 +76,9 @@ class Checker:
         return known, info
 
     def failed(self, key: Key, known: State, error: PluginBugError) -> tuple[State, PhaseInfo]:
-        """Say where an attempt is whose plugin has failed to say it: as before, until that has happened too often.
+        """Return the phase of an attempt whose plugin has failed: as before, until that has happened too often.
 
-        Then nobody can say how its object is, and the next attempt replaces it.
+        Then the state of its object stays unknown, and the next attempt replaces it.
         """
         now = self._now()
         last = self._erred.get(key)
@@ -96,7 +96,7 @@ class Checker:
         self._erred.pop(key, None)
 
     async def find(self, plugin: PluginCalls, made: Made) -> JSON | None:
-        """Return the object of an attempt; None: it is gone. What a watch does not show is read, to be sure."""
+        """Return the object of an attempt; None: it is gone. If the watch does not show it, it is read, to be sure."""
         self._watches.need(plugin.kind, made.namespace)
         found = self._watches.find(plugin.kind, made.namespace, made.name)
         if found is not None and _is(found, made):
@@ -119,7 +119,7 @@ class Checker:
         return replace(known, told=told), replace(info, reasons=(*info.reasons, *reasons))
 
     async def _pods(self, plugin: PluginCalls, resource: JSON, key: Key) -> tuple[JSON, ...]:
-        """Return the object's pods: those with its labels, or, where there are none, those with its names."""
+        """Return the object's pods: by its labels or, if none has them, by its names."""
         namespace = str(metadata_of(resource).get("namespace"))
         found: tuple[JSON, ...] | None = ()
         if labels := plugin.pod_labels(resource):
@@ -141,5 +141,5 @@ class Checker:
 
 
 def _is(resource: JSON, made: Made) -> bool:
-    """Say whether this is the object that was created, not a later one of its name."""
+    """Return whether this is the object that was created, not a later one of its name."""
     return not made.uid or metadata_of(resource).get("uid") == made.uid

@@ -1,4 +1,4 @@
-"""How an attempt's object ends: aborted, or cleaned up behind what has ended."""
+"""Ends an attempt's object: aborts it, or cleans up after it has ended."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LONGEST_PAUSE: Final = 1.0
 
 
 class Ender:
-    """Ends objects. Every method may be called again: what is done already is no error."""
+    """Ends objects. Every method is idempotent."""
 
     def __init__(self, launcher: Launcher, objects: Objects, watches: Watches, counts: ManagerCounts) -> None:
         self._launcher = launcher
@@ -39,17 +39,17 @@ class Ender:
         self._counts = counts
 
     async def abort(self, task: TaskContext, plugin: PluginCalls, known: State) -> tuple[State, PhaseInfo]:
-        """End the attempt. Raises ``ClusterError``: then it is to be asked again."""
+        """End the attempt. Raises ``ClusterError``: then call it again."""
         key = key_of_task(task.metadata)
         launch = await self._launcher.stop(key)
         resource = launch.made if launch is not None else None
         if resource is None:
             resource = await self._read(task, plugin, known)
         if resource is None and self._launcher.in_doubt(key):
-            said = "the abort goes on: the create was sent and not answered, its object may still appear"
+            said = "the abort continues: the create was sent and not answered, its object may still appear"
             return replace(known, doubt=True), PhaseInfo(Phase.NOT_READY, reason=said)
         if resource is None:
-            # What an earlier process has sent may still be stored, too: then ``sweep`` ends it.
+            # A create of an earlier process may still be stored, too: then ``sweep`` ends it.
             earlier = launch is None and known.made is None and known.phase is not Phase.UNDEFINED
             return replace(known, doubt=known.doubt or earlier), NOTHING_TO_ABORT
         if not (is_going(resource) and known.over):
@@ -59,7 +59,7 @@ class Ender:
         return known, known.info() if known.over else aborted(f"aborted: {label} was ended")
 
     async def sweep(self, task: TaskContext, plugin: PluginCalls, known: State) -> None:
-        """End an object that has appeared behind the abort of its attempt. Raises ``ClusterError``: ask again."""
+        """End an object that has appeared after the abort of its attempt. Raises ``ClusterError``: call it again."""
         namespace = task.metadata.namespace
         self._watches.need(plugin.kind, namespace)
         if self._watches.fed(plugin.kind, namespace):
@@ -103,7 +103,7 @@ class Ender:
         return await self._read(task, plugin, known)
 
     async def _read(self, task: TaskContext, plugin: PluginCalls, known: State) -> JSON | None:
-        """Return the attempt's object as the server has it; None: there is none, or another's is of that name."""
+        """Return the attempt's object from the server; None: there is none, or another one has its name."""
         name = self._name(task, plugin, known)
         found = await self._objects.read(plugin.kind, task.metadata.namespace, name)
         return found if found is not None and self._is_ours(task, known, found) else None
@@ -123,7 +123,7 @@ class Ender:
     # -- ending it ---------
 
     async def _end(self, task: TaskContext, plugin: PluginCalls, resource: JSON) -> None:
-        """Do what the plugin says. Where that fails in the plugin itself, the object is deleted: that is the wish."""
+        """End it as the plugin says. If the plugin itself fails, the object is deleted."""
         self._launcher.release(str(metadata_of(resource).get("uid") or ""))
         try:
             behavior = plugin.on_abort(task.metadata, resource)
@@ -147,7 +147,7 @@ class Ender:
         self._counts.deletions[plugin.id] += 1
 
     async def _remove_finalizer(self, config: K8sPluginConfig, plugin: PluginCalls, resource: JSON) -> None:
-        """Remove our finalizer alone. On a conflict the object is read anew: somebody else has changed it meanwhile."""
+        """Remove only our finalizer. On a conflict read the object again: somebody else has changed it meanwhile."""
         present: JSON | None = resource
         first, tries = config.update_base_backoff_duration / 1000, config.update_backoff_retries
         retrying = AsyncRetrying(
@@ -172,7 +172,7 @@ class Ender:
 
 
 def _without(resource: JSON, finalizers: list[str]) -> JSON:
-    """Return the patch that leaves all finalizers but ours, if the object is still the one that was read."""
+    """Return a patch that keeps all finalizers but ours, on condition that the object is the one that was read."""
     left = [each for each in finalizers if each != FINALIZER]
     version = metadata_of(resource).get("resourceVersion")
     return {"metadata": {"resourceVersion": version, "finalizers": left or None}}

@@ -21,17 +21,17 @@ class ManagerCounts:
     launches: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Creates that ended, by plugin: ``created``, ``adopted``, ``failed``, ``stopped``."""
     reads: Counter[str] = field(default_factory=Counter)
-    """Where steps found their objects, by ``cache`` or ``server``."""
+    """Steps by where they found their objects: ``cache`` or ``server``."""
     deletions: Counter[str] = field(default_factory=Counter)
-    """Objects whose deletion was asked for, by plugin."""
+    """Objects whose deletion was requested, by plugin."""
     unexpected_deletions: Counter[str] = field(default_factory=Counter)
     """Objects that somebody else deleted before they had ended, by plugin."""
     finalizer_conflicts: int = 0
-    """Finalizers of ours whose object had been changed meanwhile: their removal was tried again."""
+    """Removals of our finalizer that were retried because the object had changed meanwhile."""
 
 
 class Figures(Subscriber):
-    """A subscriber that is only asked for samples, by whoever exposes the ledger's metrics."""
+    """A subscriber that only gives samples for the ledger's metrics."""
 
     def __init__(self, counts: ManagerCounts, monitor: Monitor, watches: Watches, launcher: Sized) -> None:
         self._counts = counts

@@ -1,6 +1,6 @@
 """One create in the background: it waits its turn at the gate, however long that takes, while steps go on.
 
-An object of which others make pods is a gang: room for all of them is reserved with it, and again after a restart.
+An object that controllers make pods of is a gang: room for all of them is reserved with it, and again after a restart.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PAUSE_FIRST: Final = 0.5
 PAUSE_LONGEST: Final = 30.0
 """Seconds between two tries while the API server can't be reached, or the line is full; the first and the longest."""
 LOOK_PAUSE: Final = 2.0
-"""Seconds between two looks at an object that is in the way of a gang."""
+"""Seconds between two checks of an object that is in the way of a gang."""
 
 
 class LaunchStopped(Exception):  # noqa: N818 - a wish, not a mistake
@@ -58,16 +58,16 @@ class LaunchStopped(Exception):  # noqa: N818 - a wish, not a mistake
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A create that is asked for; its key is the same in every process."""
+    """A requested create; its key is the same in every process."""
 
     key: Key
     creation: Creation
     parts: tuple[Part, ...] = ()
-    """What others will make of it."""
+    """What controllers will make of it."""
     limit: float | None = None
-    """Seconds for which what they are still to make stays reserved without a new pod; None: the engine's."""
+    """Seconds without a new pod after which the reservation for the rest ends; None: the engine's default."""
     known: bool = False
-    """Whether a watch would have told of an object of this key: then its name need not be looked up first."""
+    """Whether a watch would show an object with this key: then its name need not be looked up first."""
 
     @property
     def label(self) -> str:
@@ -75,10 +75,10 @@ class Asked:
 
 
 class Launch:
-    """A create on its way. Once it has ended it has a ``made`` object or a ``failure``; neither: it was stopped.
+    """A create under way. At its end it has a ``made`` object or a ``failure``; neither: it was stopped.
 
-    It keeps its place in line while it lives, and ends with the first answer that is final: what passes by itself is
-    tried again here, and costs the task no retry.
+    It keeps its place in line while it lives, and ends with the first final answer: a temporary problem is retried
+    here, and costs the task no retry.
     """
 
     def __init__(self, asked: Asked, gate: AsyncGate, transport: CreateTransport, wake: Callable[[], object]) -> None:
@@ -91,7 +91,7 @@ class Launch:
         self.in_doubt = False
         """Whether a send was not answered: the object may be stored although the create has failed."""
         self.told: object = None
-        """What was last reported of its wait, for whoever looks for news."""
+        """The last report of its wait, to recognise news."""
         self._gate = gate
         self._transport = transport
         self._wake = wake
@@ -102,7 +102,7 @@ class Launch:
         self._looked = False
         self._task = asyncio.create_task(self._run())
 
-    # -- as it stands ---------
+    # -- its state ---------
 
     @property
     def over(self) -> bool:
@@ -118,7 +118,7 @@ class Launch:
         return self._current is not None and self._current.sends > 0
 
     def wait(self) -> Wait | None:
-        """Say what it waits for in line; None: it does not."""
+        """Return what it waits for in line; None: it does not wait."""
         create, gang = self._current, self._gang_wait
         if create is not None and create.waits:
             return create.wait()
@@ -141,7 +141,7 @@ class Launch:
     # -- from outside ---------
 
     async def stop(self) -> None:
-        """End it, and wait until nothing of it can come any more: what was sent is answered first."""
+        """End it, and wait until it can have no more effect: a sent create is answered first."""
         self._stopped = True
         create = self._current
         if create is not None and create.state in (CreateState.SENDING, CreateState.LOOKING):
@@ -151,9 +151,9 @@ class Launch:
         await asyncio.wait({self._task}, timeout=SERVER_LIMIT)
 
     def adopt(self, resource: JSON) -> None:
-        """Take an object of its key that a watch has shown, instead of waiting to create it.
+        """Take an object with its key that a watch has shown, instead of waiting to create it.
 
-        Not the one that it is just creating: its own answer keeps what is reserved for the pods of that object.
+        Not while it is creating the object itself: its own answer keeps the reservation for the pods of that object.
         """
         create = self._current
         stored = create is not None and create.answer is not None and create.answer.ok
@@ -163,7 +163,7 @@ class Launch:
         self._stopped = True
         self._task.cancel()
 
-    # -- the way ---------
+    # -- its course ---------
 
     async def _run(self) -> None:
         try:
@@ -196,7 +196,7 @@ class Launch:
             try:
                 answer = await self._once()
             except (NotSent, OutcomeUnknown) as error:
-                self._trouble = f"{self.asked.label}: the API server can't be reached ({error}); it is tried again"
+                self._trouble = f"{self.asked.label}: the API server can't be reached ({error}); it is retried"
             except KeyReusedError:
                 await self._find_made()
                 continue
@@ -204,7 +204,7 @@ class Launch:
                 self.failure = failed(TIMED_OUT, str(error))
             except GangRefused as error:
                 self.failure = _gang_refused(error)
-                self._trouble = "" if self.failure is not None else f"{error}; it is tried again"
+                self._trouble = "" if self.failure is not None else f"{error}; it is retried"
             except GateClosed as error:
                 self._trouble = str(error)
                 return
@@ -225,11 +225,11 @@ class Launch:
         if not (answer.made_here and answer.status == 429):
             self.failure = failure_of(answer, self.asked.label)
         rejection = rejection_of(answer)
-        self._trouble = f"{self.asked.label}: {rejection.message or answer.status}; it is tried again"
+        self._trouble = f"{self.asked.label}: {rejection.message or answer.status}; it is retried"
         return rejection.retry_after or 0.0
 
     async def _once(self) -> Answer:
-        """Wait in line and send, once; what is in the way of a gang is looked at before."""
+        """Wait in line and send, once; before a gang, look for an object in its way."""
         creation = self._creation()
         gang = gang_to_create(creation, self.asked.parts, self.asked.limit)
         if gang is None:
@@ -265,7 +265,7 @@ class Launch:
         creation = replace(self.asked.creation, on_wait=self._waits)
         if not self.asked.known or self.in_doubt or self._looked:
             return creation
-        # A watch would have told of an object of this key: the name need not be looked up before the first send.
+        # A watch would show an object with this key: the name need not be looked up before the first send.
         named = creation.draw(random.Random(), self._gate.ledger.signature)
         return replace(creation, key=None, named=replace(named, keyed=False))
 
@@ -295,7 +295,7 @@ class Launch:
         raise LaunchStopped
 
     async def _find_made(self) -> None:
-        """Take the object that an earlier process made, perhaps with another configuration."""
+        """Take over the object that an earlier process made, perhaps with another configuration."""
         answer = await self._transport.look_up(self.asked.creation.name)
         found = answer.json() if answer.ok else None
         if found is not None and key_of(found) == self.asked.key and not is_going(found):
@@ -306,7 +306,7 @@ class Launch:
 
 
 def _gang_refused(error: GangRefused) -> PhaseInfo | None:
-    """Return what a refused gang means; None: it is asked for again."""
+    """Return what a refused gang means; None: it is requested again."""
     if error.reason == "never-fits":
         return failure(Meaning(NEVER_FITS, advice="request less, or have the quota raised"), str(error))
     if error.reason == "quotas-unreadable":
@@ -324,9 +324,9 @@ def _in_the_way(label: str, going: JSON) -> str:
 
 
 def gang_to_create(creation: Creation, parts: tuple[Part, ...], limit: float | None) -> GangAsked | None:
-    """Describe a create as a gang; None: no pods are made of its object, or only the cluster knows how much.
+    """Describe a create as a gang; None: no pods are made of its object, or only the cluster knows how many.
 
-    ``limit``: seconds without a new pod after which what is still to come is not reserved any more.
+    ``limit``: seconds without a new pod after which the reservation for the rest ends.
     """
     if not _pods(parts):
         return None
@@ -358,14 +358,14 @@ def gang_that_stands(
     priority: int,
     limit: float | None = None,
 ) -> GangAsked | None:
-    """Describe what others may still make of a living object, after a restart; None: nothing."""
+    """Describe what controllers may still make of a living object, after a restart; None: nothing."""
     made = _pods(made_of_it)
     if not made:
         return None
     try:
         asked = Parts((part.demand, part.count or 1) for part in made)
     except GangError as error:
-        log.warning("nothing is reserved for what is still made of %s in %s: %s", resource, namespace, error)
+        log.warning("no room is reserved for further pods of %s in %s: %s", resource, namespace, error)
         return None
     return GangAsked(
         Creation(server, "", namespace, resource, dict(stored), priority),
@@ -379,6 +379,6 @@ def gang_that_stands(
 
 
 def _pods(parts: tuple[Part, ...]) -> list[Part]:
-    """Return the pods that others make; none where their number is not known."""
+    """Return the pods that controllers make; none if their number is not known."""
     made = [part for part in parts if not part.suspended and part.kind == "Pod"]
     return [] if any(part.count is None for part in made) else made

@@ -1,4 +1,4 @@
-"""All creates that are on their way, by task and attempt; and what is reserved again for living objects."""
+"""All creates under way, by task and attempt; and the reservations that are made again for living objects."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from .state import Made, Stage, State
 log = logging.getLogger(__name__)
 
 NEWS: Final = 2.0
-"""Seconds between two looks at who waits for something else than before."""
+"""Seconds between two checks for creates that wait for something else than before."""
 AT_A_TIME: Final = 100
-"""Waiting creates that are looked at before others get their turn."""
+"""Waiting creates that are checked before the event loop gets a turn."""
 EXACT_PLACES: Final = 10
-"""Places in line from which on only a tenth further forward is news."""
+"""The place in line from which on only a move by a tenth is news."""
 
 
 class Launcher:
-    """Begins creates, knows how they are, and ends them."""
+    """Begins creates, knows their state, and ends them."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Launcher:
         self._counts = counts
         self._launches: dict[Key, Launch] = {}
         self._met: set[Key] = set()  # those whose parts this process has reserved
-        self._doubts: dict[Key, float] = {}  # until when what was stopped may still be stored
+        self._doubts: dict[Key, float] = {}  # until when a stopped create may still be stored
         self._standing: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.create_task(self._tell_news())
@@ -70,7 +70,7 @@ class Launcher:
     # -- steps ---------
 
     def step(self, task: TaskContext, plugin: PluginCalls, known: State, now: datetime) -> tuple[State, PhaseInfo]:
-        """Begin the create of an attempt, or say how it is.
+        """Begin the create of an attempt, or return its state.
 
         Raises ``TaskSpecError`` and ``PluginBugError``; then nothing was begun.
         """
@@ -90,7 +90,7 @@ class Launcher:
             self._launches.pop(key)
             self._counts.launches[plugin.id, "created" if launch.created else "adopted"] += 1
             if launch.created:
-                self._met.add(key)  # its gang has reserved what others make of it
+                self._met.add(key)  # its gang has reserved the room of its pods
             self._watches.note(plugin.kind, launch.made)
             return self._started(known, plugin, launch.made), queued(f"{launch.asked.label} exists")
         if launch.failure is not None:
@@ -103,9 +103,10 @@ class Launcher:
         return replace(known, stage=stage), launch.info(now)
 
     def seen(self, key: Key, kind: Kind, resource: JSON) -> None:
-        """Take what a watch shows: the object of a create that still waits, made by an earlier process.
+        """Take an object that a watch shows if an earlier process made it for a create that still waits.
 
-        What is of another kind is not it, whatever its labels and its name: an operator may have copied both.
+        Only an object of the plugin's kind counts: an operator may have copied labels and name to objects of other
+        kinds.
         """
         launch = self._launches.get(key)
         metadata = metadata_of(resource)
@@ -117,7 +118,7 @@ class Launcher:
             launch.adopt(resource)
 
     def stand(self, task: TaskContext, plugin: PluginCalls, resource: JSON) -> None:
-        """Reserve, once per process, what others may still make of a living object that another process created."""
+        """Reserve, once per process, room for what a living object of another process may still make."""
         key = key_of_task(task.metadata)
         if key in self._met:
             return
@@ -139,7 +140,7 @@ class Launcher:
             standing.add_done_callback(self._standing.discard)
 
     def release(self, uid: str) -> None:
-        """Give back what is reserved for pods of an object that has ended, so that the next attempt has its room."""
+        """Release the reservation for pods of an object that has ended, so that the next attempt has its room."""
         if uid:
             self._gate.ledger.object_ended(uid)
 
@@ -151,12 +152,12 @@ class Launcher:
         except GangRefused as error:
             log.warning("%s", error)
         except Exception:
-            log.exception("an internal error: nothing is reserved for the pods of an object in %s", namespace)
+            log.exception("an internal error: no room is reserved for the pods of an object in %s", namespace)
 
     # -- the end ---------
 
     async def stop(self, key: Key) -> Launch | None:
-        """End a create, and return it: it may have ended with an object. None: there is none on its way."""
+        """End a create, and return it: it may have ended with an object. None: none is under way."""
         launch = self._launches.get(key)
         if launch is None:
             return None
@@ -167,7 +168,7 @@ class Launcher:
         return launch
 
     def in_doubt(self, key: Key) -> bool:
-        """Say whether what was stopped may still be stored: then it is looked for again, and ``wake`` says when."""
+        """Return whether a stopped create may still be stored: then ``wake`` is called to look for it again."""
         until = self._doubts.get(key)
         if until is None:
             return False
@@ -182,7 +183,7 @@ class Launcher:
         self._doubts.pop(key, None)
 
     async def aclose(self) -> None:
-        """End all creates; those that were sent are answered first."""
+        """End all creates; sent ones are answered first."""
         self._news.cancel()
         for each in list(self._standing):
             each.cancel()
@@ -239,6 +240,6 @@ class Launcher:
 
 
 def _news_of(reason: str, quota: str, resource: str, place: int) -> tuple[object, ...]:
-    """Return what is compared to find news: places far back in line only roughly."""
+    """Return the value that is compared to find news, with places far back in line rounded."""
     rough = place if place <= EXACT_PLACES else round(10 * math.log(place))
     return reason, quota, resource, rough

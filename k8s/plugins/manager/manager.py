@@ -1,6 +1,6 @@
-"""``PluginManager``: ``handle``, ``abort`` and ``finalize`` are idempotent functions of what was stored of a task.
+"""``PluginManager``: ``handle``, ``abort`` and ``finalize`` are idempotent functions of a task's stored state.
 
-A step is quick: a create that waits for room goes on in the background, and ``wake`` tells when there is news.
+A step is quick: a create that waits for room stays in the background, and ``wake`` is called when there is news.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class PluginManager:
     ) -> None:
         """Prepare; nothing is opened yet.
 
-        ``configuration`` is one of any official client. ``store`` names where the tasks are kept, as the value of a
-        label: it bounds what is watched. ``wake`` is called with a task's (uid, attempt) when a step would find news.
-        ``may_create`` is asked right before each create is sent: False while another process may manage these tasks.
-        Without a ``gate`` creates go through the ledger that this process shares for the server.
+        ``configuration`` is one of any official client. ``store`` is the store's id, as the value of a label: it bounds
+        what is watched. ``wake`` is called with a task's (uid, attempt) when a step would find news. ``may_create`` is
+        asked right before each create is sent: False while another process may manage these tasks. Without a ``gate``
+        creates go through the ledger that this process shares for the server.
         """
         if not is_label_value(store):
             raise ValueError(f"store is the value of a label: letters, digits, '-', '_' and '.', not {store!r}")
@@ -105,13 +105,13 @@ class PluginManager:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave every line, wait for the answers to what was sent, and close. What waited is asked for again later."""
+        """Leave every line, wait for the answers to sent creates, and close. Waiting creates are requested later."""
         await self._stack.aclose()
 
     # -- steps ---------
 
     async def handle(self, task: TaskContext, state: JSON | None) -> Handled:
-        """Take the next step of an attempt. Never waits for quota, and never raises for what tasks or clusters do."""
+        """Take the next step of an attempt. Never waits for quota, and never raises for errors of tasks or clusters."""
         try:
             known = read_state(state)
         except StateError as error:
@@ -131,18 +131,18 @@ class PluginManager:
         except TaskSpecError as error:
             info = failed(NOT_BUILT, f"no object can be built of the task: {error}")
         except ClusterError as error:
-            info = known.holding(f"{error}; it is tried again")
+            info = known.holding(f"{error}; it is retried")
         return self._said(known, info, plugin.id)
 
     async def abort(self, task: TaskContext, state: JSON | None) -> Handled:
-        """End an attempt on its user's wish. Nothing of it is created after this returns ``Aborted``.
+        """End an attempt for its user. Nothing of it is created after this returns ``Aborted``.
 
-        Another phase means that the API server did not do it yet: call it again.
+        Another phase means that the API server has not done it yet: call it again.
         """
         try:
             known = read_state(state)
         except StateError:
-            known = State()  # what carries the task's labels is found all the same
+            known = State()  # an object with the task's labels is found all the same
         if known.over and not (known.phase.is_failure and known.cleanup):
             return Handled(known.info(), state)
         try:
@@ -154,13 +154,13 @@ class PluginManager:
         try:
             known, info = await self._ender.abort(task, plugin, known)
         except ClusterError as error:
-            info = known.holding(f"the abort goes on: {error}")
+            info = known.holding(f"the abort continues: {error}")
         except PluginBugError as error:
-            info = known.holding(f"the abort goes on once the plugin is mended: {error}")
+            info = known.holding(f"the abort continues once the plugin is fixed: {error}")
         return self._said(known, info, plugin.id)
 
     async def sweep(self, task: TaskContext, state: JSON | None) -> None:
-        """End an object that has appeared behind the abort of its attempt: its create was never answered.
+        """End an object that has appeared after the abort of its attempt: its create was never answered.
 
         ``state`` is what the abort returned; its ``doubt`` says whether that may happen. Raises ``ClusterError`` if the
         API server did not do it: call it again.
@@ -169,7 +169,7 @@ class PluginManager:
         await self._ender.sweep(task, self._plugin(task, known), known)
 
     async def finalize(self, task: TaskContext, state: JSON | None) -> None:
-        """Clean up behind an attempt that has ended: our finalizer, and the object where that is wanted.
+        """Clean up after an attempt that has ended: our finalizer, and the object where that is wanted.
 
         Raises ``ClusterError`` if the API server did not do it: call it again.
         """
@@ -199,7 +199,7 @@ class PluginManager:
         except PluginBugError as error:
             return self._checker.failed(key_of_task(task.metadata), known, error)
         except ClusterError as error:
-            return known, known.holding(f"{error}; it is tried again")
+            return known, known.holding(f"{error}; it is retried")
 
     def _plugin(self, task: TaskContext, known: State) -> PluginCalls:
         """Return the plugin that built the task's object, else the one that its type resolves to."""
@@ -212,7 +212,7 @@ class PluginManager:
         return PluginCalls(entry, self.counts)
 
     def _said(self, known: State, info: PhaseInfo, plugin: str) -> Handled:
-        """Give the phase a version that says whether it is news, and keep it."""
+        """Give the phase a version that is new if it is news, and store it in the state."""
         info = known.versioned(info)
         if info.phase.is_terminal and known.made is not None:
             self.launcher.release(known.made.uid)
@@ -241,10 +241,10 @@ class PluginManager:
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """Where a task's attempt is, and what to keep until the next step.
+    """The phase of a task's attempt, and what to store until the next step.
 
-    ``state`` is JSON, and the manager's own affair: store it as it is, and give it back. A state that can't be read is
-    returned as it came: nothing is lost.
+    ``state`` is JSON that only the manager reads: store it unchanged, and give it back. An unreadable state is returned
+    as it came: nothing is lost.
     """
 
     info: PhaseInfo
@@ -256,11 +256,11 @@ _KEPT_MAX: Final = 1000
 
 
 class PodTemplates:
-    """Templates by namespace and name; each is believed for ``default-pod-template-resync``."""
+    """Templates by namespace and name; each is cached for ``default-pod-template-resync``."""
 
     def __init__(self, objects: Objects, now: Callable[[], datetime]) -> None:
         self._objects, self._now = objects, now
-        self._home = os.environ.get("POD_NAMESPACE", "")  # whose template serves where a namespace has none
+        self._home = os.environ.get("POD_NAMESPACE", "")  # its template is used where a namespace has none
         self._kept: dict[tuple[str, str], tuple[datetime, JSON | None]] = {}
 
     async def complete(self, task: TaskContext) -> TaskContext:

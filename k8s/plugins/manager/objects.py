@@ -45,7 +45,7 @@ class Objects:
         return await self.ask("POST", path, body)
 
     async def read(self, kind: Kind, namespace: str, name: str) -> JSON | None:
-        """Return an object as it stands; None: there is none. Raises ``ClusterError``."""
+        """Return an object; None: there is none. Raises ``ClusterError``."""
         path = f"{collection(kind, namespace)}/{quote(name, safe='')}"
         return await self._object(f"read {kind.resource} {namespace}/{name}", "GET", path)
 
@@ -63,11 +63,11 @@ class Objects:
         return await self._object("patch " + _named(kind, resource), "PATCH", _path(kind, resource), patch, headers)
 
     async def replace(self, kind: Kind, resource: JSON, update: JSON) -> JSON | None:
-        """Put another object in its place. None: it is gone. Raises ``ClusterError``."""
+        """Replace it by another object. None: it is gone. Raises ``ClusterError``."""
         return await self._object("update " + _named(kind, resource), "PUT", _path(kind, resource), update)
 
     async def delete(self, kind: Kind, resource: JSON) -> None:
-        """Delete this very object, with what others made of it. That it is gone already is no error."""
+        """Delete this object, by its uid, with what was made of it. It may be gone already."""
         body = {
             "kind": "DeleteOptions",
             "apiVersion": "v1",
@@ -123,7 +123,7 @@ class Objects:
 
 
 class CreateTransport:
-    """One create's way to the server, as the gate uses it. ``going``: its name's last object was being deleted."""
+    """The gate's transport for one create. ``going``: the last object of its name was being deleted."""
 
     def __init__(
         self, objects: Objects, kind: Kind, namespace: str, on_news: Callable[[], object] = lambda: None

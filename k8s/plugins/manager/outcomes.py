@@ -25,7 +25,7 @@ NO_NAMESPACE: Final = "NamespaceNotFound"
 
 
 class Meaning(NamedTuple):
-    """A failure's code, whose it is, whether another attempt may help, and what to do about it."""
+    """A failure's code, its kind, whether another attempt may help, and what to do about it."""
 
     code: str
     kind: ErrorKind = ErrorKind.USER
@@ -48,11 +48,11 @@ _BY_LANE: Final = {
     Lane.INVALID: Meaning("BadTaskFormat"),
     Lane.OTHER: Meaning("RuntimeFailure", ErrorKind.SYSTEM, True),
 }
-"""What an answer means that ends a create. Other lanes pass by themselves: the create is sent again."""
+"""The meaning of answers that end a create. Other lanes are temporary: the create is sent again."""
 
 
 def meaning_of(answer: Answer) -> Meaning | None:
-    """Return what an answer to a create that is no success means; None: send it again later."""
+    """Return the meaning of an answer other than success; None: send the create again later."""
     rejection = rejection_of(answer)
     if rejection.lane is Lane.INVALID:
         if answer.status == 413 or LARGER_THAN_STORED.search(rejection.message):
@@ -63,9 +63,9 @@ def meaning_of(answer: Answer) -> Meaning | None:
 
 
 def failure_of(answer: Answer, label: str) -> PhaseInfo | None:
-    """Return the failure that an answer to a create means; None: it is none, send the create again later.
+    """Return the failure that an answer to a create means; None: send the create again later.
 
-    Where denied by a webhook with 400 or 422, the manifest is what is wrong.
+    If a webhook denies it with 400 or 422, the manifest is wrong.
     """
     meaning = meaning_of(answer)
     if meaning is None:

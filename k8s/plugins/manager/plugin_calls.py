@@ -1,4 +1,4 @@
-"""Calls of plugins: what they raise is a bug of theirs, becomes a failure with their name, and is counted."""
+"""Calls of plugins: an exception is a bug of the plugin, becomes a failure with its name, and is counted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PluginBugError(Exception):
 
 
 class PluginCalls:
-    """One plugin, called with care. Every method raises ``PluginBugError``; ``build`` also ``TaskSpecError``."""
+    """Guarded calls of one plugin. Every method raises ``PluginBugError``; ``build`` also ``TaskSpecError``."""
 
     def __init__(self, entry: PluginEntry, counts: ManagerCounts) -> None:
         self.entry = entry
@@ -66,7 +66,7 @@ class PluginCalls:
         return found
 
     def properties_at_the_end(self) -> PluginProperties:
-        """Return the same, or the defaults where the plugin fails: what was created is let go all the same."""
+        """Return the same, or the defaults if the plugin fails: its objects are cleaned up all the same."""
         try:
             return self.properties()
         except PluginBugError:
@@ -82,7 +82,7 @@ class PluginCalls:
         return bool(self._call("is_terminal", self._plugin.is_terminal, resource))
 
     def pod_labels(self, resource: JSON) -> Mapping[str, str]:
-        """Return the labels of the object's pods; empty: it looks at none."""
+        """Return the labels of the object's pods; empty: the plugin needs no pods."""
         if not isinstance(self._plugin, RelatedPods):
             return {}
         found: Any = self._call("pod_labels", self._plugin.pod_labels, resource) or {}
@@ -100,7 +100,7 @@ class PluginCalls:
         return tuple(found)
 
     def parts(self, resource: JSON) -> tuple[Part, ...]:
-        """Return what others make of an object; nothing of one that can't be read: the server says what is wrong."""
+        """Return what controllers make of an object; nothing for an unreadable one, which the server will refuse."""
         try:
             if isinstance(self._plugin, MakesPods):
                 return self._plugin.parts(resource)

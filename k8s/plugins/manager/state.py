@@ -16,7 +16,7 @@ JSON = dict[str, Any]
 
 VERSION: Final = 1
 REASON_MAX: Final = 2_000
-"""Letters of a reason that are kept: an admission webhook may say anything."""
+"""Characters of a reason that are kept: an admission webhook may write any length."""
 _STORED: Final = ConfigDict(alias_generator=to_camel)
 Count: TypeAlias = Annotated[int, Field(strict=True, ge=0)]
 _ADVICE: Final = "restore the store from a copy, or abort the task and run it again"
@@ -27,7 +27,7 @@ class StateError(ValueError):
 
 
 class Stage(StrEnum):
-    """How far an attempt is. The words are those of Flyte's users, and stored: they stay."""
+    """The progress of an attempt. The words are Flyte's, and are stored, so they can't change."""
 
     NOT_STARTED = "NotStarted"
     ALLOCATION_TOKEN_ACQUIRED = "AllocationTokenAcquired"  # noqa: S105 - the gate let it through; it may be stored
@@ -51,9 +51,9 @@ class Made:
 class State:
     """One attempt. ``plugin`` is the id of the plugin that built its object; ``ended`` says how the attempt ended.
 
-    ``phase``, ``phase_version`` and ``reason`` are what was reported last, ``next_try`` too. ``told`` are the events
-    that were reported, by uid, each with the times that it had occurred. ``plugin_errors``: how often in a row the
-    plugin failed to say the phase. ``doubt``: it was aborted while a create that was sent might still be stored.
+    ``phase``, ``phase_version``, ``reason`` and ``next_try`` were reported last. ``told`` has the reported events, by
+    uid, each with its count. ``plugin_errors``: how often in a row the plugin failed to give the phase. ``doubt``: it
+    was aborted while a create that was sent might still be stored.
     """
 
     __pydantic_config__ = _STORED
@@ -81,12 +81,12 @@ class State:
         return PhaseInfo(self.phase, self.phase_version, self.reason, self.ended, cleanup_on_failure=self.cleanup)
 
     def holding(self, reason: str) -> PhaseInfo:
-        """Return the present phase with another reason: what keeps the attempt from going on passes by itself."""
+        """Return the present phase with another reason: a temporary problem holds the attempt up."""
         phase = Phase.NOT_READY if self.phase is Phase.UNDEFINED or self.over else self.phase
         return PhaseInfo(phase, self.phase_version, reason)
 
     def versioned(self, info: PhaseInfo) -> PhaseInfo:
-        """Return a phase with a version above the last one if it says anything new within its phase."""
+        """Return a phase with a version above the last one if there is news within the same phase."""
         if info.phase is not self.phase:
             return info
         next_try = 0.0 if info.next_try_at is None else info.next_try_at.timestamp()
@@ -106,7 +106,7 @@ class State:
         )
 
     def json(self) -> JSON:
-        """Return it as it is stored."""
+        """Return it in its stored form."""
         return {"version": VERSION, **_STATES.dump_python(self, mode="json", by_alias=True)}
 
 
@@ -114,7 +114,7 @@ _STATES: Final = TypeAdapter(State)
 
 
 def read_state(stored: object) -> State:
-    """Read a stored state; None is that of an attempt that nothing was done for. Raises ``StateError``."""
+    """Read a stored state; None is that of a new attempt. Raises ``StateError``."""
     if stored is None:
         return State()
     if not isinstance(stored, dict):

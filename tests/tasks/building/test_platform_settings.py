@@ -186,7 +186,7 @@ def test_a_class_of_devices_has_its_own_resource_labels_and_pod_template() -> No
     assert {"key": "whole"} in spec["tolerations"]
     assert {"key": "neuron"} in spec["tolerations"]
     with pytest.raises(
-        TaskSpecError, match=r"^spec\.accelerator\.deviceClass: there is no class 'ABACUS': choose one of AMA"
+        TaskSpecError, match=r"^spec\.accelerator\.deviceClass: unknown class 'ABACUS': choose one of AMA"
     ):
         built(container, {"container": one, "accelerator": {"deviceClass": "ABACUS"}}, config)
 

@@ -123,7 +123,7 @@ async def test_a_plugin_says_itself_how_its_objects_are_aborted(sandbox: Backgro
         await bench.until(task("three"), Phase.QUEUED)
         info = await bench.abort(task("three"))
         assert info.phase is Phase.QUEUED
-        assert "the abort goes on: could not patch pods team/three-0" in info.reason
+        assert "the abort continues: could not patch pods team/three-0" in info.reason
     with pytest.raises(PluginError, match="exactly one"):
         AbortBehavior(delete=True, patch=patch)
 

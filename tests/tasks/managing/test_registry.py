@@ -24,7 +24,7 @@ def test_a_type_has_its_own_plugin_then_the_default_then_an_error_that_says_what
     assert registry.resolve("container") is PODS
     assert registry.resolve(" Python-Task ") is PODS
     assert registry.resolve("anything") is OTHERS
-    with pytest.raises(PluginError, match=r"'anything'; served are: container, python-task, sidecar"):
+    with pytest.raises(PluginError, match=r"'anything': choose one of container, python-task, sidecar"):
         Registry([PODS, SIDECAR]).resolve("anything")
 
 
@@ -44,7 +44,7 @@ BAD: list[tuple[Callable[[], Any], str]] = [
     (lambda: Registry([PODS, PODS]), "two plugins are called pod"),
     (
         lambda: Registry([PODS], enabled=["pods"]),
-        r"enabled-plugins names 'pods', which is not a plugin; there are: pod",
+        r"enabled-plugins names 'pods', which is not a plugin: choose from pod",
     ),
     (lambda: Registry([PODS], enabled=["pod", "POD"]), "enabled-plugins names 'pod' twice"),
     (lambda: Registry([PODS], enabled="pod"), "enabled-plugins is a list"),

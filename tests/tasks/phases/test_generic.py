@@ -136,8 +136,8 @@ def test_labels_that_the_object_does_not_tell_yet_select_nothing() -> None:
 
 BAD: dict[str, tuple[JSON, str]] = {
     "no resource": ({"resource": None}, "here: resource: Input should be"),
-    "a key that is unknown": ({"phases": {}}, "here: phases: there is no such key"),
-    "a key below one": ({"resource": {"api-version": "v1", "kind": "T", "plural": "ts", "group": "x"}}, "here: resource.group: there is no such key"),
+    "a key that is unknown": ({"phases": {}}, "here: phases: unknown key"),
+    "a key below one": ({"resource": {"api-version": "v1", "kind": "T", "plural": "ts", "group": "x"}}, "here: resource.group: unknown key"),
     "a plural in capitals": ({"resource": {"api-version": "v1", "kind": "T", "plural": "Ts"}}, "here: resource.plural: "),
     "no task types": ({"task-types": []}, "here: task-types: "),
     "no path": ({"state": {"path": "status.state"}}, "here: state.path: 'status.state' is not a JSONPath: it begins with $"),
@@ -147,7 +147,7 @@ BAD: dict[str, tuple[JSON, str]] = {
     "no way to tell a state": ({"state": {}}, "here: state: name either path"),
     "an unknown phase": ({"states": {**STATES, "X": {"phase": "Aborted"}}}, "here: states.X.phase: 'Aborted' is not a phase of an object"),
     "no success": ({"states": {"X": {"phase": "Running"}}}, "here: states: none of them means Success"),
-    "a kind of success": ({"states": {"X": {"phase": "Success", "kind": "USER"}}}, "here: states.X: kind is something of failures"),
+    "a kind of success": ({"states": {"X": {"phase": "Success", "kind": "USER"}}}, "here: states.X: kind is only for failures"),
     "an unknown kind": ({"states": {"X": {"phase": "PermanentFailure", "kind": "THEIRS"}}}, "here: states.X.kind: "),
     "a case without values": ({"states": {**STATES, "X": {"phase": "Running", "cases": [{"path": "$.a"}]}}}, "here: states.X.cases.0.values: this key is missing"),
     "others that end": ({"other": {"phase": "PermanentFailure"}}, "here: other: an undescribed state"),

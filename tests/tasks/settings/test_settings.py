@@ -84,7 +84,7 @@ def test_keys_of_flytes_that_do_nothing_here_are_named_once(
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
         f"{path}: plugins.k8s.co-pilot has no effect here: tasks move no data",
         f"{path}: plugins.k8s.enable-distributed-error-aggregation has no effect here: tasks write no error files",
-        f"{path}: tasks.max-plugin-phase-versions has no effect here: nothing here reads it",
+        f"{path}: tasks.max-plugin-phase-versions has no effect here: this program does not read it",
         "environment: tasks.backoff.base-second has no effect here: with 0 creates wait in line all the same",
     ]
     caplog.clear()
@@ -120,7 +120,7 @@ def test_flytes_back_off_sets_base_and_cap_of_the_policy(tmp_path: Path, backoff
         ("{base-second: -1}", r"tasks\.backoff\.base-second: .*greater than or equal to 0"),
         ("{max-duration: 0s}", r"tasks\.backoff\.max-duration: "),
         ("{max-duration: soon}", r"tasks\.backoff\.max-duration: 'soon' is not a duration"),
-        ("{base-seconds: 2}", r"tasks\.backoff\.base-seconds: there is no such key"),
+        ("{base-seconds: 2}", r"tasks\.backoff\.base-seconds: unknown key"),
     ],
 )
 def test_a_back_off_that_can_not_be(tmp_path: Path, backoff: str, said: str) -> None:
@@ -183,8 +183,8 @@ def test_variables_of_pods_from_our_own_environment(
 
 BAD = [
     ("plugins: {k8s: {default-cpus: 1 core}}", 'plugins.k8s.default-cpus: "1 core" is not a quantity'),
-    ("plugins: {k8s: {default-memory: -1}}", "plugins.k8s.default-memory: -1 is less than nothing"),
-    ("plugins: {k8s: {default-cpu: 1}}", "plugins.k8s.default-cpu: there is no such key: correct or remove it"),
+    ("plugins: {k8s: {default-memory: -1}}", "plugins.k8s.default-memory: -1 is negative"),
+    ("plugins: {k8s: {default-cpu: 1}}", "plugins.k8s.default-cpu: unknown key: correct or remove it"),
     ("plugins: {k8s: {pod-pending-timeout: soon}}", "plugins.k8s.pod-pending-timeout: 'soon' is not a duration: write 30s"),
     ("plugins: {k8s: {image-pull-policy: Often}}", "plugins.k8s.image-pull-policy: Input should be ''"),
     ("plugins: {k8s: {default-tolerations: [{}, x]}}", "plugins.k8s.default-tolerations[1]: must be an object with keys, not str"),
