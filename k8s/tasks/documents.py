@@ -23,25 +23,23 @@ class TaskItem:
 
     namespace: str
     name: str
-    uid: Annotated[str, Field(description="Its own: a task that is made again under its name has another.")]
+    uid: Annotated[str, Field(description="Unique: a task that is created again under its name has another one.")]
     type: Annotated[str, Field(description="The task type, which chooses the plugin.")]
     plugin: Annotated[str | None, Field(description="The plugin that runs it; null: none has yet.")]
     phase: Annotated[str, Field(description="NotReady, WaitingForResources, Running, Success and the like.")]
     version: Annotated[int, Field(description="The plugin's own progress within the phase.")]
     reason: Annotated[str, Field(description="Why it is in this phase, in a sentence.")]
     code: Annotated[str | None, Field(description="What failed, in one word.")]
-    kind: Annotated[
-        Whose | None, Field(description="Whose failure it was: the author's of the task, or the platform's.")
-    ]
+    kind: Annotated[Whose | None, Field(description="Who caused the failure: the author of the task, or the platform.")]
     attempt: Annotated[int, Field(description="0 is the first.")]
     object: Annotated[TaskObject | None, Field(description="The object of the present attempt; null: there is none.")]
     wait: Annotated[TaskWait | None, Field(description="What it waits for; null: it does not wait.")]
     created_at: str
-    ended_at: Annotated[str | None, Field(description="When it ended and its object was let go; null: it has not.")]
+    ended_at: Annotated[str | None, Field(description="When it ended and its object was released; null: it has not.")]
     since: Annotated[str, Field(description="When it came into this phase.")]
     next_attempt_at: Annotated[str | None, Field(description="When the next attempt begins, after one that failed.")]
-    abort: Annotated[bool, Field(description="Whether somebody wishes that it ends.")]
-    unfinished: Annotated[bool, Field(description="Whether a manager has still something to do for it.")]
+    abort: Annotated[bool, Field(description="Whether its end was requested.")]
+    unfinished: Annotated[bool, Field(description="Whether a manager still has something to do for it.")]
 
 
 @dataclass
@@ -51,27 +49,27 @@ class TaskDocument(TaskItem):
     as_of: str = ""
     """When it was read. It does not count for the ETag."""
     spec: dict[str, Any] = field(default_factory=dict)
-    """What it runs, as it was written."""
+    """What it runs, as its author wrote it."""
     hidden: list[str] = field(default_factory=list)
-    """Fields of the spec that are left out: who asks may not read such objects in that namespace."""
+    """Fields of the spec that are left out, because the caller may not read such objects in that namespace."""
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     retried_user: int = 0
-    """Further attempts that were made after failures of the user's own."""
+    """Further attempts after failures of the user."""
     retried_system: int = 0
-    """Further attempts that were made after failures of the platform."""
+    """Further attempts after failures of the platform."""
     logs: list[TaskLink] = field(default_factory=list)
     """Where its logs are found."""
     reasons: list[TaskTold] = field(default_factory=list)
-    """What the cluster told of its objects, the latest 20."""
+    """The latest 20 events about its objects."""
     history: list[TaskEvent] = field(default_factory=list)
-    """The phases that it came into; of more than 50 the first and the latest."""
+    """The phases that it has entered; of more than 50 the first and the latest."""
     custom: dict[str, Any] = field(default_factory=dict)
-    """What the plugin adds."""
+    """Further data of the plugin."""
 
 
 _OF_STATUS: Final = TaskItem.__dataclass_fields__.keys() & TaskStatus.model_fields.keys() - {"created_at"}
-"""What an item has as its status does."""
+"""The fields that an item takes from the status."""
 
 
 def item(task: Stored) -> TaskItem:

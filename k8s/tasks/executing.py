@@ -1,7 +1,7 @@
-"""What carries attempts out, as the reconciler sees it, and the plugin manager as the one executor that there is.
+"""The executor that carries attempts out, as an interface for the reconciler, and the plugin manager behind it.
 
-An executor is made for the time of one lease. It is told of a task by a ``TaskContext``, and keeps nothing that the
-state it returned does not have: after a restart it is called again with that state.
+An executor is made for the time of one lease. It gets a task as a ``TaskContext``, and keeps nothing beyond the state
+that it returns: after a restart it is called again with that state.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .store import Stored, StoreError, Wish
 
 _WAITS = "the API server at {} can't be reached: tasks wait until it can"
 IDENTITY_SECONDS = 10.0
-"""How long the question which cluster it is may take."""
+"""The limit for the request that identifies the cluster."""
 Key: TypeAlias = tuple[str, int]
 """A task's uid and the number of the attempt: one object each."""
 
 
 class Handled(Protocol):
-    """What became of an attempt: its phase, and what has to be given back at the next step."""
+    """The result of a step: the phase of the attempt, and the state for the next step."""
 
     @property
     def info(self) -> PhaseInfo:
@@ -38,39 +38,39 @@ class Handled(Protocol):
 
     @property
     def state(self) -> dict[str, Any] | None:
-        """What the next step is given."""
+        """The input of the next step."""
 
 
 class Executor(Protocol):
     """Carries attempts out. Each method may be called again with the same state, after a restart too."""
 
     async def handle(self, task: TaskContext, state: dict[str, Any] | None) -> Handled:
-        """Do the next thing for an attempt, and say how it is. Never waits for quota."""
+        """Take the next step of an attempt, and return its phase. Never waits for quota."""
 
     async def abort(self, task: TaskContext, state: dict[str, Any] | None) -> Handled:
         """End an attempt."""
 
     async def sweep(self, task: TaskContext, state: dict[str, Any] | None) -> None:
-        """End what has appeared behind the abort of an attempt; ``state`` is what the abort returned."""
+        """End an object that has appeared after the abort of an attempt; ``state`` is what the abort returned."""
 
     async def finalize(self, task: TaskContext, state: dict[str, Any] | None) -> None:
-        """Let go of what an attempt that has ended still holds."""
+        """Release what an ended attempt still holds."""
 
 
 class MakeExecutor(Protocol):
-    """Makes what carries attempts out, for the time of one lease."""
+    """Makes an executor for the time of one lease."""
 
     def __call__(
         self, store: str, wake: Callable[[Key], object], may_create: Callable[[], bool]
     ) -> AbstractAsyncContextManager[Executor]:
-        """``store`` is the id of the store; ``wake`` is to be called when there is news of an attempt.
+        """``store`` is the id of the store; ``wake`` has to be called when there is news of an attempt.
 
         ``may_create`` is asked right before each create is sent: another manager may have the store now.
         """
 
 
 def context_of(task: Stored, store: str, config: K8sPluginConfig) -> TaskContext:
-    """Return what the plugin manager is told of a task's present attempt."""
+    """Return the plugin manager's input for a task's present attempt."""
     spec: Mapping[str, Any] = task.spec
     attempt = task.status.attempt
     metadata = TaskMetadata(
@@ -92,7 +92,7 @@ def context_of(task: Stored, store: str, config: K8sPluginConfig) -> TaskContext
 
 
 def through_plugins(registry: Registry, configuration: Any) -> MakeExecutor:
-    """Return what makes a plugin manager for a cluster: ``configuration`` is one of any official client."""
+    """Return a maker of plugin managers for a cluster: ``configuration`` is one of any official client."""
     return lambda store, wake, may_create: PluginManager(
         registry, configuration, store=store, wake=wake, may_create=may_create
     )
@@ -101,7 +101,7 @@ def through_plugins(registry: Registry, configuration: Any) -> MakeExecutor:
 def check(wish: Wish, registry: Registry, config: K8sPluginConfig) -> PluginEntry:
     """Return the plugin of a task, after it has tried to build the object. Raises ``TaskSpecError``.
 
-    Nothing of it is kept: what can't be built is refused while its user is still looking.
+    The object is not kept: an error is reported while the user is still there.
     """
     try:
         entry = registry.resolve(wish.spec["type"])
@@ -114,10 +114,10 @@ def check(wish: Wish, registry: Registry, config: K8sPluginConfig) -> PluginEntr
 
 
 def cluster_of(configuration: Any) -> Callable[[], Awaitable[str]]:
-    """Return what tells a cluster from any other: the uid of kube-system if that may be read, else the address.
+    """Return the identity of a cluster: the uid of kube-system if that may be read, else the address.
 
-    It is asked for while tasks are carried out. Raises ``StoreError`` while the API server does not say: taken for
-    another cluster, it would be refused its own tasks.
+    Raises ``StoreError`` if the API server does not answer: mistaken for another cluster, it would be refused its own
+    tasks.
     """
 
     async def ask() -> str:
@@ -132,7 +132,7 @@ def cluster_of(configuration: Any) -> Callable[[], Awaitable[str]]:
             raise StoreError(f"{_WAITS.format(configuration.host)} (it answers {status})")
         try:
             return f"kube-system {json.loads(body)['metadata']['uid']}"
-        except (ValueError, KeyError, TypeError):  # not to be read by this account, or no such namespace
+        except (ValueError, KeyError, TypeError):  # this account may not read it, or it does not exist
             return str(configuration.host)
 
     return ask

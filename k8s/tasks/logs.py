@@ -1,7 +1,6 @@
-"""A task's log: what the containers of its pods have written, once or as it comes.
+"""A task's log: the output of the containers of its pods, once or as it comes.
 
-The pods are those of the present attempt's object: itself, or what others have made of it. Nothing keeps the log of a
-pod that is gone.
+The pods are the present attempt's object itself, or those made of it. The log of a pod that is gone is lost.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from backoff_ctrl.k8s.plugins.protocol import JSON, PODS, NamedPods, PluginEntry
 from .store import Stored
 
 LOOK_AGAIN: Final = 1.0
-"""Seconds between two looks for new pods, and for the end of the task."""
+"""Seconds between two checks for new pods, and for the end of the task."""
 LINE_MAX: Final = 64 << 10
-"""Bytes of a line that are kept together; of a longer one each such part is a line."""
+"""The longest line, in bytes; a longer one is split."""
 WAITING_LINES: Final = 1000
-"""Lines that are read ahead of who takes them."""
+"""Lines that are read ahead of the consumer."""
 _LIMITS: Final = aiohttp.ClientTimeout(total=None, sock_connect=10)
 
 
@@ -46,12 +45,12 @@ class _GoneError(LogError):
 
 
 class TaskLog:
-    """The log of one task. ``read`` returns the task as it is, ``entry`` is the plugin of its type."""
+    """The log of one task. ``read`` returns the present task, ``entry`` is the plugin of its type."""
 
     def __init__(
         self, session: ClusterSession, entry: PluginEntry, read: Callable[[], Awaitable[Stored]], container: str = ""
     ) -> None:
-        """``container`` is whose log is shown; empty: of each pod that of the task's own, else the first."""
+        """``container`` names the container to show; empty: the task's own in each pod, else the first."""
         self._session = session
         self._objects = Objects(session)
         self._entry = entry
@@ -59,7 +58,7 @@ class TaskLog:
         self._container = container
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Yield what there is now, pod by pod. Raises ``LogError`` and ``ClusterError``."""
+        """Yield the present log, pod by pod. Raises ``LogError`` and ``ClusterError``."""
         task = await self._read()
         made = task.status.object
         if made is None:
@@ -77,7 +76,7 @@ class TaskLog:
                 yield line
 
     async def follow(self) -> AsyncIterator[bytes]:
-        """Yield what there is and what comes, of each pod of each attempt, until the task has ended.
+        """Yield the present log and what follows, of each pod of each attempt, until the task has ended.
 
         Raises ``ClusterError``.
         """
@@ -129,7 +128,7 @@ class TaskLog:
         return sorted(found, key=lambda pod: (text(metadata_of(pod).get("creationTimestamp")), _name(pod)))
 
     async def _made_of(self, resource: JSON, namespace: str) -> list[JSON]:
-        """Return the pods that others have made of an object: by its plugin's labels, its selector, or their names."""
+        """Return the pods that were made of an object: by its plugin's labels, its selector, or their names."""
         plugin = self._entry.plugin
         labels = plugin.pod_labels(resource) if isinstance(plugin, RelatedPods) else {}
         labels = labels or mapping(mapping(mapping(resource.get("spec")).get("selector")).get("matchLabels"))
@@ -193,7 +192,7 @@ def _refused(answer: Answer, namespace: str, name: str) -> LogError | ClusterErr
 
 
 def _container(pod: JSON) -> str:
-    """Return whose log is the pod's: the container that the task is about, or that kubectl shows; else the first."""
+    """Return the container whose log is shown: the task's own, or the one that kubectl shows, else the first."""
     annotations: Any = mapping(metadata_of(pod).get("annotations"))
     chosen = primary_container(pod) or text(annotations.get("kubectl.kubernetes.io/default-container"))
     names = [text(each.get("name")) for each in mappings(mapping(pod.get("spec")).get("containers"))]

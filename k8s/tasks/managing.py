@@ -1,4 +1,4 @@
-"""A store's manager, for as long as it has the lease: whoever holds it carries out all tasks of the store."""
+"""A store's manager: the process with the lease, which carries out all tasks of the store."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .store import BrokenStoreError, LeaseLostError, StoreError
 log = logging.getLogger(__name__)
 
 ASK_AGAIN: Final = 1.0
-"""Seconds between two looks whether the lease of another manager has lapsed."""
+"""Seconds between two checks whether the lease of another manager has lapsed."""
 
 
 class Manager:
-    """Takes the lease of a store as soon as it is free, and carries its tasks out while it has it."""
+    """Takes the lease of a store as soon as it is free, and carries its tasks out as long as it has it."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Manager:
         only: Collection[str] | None = None,
         lease: Lease | None = None,
     ) -> None:
-        """``cluster`` returns which cluster it is: unfinished tasks of a store stay with the one they were begun in."""
+        """``cluster`` returns the identity of the cluster: unfinished tasks of a store stay with their cluster."""
         self._store = store
         self._make_executor = make_executor
         self._config = config
@@ -42,12 +42,12 @@ class Manager:
         self._only = only
         self._lease = lease or store.lease()
         self.reconciler: Reconciler | None = None
-        """At work while this manager has the lease."""
+        """Runs while this manager has the lease."""
         self.held_by = ""
-        """Who has the lease instead; empty: this manager, or nobody yet."""
+        """The other holder of the lease; empty: this manager has it, or nobody yet."""
 
     async def acquire(self) -> bool:
-        """Take the lease if it is free; say whether this manager has it."""
+        """Take the lease if it is free; return whether this manager has it."""
         try:
             await self._store.call(self._lease.acquire)
         except HeldError as error:
@@ -107,7 +107,7 @@ class Manager:
                 raise group.exceptions[0] from None
 
     async def _renew(self) -> None:
-        """Keep the lease. Where the store can't be written it may lapse: nobody else could take it then either."""
+        """Renew the lease. If the store can't be written it may lapse: nobody else could take it then either."""
         while True:
             await asyncio.sleep(self._lease.pause)
             try:

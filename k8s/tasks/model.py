@@ -1,7 +1,7 @@
 """The Task as people write it: the YAML of today is the custom resource of tomorrow, and these shapes are its schema.
 
-Whatever is Kubernetes JSON (a container, a pod's spec, an object of any kind) stays as it is: the plugin and the API
-server check it. All else is checked here, field by field. Times are RFC 3339 in UTC, to the millisecond.
+Kubernetes JSON in it (a container, a pod's spec, an object of any kind) is not checked here: the plugin and the API
+server do that. All other fields are checked here. Times are RFC 3339 in UTC, to the millisecond.
 
 The parts of a status are dataclasses, for the status API answers with them too. In a stored status pydantic checks and
 names them as its model is configured (``apiVersion``); in the API's JSON their keys are their fields (``api_version``).
@@ -26,11 +26,11 @@ RETRIES_MAX: Final = 1000
 NEEDS_MAX: Final = 1000
 JSON = dict[str, Any]
 Whose = Literal["USER", "SYSTEM"]
-"""Who has to do something about a failure: the author of the task, or the platform."""
+"""Who has to fix a failure: the author of the task, or the platform."""
 
 
 class Shape(BaseModel):
-    """A part of a task: an unknown key is refused, nothing is converted, nothing changes once it is read."""
+    """A part of a task: unknown keys are errors, values are not converted, and immutable."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True, frozen=True,
@@ -53,7 +53,7 @@ def _duration(text: str) -> str:
 
 
 class Metadata(Shape):
-    """How the task is called, and what its objects are labelled and annotated with."""
+    """The name of the task, and the labels and annotations of its objects."""
 
     name: str = Field(pattern=NAME, max_length=253, description="Unique in its namespace.")
     namespace: str | None = Field(
@@ -64,7 +64,7 @@ class Metadata(Shape):
 
 
 class Retries(Shape):
-    """How many further attempts there are after failures: those of the user's own, and those of the platform."""
+    """The number of further attempts after failures of the user, and of the platform."""
 
     user: int = Field(default=0, ge=0, le=RETRIES_MAX)
     system: int = Field(default=3, ge=0, le=RETRIES_MAX)
@@ -79,11 +79,11 @@ class TaskSpec(Shape):
     pod_template: JSON | None = None
     """metadata and spec of a pod; for the types pod and sidecar."""
     primary_container: str | None = None
-    """Whose end is the end of the task, in a podTemplate."""
+    """The container of a podTemplate whose end is the end of the task."""
     template: JSON | None = None
     """The object itself: a Job, a JobSet, any custom resource."""
     custom: Any = None
-    """Parameters of the plugin's own: any JSON, which the plugin checks; its page says what."""
+    """Parameters of the plugin: any JSON, which the plugin checks and its page describes."""
     resources: JSON | None = None
     """requests and limits, in place of those of the container; by default 1 cpu and 1Gi."""
     env: list[JSON] | None = None
@@ -92,7 +92,7 @@ class TaskSpec(Shape):
     """The GPU that it runs on: device or deviceClass, and partitionSize or unpartitioned."""
     retries: Retries = Retries()
     interruptible: bool = False
-    """Whether it may run on nodes that are taken away."""
+    """Whether it may run on preemptible nodes."""
     priority: int = Field(
         default=0, ge=-(2**31), lt=2**31, description="Its place in the line for quota; higher goes first."
     )
@@ -107,7 +107,7 @@ class TaskSpec(Shape):
         description="Tasks of the same namespace that have to succeed first.",
     )
     abort: bool = False
-    """The wish that it ends. It can't be taken back."""
+    """The request to end it, which can't be taken back."""
 
 
 @dataclass(frozen=True)  # without slots: the status API writes what `vars` returns
@@ -126,7 +126,7 @@ class TaskWait:
     """What a task in ``WaitingForResources`` waits for. Amounts are Quantities, times RFC 3339."""
 
     reason: str
-    """quota, or why else it is not sent."""
+    """quota, or another reason why it is not sent."""
     quota: str = ""
     """The quota that is full; empty: none is known."""
     resource: str = ""
@@ -142,12 +142,12 @@ class TaskWait:
     next_probe_at: str | None = None
     """When the API server is asked again at the latest."""
     estimated_at: str | None = None
-    """When it is likely to be created; null: nobody knows."""
+    """When it is likely to be created; null: unknown."""
 
 
 @dataclass(frozen=True)
 class TaskEvent:
-    """One phase that a task came into."""
+    """One phase that a task has entered."""
 
     phase: str
     at: str
@@ -158,7 +158,7 @@ class TaskEvent:
     code: str | None = None
     """What failed, in one word."""
     kind: Whose | None = None
-    """Whose failure it was."""
+    """Who caused the failure."""
 
 
 @dataclass(frozen=True)
@@ -171,21 +171,21 @@ class TaskLink:
 
 @dataclass(frozen=True)
 class TaskTold:
-    """One thing that the cluster told of the object."""
+    """One event about the object."""
 
     text: str
     at: str
 
 
 class Retried(Shape):
-    """Retries taken so far, by whose failure it was."""
+    """Retries so far, by who caused the failure."""
 
     user: int = 0
     system: int = 0
 
 
 class TaskStatus(Shape):
-    """How it goes. Written by the reconciler alone."""
+    """The status, which only the reconciler writes."""
 
     phase: str = "NotReady"
     version: int = 0
@@ -204,7 +204,7 @@ class TaskStatus(Shape):
     """When it came into this phase."""
     ended_at: str | None = None
     cleaned: bool = True
-    """False while an attempt has ended whose object is still to be let go."""
+    """False while the object of an ended attempt is still to be released."""
     logs: list[TaskLink] = Field(default_factory=list)
     reasons: list[TaskTold] = Field(default_factory=list)
     history: list[TaskEvent] = Field(default_factory=list)
@@ -212,7 +212,7 @@ class TaskStatus(Shape):
 
 
 class Task(Shape):
-    """A task as it is written to a file. ``status`` is for reading: in what is created it is refused."""
+    """A task in a file. ``status`` is read-only: a new task may not have one."""
 
     api_version: Literal["backoff-ctrl.dev/v1alpha1"]
     kind: Literal["Task"]

@@ -1,6 +1,6 @@
-"""A queue of keys: each is with one worker at a time, and comes again if there was news of it meanwhile.
+"""A queue of keys: each is with one worker at a time, and is queued again if it was added meanwhile.
 
-Keys take turns: one that has news all the time joins the end of the queue each time, behind all the others.
+Keys take turns: one that is added all the time joins the end of the queue each time, behind all the others.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ class KeyedQueue:
     """A queue on one event loop."""
 
     def __init__(self) -> None:
-        """Keys may be added before the first worker asks for one; the loop must run by then."""
+        """Keys may be added before the first worker calls ``get``, but only on a running loop."""
         self._ready: asyncio.Queue[str] = asyncio.Queue()  # it wakes one worker for each key
         self._queued: set[str] = set()  # those of them that were not forgotten
         self._with_worker: dict[str, float | None] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def add(self, key: str, delay: float = NOW) -> None:
-        """Have a key come, after so many seconds; if it is to come sooner already, nothing changes."""
+        """Queue a key after so many seconds, unless it is due sooner already."""
         if key in self._with_worker:
             due = self._with_worker[key]
             self._with_worker[key] = delay if due is None else min(due, delay)
@@ -46,7 +46,7 @@ class KeyedQueue:
         self._ready.put_nowait(key)
 
     async def take(self) -> str:
-        """Return the next key; it is with the caller until ``done``."""
+        """Return the next key; the caller has it until ``done``."""
         key = await self._ready.get()
         while key not in self._queued:
             key = await self._ready.get()
@@ -55,13 +55,13 @@ class KeyedQueue:
         return key
 
     def done(self, key: str) -> None:
-        """Take a key back; it comes again if it was added meanwhile."""
+        """Take a key back; it is queued again if it was added meanwhile."""
         due = self._with_worker.pop(key)
         if due is not None:
             self.add(key, due)
 
     def forget(self, key: str) -> None:
-        """Let a key come no more, unless it is added again."""
+        """Remove a key, until it is added again."""
         if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
         self._queued.discard(key)
@@ -75,5 +75,5 @@ class KeyedQueue:
         self._timers.clear()
 
     def __len__(self) -> int:
-        """Return how many keys are ready now."""
+        """Return the number of keys that are ready now."""
         return len(self._queued)

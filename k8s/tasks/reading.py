@@ -1,4 +1,4 @@
-"""Reads tasks from manifests. An error names the field and says what would be right; nothing is guessed."""
+"""Reads tasks from manifests. An error names the field and the valid values; nothing is guessed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .model import API_VERSION, KIND, Task
 from .store import Wish
 
 VALUES_MAX: Final = 300_000
-"""Values of a task at most: more than etcd stores of one object."""
+"""The most values of a task: more than etcd stores of one object."""
 _PATTERNS: Final = {
     "name": "write lower-case letters, digits, - and ., beginning and ending with a letter or digit",
     "namespace": "write lower-case letters, digits and -, beginning and ending with a letter or digit",
@@ -28,7 +28,7 @@ _KINDS: Final = {
     "string_type": "write a text (in quotes where YAML would read something else)",
     "dict_type": "write an object",
     "list_type": "write a list",
-    "missing": "it has to be there",
+    "missing": "it is required",
 }
 
 
@@ -55,9 +55,9 @@ def read_task(manifest: Mapping[str, Any], namespace: str = "default") -> Task:
 
 
 def wish_of(task: Task) -> Wish:
-    """Return what a store is given for a task that was read.
+    """Return a task as a ``Wish`` for a store.
 
-    Its spec and metadata have one form: defaults are left out, ``abort`` too, so that equal ones are equal.
+    Its spec and metadata are normalised: defaults and ``abort`` are left out, so that equal tasks compare equal.
     """
     namespace, name = task.metadata.namespace, task.metadata.name
     assert namespace is not None  # reading it has put one in
@@ -79,7 +79,7 @@ def difference(old: Any, new: Any, path: str = "spec") -> str:
 
 
 def _refuse_what_is_no_json(whole: Any, name: str) -> None:
-    """Raise ``TaskSpecError`` for the first value that JSON can't hold, and for more than any task has.
+    """Raise ``TaskSpecError`` for the first value that JSON can't hold, and for too many values.
 
     In YAML a few lines of aliases stand for billions of values: they are counted before anything copies them.
     """
@@ -110,14 +110,14 @@ def _is_half(text: str) -> bool:
 
 
 def _told(error: ErrorDetails) -> TaskSpecError:
-    """Return one error of pydantic in words of ours."""
+    """Return one error of pydantic in our own words."""
     place = list(error["loc"])
     path = _path(place)
     kind, told = error["type"], error["msg"].removeprefix("Value error, ")
     if kind == "extra_forbidden":
         known = _known(place[:-1])
         near = get_close_matches(str(place[-1]), known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"here are: {', '.join(known)}"
+        hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
         return TaskSpecError(path, f"unknown; {hint}")
     if kind == "string_pattern_mismatch":
         field = next((part for part in reversed(place) if isinstance(part, str)), "")

@@ -1,11 +1,11 @@
 """The one reconciler of a store: steps of many tasks side by side, of each task one at a time.
 
-It alone writes status. What people wish it reads from the store; what happens in the cluster wakes a task by its key.
+It alone writes status. It reads requests from the store; news from the cluster wakes a task by its key.
 
-Its ``Sweeper`` ends what appears behind the abort of its task: a create that was sent, and answered only after all
-patience. The API server ends each create after 34 s, but what stands before it need not; and a manager that was killed
-leaves creates behind whose answers nobody has heard. An abort does not wait for that: it says in the state that there
-is a doubt, and for a while from then on the object is looked for, also by the next manager of the store.
+Its ``Sweeper`` ends objects that appear after the abort of their task: their create was sent, and answered too late.
+The API server ends each create after 34 s, but a proxy in front of it need not; and a killed manager leaves creates
+behind whose answers nobody has read. An abort does not wait for that: its state records the doubt, and for a while the
+object is looked for, also by the next manager of the store.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from .store import PAGE, AbsentError, BrokenStoreError, Change, ConflictError, L
 log = logging.getLogger(__name__)
 
 SWEPT_FOR: Final = 900.0
-"""Seconds after the end of an abort in which its object is looked for."""
+"""Seconds for which the object is looked for after the end of an abort."""
 LOOK_AGAIN: Final = 30.0
-"""Seconds between two looks without news. Where its kind is watched a look asks the API server nothing."""
+"""Seconds between two checks without news. If the kind is watched, a check makes no request."""
 KEPT_MAX: Final = 1000
 WORKERS: Final = 32
 """Steps under way at a time."""
 WRITE_PAUSE: Final = 1.0
-"""Seconds between two writes of one task's status, where neither its phase nor what it stands for has changed."""
+"""Seconds between two writes of one task's status, if nothing important has changed."""
 ERROR_BASE: Final = 0.5
 ERROR_CAP: Final = 60.0
 ERRORS_MAX: Final = 8
 """Errors in a row, over a minute and a half, that end an attempt."""
 STORE_PAUSE: Final = 1.0
-"""Seconds until a status is written again that the store could not take: its disk may be full."""
+"""Seconds until a failed write of a status is retried: the disk may be full."""
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Sweeper:
         self._some = asyncio.Event()
 
     def keep(self, task: Stored, now: float) -> None:
-        """Look for the object of a task that has ended, if there is a doubt; ``now`` is Unix time."""
+        """Look for the object of an ended task, if its state has a doubt; ``now`` is Unix time."""
         status = task.status
         if status.phase != Phase.ABORTED.title or not (status.plugin_state or {}).get("doubt"):
             return
@@ -95,7 +95,7 @@ class Sweeper:
             self.wake(task.uid)
 
     def wake(self, uid: str) -> None:
-        """There is news of an object of this task."""
+        """Check this task soon: there is news of its object."""
         if uid in self._kept:
             self._due[uid] = None
             self._some.set()
@@ -152,10 +152,10 @@ class Reconciler:
         self._sweeper = Sweeper()
         self.counts = Counts()
         self.trouble = ""
-        """What keeps statuses from being written now; empty: nothing does."""
+        """Why statuses can't be written now; empty: they can."""
 
     def wake(self, key: Key) -> None:
-        """There is news of an attempt: have its task's step come. To be called on the event loop."""
+        """Queue the step of a task: there is news of its attempt. Must be called on the event loop."""
         uid, attempt = key
         task = self._tasks.get(uid)
         if task is not None and task.status.attempt == attempt:
@@ -164,15 +164,15 @@ class Reconciler:
             self._sweeper.wake(uid)
 
     def phases(self) -> Counter[str]:
-        """Return how many unfinished tasks are in each phase."""
+        """Return the number of unfinished tasks in each phase."""
         return Counter(task.status.phase for task in self._tasks.values())
 
     def tasks(self) -> list[Stored]:
-        """Return the tasks that it has in hand, as they are now."""
+        """Return the unfinished tasks, in their present state."""
         return list(self._tasks.values())
 
     async def run(self) -> None:
-        """Carry out until cancelled. Raises ``BrokenStoreError`` and ``LeaseLostError``: then it must not go on."""
+        """Carry out until cancelled. Raises ``BrokenStoreError`` and ``LeaseLostError``: then it must stop."""
         self._stepper = Stepper(self._executor, await self._store.identity(), self._config, self._clock, self._rng)
         sweeping = asyncio.create_task(self._sweeper.run(self._executor, self._stepper.context))
         try:
@@ -187,7 +187,7 @@ class Reconciler:
             self._queue.close()
 
     async def _follow(self) -> None:
-        """Take in all that is unfinished, then what people wish from now on."""
+        """Take in all unfinished tasks, then all requests from now on."""
         since = await self._store.revision()
         after = 0
         while page := await self._store.list(after, PAGE, unfinished=True):
@@ -243,7 +243,7 @@ class Reconciler:
                 self._queue.done(uid)
 
     async def _turn(self, uid: str) -> None:
-        """Make one step of a task and write what it came to."""
+        """Make one step of a task and write its result."""
         task = self._tasks.get(uid)
         if task is None:
             return
@@ -264,7 +264,7 @@ class Reconciler:
             self.counts.step(time.perf_counter() - begun)
 
     async def _found(self, task: Stored) -> dict[str, TaskStatus | None]:
-        """Return the status of each task that this one needs, where that still matters."""
+        """Return the status of each task that this one needs, if it has not begun yet."""
         if task.status.attempt or task.status.plugin_state is not None:
             return {}
         found: dict[str, TaskStatus | None] = {}
@@ -280,10 +280,10 @@ class Reconciler:
         return found
 
     async def _failed(self, task: Stored, error: Exception) -> None:
-        """A step raised an error: it is due again, later and later. After too many in a row its attempt has failed."""
+        """Retry a failed step with growing delays. After too many failures in a row the attempt has failed."""
         times = self._errors.get(task.uid, 0) + 1
         self._errors[task.uid] = times
-        if task.uid in self._unwritten:  # what could not be written is not kept either
+        if task.uid in self._unwritten:  # drop what could not be written
             self._unwritten.discard(task.uid)
             self._tasks[task.uid] = task = await self._store.get(task.namespace, task.name)
         self.counts.errors += 1
@@ -292,20 +292,20 @@ class Reconciler:
         label = f"{task.namespace}/{task.name}"
         if times == 1 or times & (times - 1) == 0:
             log.warning("a step of task %s failed and is retried in %.1f s: %s", label, delay, said)
-        if times == 1 or task.status.phase in ENDED:  # it may pass, and how an attempt ended stays said
+        if times == 1 or task.status.phase in ENDED:  # it may be temporary, and the result of an ended attempt stays
             self._queue.add(task.uid, delay)
             return
         if times >= ERRORS_MAX and not task.abort and not isinstance(error, StoreError):
             step = self._stepper.failed(task, f"tried {times} times: {said}")
         else:
-            told = f"tried {times} times, and will be again: {said}"
+            told = f"failed {times} times, and will be retried: {said}"
             step = Step(task.status.model_copy(update={"reason": told[:REASON_MAX]}), delay)
         await self._keep(task, step)
 
     async def _keep(self, task: Stored, step: Step) -> None:
         """Write the status of a step, now or, if little has changed, with the next one."""
         uid, old = task.uid, task.status
-        task = self._tasks[uid]  # its wish to end may have come meanwhile
+        task = self._tasks[uid]  # the request to end it may have come meanwhile
         if step.status != old or not step.open or uid in self._unwritten:
             wait = self._held_back(uid, old, step)
             if wait > 0:
@@ -327,7 +327,7 @@ class Reconciler:
             self._tell_dependants(task)
 
     def _held_back(self, uid: str, old: TaskStatus, step: Step) -> float:
-        """Return in how many seconds this may be written; 0: at once."""
+        """Return the seconds until this may be written; 0: at once."""
         new = step.status
         same = (
             step.open
@@ -338,7 +338,7 @@ class Reconciler:
         return self._written.get(uid, 0.0) + WRITE_PAUSE - time.monotonic() if same else 0.0
 
     async def _write(self, task: Stored, step: Step) -> bool:
-        """Write until the store takes it. False: the task is not ours to write any more, or was read anew."""
+        """Write until the store takes it. False: the task is no longer ours to write, or was read again."""
         while True:
             try:
                 version = await self._store.set_status(task.uid, task.version, step.status, open_=step.open)
@@ -361,7 +361,7 @@ class Reconciler:
                 return True
 
     async def _read_anew(self, task: Stored) -> None:
-        """Somebody else has written this status, or the task is gone: what the store has counts."""
+        """Read the task again: somebody else has written its status, or it is gone."""
         try:
             found = await self._store.get(task.namespace, task.name)
         except AbsentError:

@@ -1,11 +1,11 @@
 """The store in a file, for asyncio, and the lease of its one manager.
 
-A thread of the store's own does what blocks, and writes many statuses in one transaction.
+The store's own thread does all blocking work, and writes many statuses in one transaction.
 
-The lease has to be renewed, and lapses with its holder. Its times are those of the machine's monotonic clock, which all
-processes of a boot share: setting the clock changes nothing. A lease of an earlier boot has lapsed. Beside the row
-there is a lock on a file, which the kernel releases when its holder dies: then nobody waits for the lease to lapse. A
-holder that is only stuck keeps the lock, but loses the lease; from then on the store takes no status of it.
+The lease has to be renewed, else it lapses. Its times are those of the machine's monotonic clock, which all processes
+of a boot share, so setting the clock changes nothing. A lease of an earlier boot has lapsed. Beside the row there is a
+lock on a file, which the kernel releases when its holder dies, so that nobody has to wait for the lease to lapse. A
+holder that hangs keeps the lock, but loses the lease; from then on the store refuses its statuses.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from .tables import Tables, Write
 
 try:
     import fcntl
-except ImportError:  # Windows: the lease alone has to do
+except ImportError:  # Windows: only the lease
     fcntl = None  # type: ignore[assignment]
 
 T = TypeVar("T")
 SECONDS: Final = 10.0
 """How long a lease holds without being renewed; it is renewed three times as often."""
 POLL: Final = 0.2
-"""Seconds between two looks whether another process has written."""
+"""Seconds between two checks whether another process has written."""
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class HeldError(Exception):
-    """Another manager has the store: ``who`` it is, and in how many seconds its lease lapses if it is not renewed."""
+    """Another manager has the store: ``who``, and the seconds until its lease lapses unless it is renewed."""
 
     def __init__(self, who: str, lapses_in: float) -> None:
         super().__init__(f"the store is managed by {who}")
@@ -66,7 +66,7 @@ class Lease:
 
     @property
     def certain(self) -> bool:
-        """Whether nobody else can have it yet, by the clock alone: who was stopped for long finds out here."""
+        """Whether nobody else can have it yet, by the clock alone: this detects that the process was suspended."""
         return self._clock() < self._until
 
     def acquire(self) -> None:
@@ -79,8 +79,8 @@ class Lease:
                 renewals = 0
                 if row is not None:
                     holder, who, boot, until, had_lock, renewals = row
-                    dead = locked and had_lock  # it would have the lock still
-                    # a lease that lasts longer than one can is of a clock that was another
+                    dead = locked and had_lock  # a living holder would still have the lock
+                    # a lease that lasts too long comes from another clock
                     valid = boot == self._boot and now < until <= now + self._seconds
                     if valid and holder != self.holder and not dead:
                         raise HeldError(who, until - now)  # noqa: TRY301 - ends the transaction
@@ -94,8 +94,8 @@ class Lease:
         self._until = now + self._seconds
 
     def renew(self) -> None:
-        """Keep it. Raises ``LeaseLostError`` if another has it."""
-        locked = self._lock_file()  # it may have been with a holder that was stuck, or with one who only looked
+        """Renew it. Raises ``LeaseLostError`` if another has it."""
+        locked = self._lock_file()  # a hung holder may have had it, or a process that only checked
         with self._tables.writing() as run:
             until = self._clock() + self._seconds
             kept = run(
@@ -108,7 +108,7 @@ class Lease:
         self._until = until
 
     def release(self) -> None:
-        """Give it back, so that the next manager need not wait. A second call does nothing."""
+        """Release it, so that the next manager need not wait. A second call does nothing."""
         self._until = -math.inf
         try:
             with self._tables.writing() as run:
@@ -122,7 +122,7 @@ class Lease:
         return self._seconds / 3
 
     def _lock_file(self) -> bool:
-        """Take the lock if nobody has it, and say whether it is here."""
+        """Take the lock if it is free; return whether this process has it."""
         if fcntl is None:
             return False
         if self._lock is None:
@@ -169,7 +169,7 @@ class SqliteStore:
         self._news = asyncio.Event()
         self._writes = 0
         self.holder: str | None = None
-        """Who has to have the lease for statuses to be written; None: nobody in particular."""
+        """The holder that needs the lease for statuses to be written; None: no check."""
 
     async def __aenter__(self) -> Self:
         """Open the file. Raises ``StoreError``."""
@@ -183,14 +183,14 @@ class SqliteStore:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write what is to be written, and close the file."""
+        """Write pending statuses, and close the file."""
         if self._writing is not None:
             await asyncio.gather(self._writing, return_exceptions=True)
         await self.call(self.tables.close)
         self._thread.shutdown()
 
     async def call(self, work: Callable[[], T]) -> T:
-        """Do something with the tables in the store's thread."""
+        """Call a function with the tables in the store's thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def lease(self) -> Lease:
@@ -201,13 +201,13 @@ class SqliteStore:
         await self.call(self.tables.check)
 
     async def claim(self, cluster: str) -> None:
-        """Note which cluster its tasks are in. Raises ``BrokenStoreError`` if unfinished ones are in another."""
+        """Record the cluster of its tasks. Raises ``BrokenStoreError`` if unfinished ones are in another."""
         known = await self.call(lambda: self.tables.fact("cluster"))
         if known == cluster:
             return
         if known and any(task.status.plugin_state is not None for task in await self.list(unfinished=True)):
             raise BrokenStoreError(
-                f"{self._file} has unfinished tasks in another cluster ({known}, this is {cluster}): go on with "
+                f"{self._file} has unfinished tasks in another cluster ({known}, this is {cluster}): continue with "
                 "that cluster, or name another file with --store"
             )
         await self.call(lambda: self.tables.keep_fact("cluster", cluster))
@@ -230,7 +230,7 @@ class SqliteStore:
         return await self.call(lambda: self.tables.aborted(after))
 
     async def set_status(self, uid: str, version: int, status: TaskStatus, *, open_: bool) -> int:
-        """Write a status, together with those that others write at the same time."""
+        """Write a status, in one transaction with others that are written at the same time."""
         written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._pending.append((Write(uid, version, status, open_), written))
         if self._writing is None or self._writing.done():
@@ -286,7 +286,7 @@ class SqliteStore:
                     await news.wait()
 
     def _tell(self) -> None:
-        """Wake those who watch here; other processes look by themselves."""
+        """Wake the watchers of this process; other processes check by themselves."""
         self._writes += 1
         news, self._news = self._news, asyncio.Event()
         news.set()

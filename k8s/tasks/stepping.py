@@ -1,11 +1,11 @@
-"""One step of one task: at most one thing is done in the cluster, and then its outcome is to be written.
+"""One step of one task: it does at most one thing in the cluster, and then its result has to be written.
 
-The order of writes is what makes a kill harmless. The number of an attempt is written before its object can be made;
-how it ended is written before its object is let go; and what is let go is written last. Whatever was begun between two
-writes is begun again after a restart, with the same key.
+The order of writes makes a kill harmless. The number of an attempt is written before its object can be made; its result
+is written before its object is released; and the release is written last. Work that began between two writes begins
+again after a restart, with the same key.
 
-What a phase, a failure, a further attempt and the end make of a status is decided by pure functions at the beginning of
-this module; ``Stepper`` calls the executor and these.
+The pure functions at the beginning of this module compute the status after a phase, a failure, a further attempt and
+the end; ``Stepper`` calls the executor and these.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RETRY_CAP: Final = 60.0
 DEPENDENCY_FAILED: Final = "DependencyFailed"
 STEPS_FAILED: Final = "StepsFailed"
 RESYNC: Final = 30.0
-"""Seconds after which a task is looked at again though there was no news: time alone may end a grace period."""
+"""Seconds after which a task is checked even without news: time alone may end a grace period."""
 AT_LEAST: Final = 0.2
 OVER: Final = frozenset({Phase.SUCCESS.title, Phase.PERMANENT_FAILURE.title, Phase.ABORTED.title})
 """Phases that a task ends in."""
@@ -58,7 +58,7 @@ ENDED: Final = OVER | {Phase.RETRYABLE_FAILURE.title}
 def moved(
     status: TaskStatus, phase: Phase, reason: str, now: float, error: TaskError | None = None, **more: Any
 ) -> TaskStatus:
-    """Return the status in a phase. One that it was not in before becomes an entry of the history."""
+    """Return the status in a phase. A new phase becomes an entry of the history."""
     reason = reason if len(reason) <= REASON_MAX else reason[: REASON_MAX - 3] + "..."
     code = None if error is None else error.code
     kind: Whose | None = None if error is None else "SYSTEM" if error.kind is ErrorKind.SYSTEM else "USER"
@@ -73,7 +73,7 @@ def moved(
 
 
 def reported(status: TaskStatus, info: PhaseInfo, state: Mapping[str, Any] | None, now: float) -> TaskStatus:
-    """Return the status after the plugin manager has said how the attempt is."""
+    """Return the status after the plugin manager's report on the attempt."""
     state = state or {}
     made = state.get("object")
     return moved(
@@ -106,9 +106,9 @@ def _told(status: TaskStatus, info: PhaseInfo) -> list[TaskTold]:
 
 
 def wait_status(wait: Wait, now: float) -> TaskWait:
-    """Return what a create waits for, with times of the clock in place of seconds from now.
+    """Return what a create waits for, with absolute times in place of seconds from now.
 
-    Times are in whole seconds: else each look would differ from the one before.
+    Times are in whole seconds, so that reports without news are equal.
     """
 
     def at(seconds: float | None) -> str | None:
@@ -130,10 +130,9 @@ def wait_status(wait: Wait, now: float) -> TaskWait:
 def judged(status: TaskStatus, retries: JSON, now: float, rng: random.Random) -> TaskStatus:
     """Return the status after an attempt has failed: another attempt is due, or the task has failed.
 
-    ``retries`` is that of the spec. The delay before the next attempt is written down, so that a restart neither
-    skips it nor begins it anew. A failure of the platform is followed by a longer and longer delay, drawn anew each
-    time, so that tasks which failed together do not come back together; one of the user's own is not: waiting would
-    mend nothing.
+    ``retries`` is that of the spec. The delay before the next attempt is stored, so that a restart neither skips nor
+    repeats it. After failures of the platform the delays grow, with jitter, so that tasks which failed together do not
+    come back together. After a failure of the user there is no delay: waiting would not help.
     """
     if status.phase != Phase.RETRYABLE_FAILURE.title:
         return status
@@ -142,7 +141,7 @@ def judged(status: TaskStatus, retries: JSON, now: float, rng: random.Random) ->
     budget = retries.get("system", 3) if system else retries.get("user", 0)
     whose = "platform" if system else "user"
     if taken >= budget:
-        told = f"{status.reason}; all {budget} retries after failures of the {whose} are taken"
+        told = f"{status.reason}; all {budget} retries after failures of the {whose} are used up"
         error = TaskError(status.code or "Unknown", told, ErrorKind.SYSTEM if system else ErrorKind.USER)
         return moved(status, Phase.PERMANENT_FAILURE, told, now, error)
     delay = rng.uniform(0, min(RETRY_CAP, RETRY_BASE * 2 ** min(taken, 30))) if system else 0.0
@@ -151,7 +150,7 @@ def judged(status: TaskStatus, retries: JSON, now: float, rng: random.Random) ->
 
 
 def next_attempt(status: TaskStatus, now: float) -> TaskStatus:
-    """Return the status at the beginning of another attempt, before anything is done for it."""
+    """Return the status at the beginning of another attempt."""
     begun = status.model_copy(
         update={"attempt": status.attempt + 1, "plugin_state": None, "object": None, "next_attempt_at": None,
                 "version": 0, "logs": [], "custom": {}}
@@ -160,30 +159,30 @@ def next_attempt(status: TaskStatus, now: float) -> TaskStatus:
 
 
 def delay_left(status: TaskStatus, now: float) -> float:
-    """Return the seconds until the next attempt is due. A clock that was set back makes it no longer than it can be."""
+    """Return the seconds until the next attempt is due, at most the longest delay even if the clock was set back."""
     left = unix(status.next_attempt_at or "") - now
     return left if 0 < left <= RETRY_CAP else 0.0
 
 
 def ended(status: TaskStatus, now: float) -> TaskStatus:
-    """Return the status of a task that is over for good, with all of it let go."""
+    """Return the status of a task that has ended, with its object released."""
     return status.model_copy(update={"ended_at": status.ended_at or shown(now), "cleaned": True, "wait": None})
 
 
 def waited_since(status: TaskStatus) -> float:
-    """Return since when this attempt waits for quota without a break, as Unix time; 0: it does not."""
+    """Return when this attempt began to wait for quota without a break, as Unix time; 0: it does not wait."""
     return unix(status.since) if status.phase == Phase.WAITING_FOR_RESOURCES.title else 0.0
 
 
 def failed_at_once(status: TaskStatus, code: str, reason: str, now: float, kind: ErrorKind) -> TaskStatus:
-    """Return the status of a task that can't go on."""
+    """Return the status of a task that can't continue."""
     return moved(status, Phase.PERMANENT_FAILURE, reason, now, TaskError(code, reason, kind), wait=None)
 
 
 def not_before(needs: Iterable[str], found: Mapping[str, TaskStatus | None]) -> tuple[str, bool]:
     """Return why a task may not begin, and whether it never may; ``""``: it may begin.
 
-    ``found`` has the status of each task that it needs, None where there is none of that name.
+    ``found`` has the status of each task that it needs, None for one that does not exist.
     """
     waiting = ""
     for name in needs:
@@ -200,7 +199,7 @@ def not_before(needs: Iterable[str], found: Mapping[str, TaskStatus | None]) -> 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a step came to: the status to write, and in how many seconds the next one is due; None: on news alone."""
+    """The result of a step: the status to write, and the seconds until the next one; None: only on news."""
 
     status: TaskStatus
     again: float | None = RESYNC
@@ -208,7 +207,7 @@ class Step:
 
 
 class Stepper:
-    """Makes steps. It keeps nothing between two of them."""
+    """Makes steps. It is stateless."""
 
     def __init__(
         self,
@@ -226,9 +225,9 @@ class Stepper:
         self._rng = rng
 
     async def step(self, task: Stored, needs: Mapping[str, TaskStatus | None]) -> Step:
-        """Do the next thing for a task; ``needs`` has the status of each task that it needs, None for absent ones.
+        """Take the next step of a task; ``needs`` has the status of each task that it needs, None for absent ones.
 
-        Raises whatever the executor raises: then nothing has changed, and the same step is due again.
+        Raises the executor's exceptions: then nothing has changed, and the same step is due again.
         """
         status = task.status
         if status.phase in ENDED:
@@ -247,7 +246,7 @@ class Stepper:
         return self._reported(task, handled.info.phase, reported(status, handled.info, handled.state, self._clock()))
 
     def failed(self, task: Stored, said: str) -> Step:
-        """Return the step of an attempt whose steps fail each time: it has failed, and not by its user's doing."""
+        """Return the step of an attempt whose steps keep failing: it has failed, because of the platform."""
         plugin = f"plugin {task.status.plugin}: " if task.status.plugin else ""
         error = TaskError(STEPS_FAILED, f"{plugin}{said}", ErrorKind.SYSTEM)
         now = self._clock()
@@ -255,7 +254,7 @@ class Stepper:
         return Step(judged(status, task.spec.get("retries", {}), now, self._rng), 0)
 
     async def _after(self, task: Stored) -> Step:
-        """An attempt has ended: let its object go, then begin the next attempt when it is due."""
+        """Release the object of an ended attempt, then begin the next attempt when it is due."""
         status = task.status
         now = self._clock()
         if not status.cleaned:
@@ -273,15 +272,15 @@ class Stepper:
     async def _abort(self, task: Stored) -> Step:
         handled = await self._executor.abort(self.context(task), task.status.plugin_state)
         status = reported(task.status, handled.info, handled.state, self._clock())
-        if handled.info.phase.is_failure:  # it was to end, and it has
+        if handled.info.phase.is_failure:  # the abort's own end
             status = moved(status, Phase.ABORTED, f"aborted; {status.reason}", self._clock())
         return Step(status, 0 if handled.info.phase.is_terminal else 1.0)
 
     async def _give_up(self, task: Stored) -> Step:
-        """Its time of waiting is over: end the attempt, and with it the task."""
+        """End an attempt whose time limit for waiting has passed, and with it the task."""
         handled = await self._executor.abort(self.context(task), task.status.plugin_state)
         now = self._clock()
-        if not handled.info.phase.is_terminal:  # the phase stays: it says since when it waits
+        if not handled.info.phase.is_terminal:  # the phase stays: its time is the beginning of the wait
             return Step(task.status.model_copy(update={"plugin_state": handled.state}), 1.0)
         status = reported(task.status, handled.info, handled.state, now)
         if handled.info.phase is not Phase.SUCCESS:
@@ -294,7 +293,7 @@ class Stepper:
         return bool(since) and timeout is not None and self._clock() - since > seconds_of(timeout)
 
     def _reported(self, task: Stored, phase: Phase, status: TaskStatus) -> Step:
-        """Return the step after a report, with the time of the next one."""
+        """Return the step after a report, with the time until the next one."""
         now = self._clock()
         if phase.is_terminal:
             return Step(judged(status, task.spec.get("retries", {}), now, self._rng), 0)
@@ -307,5 +306,5 @@ class Stepper:
         return Step(ended(status, self._clock()), None, open=False)
 
     def context(self, task: Stored) -> TaskContext:
-        """Return what the executor is told of a task."""
+        """Return the executor's input for a task."""
         return context_of(task, self._store, self._config())

@@ -1,7 +1,7 @@
-"""Where tasks are kept: what any store offers, whether it is a file or, one day, the API server.
+"""The interface of a store of tasks: a file today, the API server later.
 
-People and programs write what they wish (a new task, its end); the reconciler alone writes status, and each write says
-which version it was made from: a status that somebody else has written meanwhile is never overwritten.
+People and programs write requests (a new task, its end); the reconciler alone writes status. Each write of a status
+names the version that it was made from, so that a status that somebody else has written meanwhile is never overwritten.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Final, Protocol
 from .model import JSON, TaskStatus
 
 PAGE: Final = 1000
-"""Tasks on a page of ``list``, unless told otherwise."""
+"""Tasks on a page of ``list`` by default."""
 
 
 class StoreError(Exception):
-    """The store can't be used now, or not as asked. The message names it and says what to do."""
+    """The store can't be used now, or not in this way. The message names it and says what to do."""
 
 
 class BrokenStoreError(StoreError):
-    """The store can't be used at all until somebody mends it: damaged, of a newer version, not readable."""
+    """The store can't be used at all until somebody repairs it: damaged, of a newer version, not readable."""
 
 
 class ExistsError(StoreError):
@@ -29,11 +29,11 @@ class ExistsError(StoreError):
 
 
 class FullError(StoreError):
-    """A namespace has as many tasks as it may."""
+    """A namespace has reached its limit of tasks."""
 
 
 class AbsentError(StoreError):
-    """There is no such task."""
+    """The task does not exist."""
 
 
 class ConflictError(StoreError):
@@ -45,12 +45,12 @@ class NeedsError(StoreError):
 
 
 class LeaseLostError(StoreError):
-    """Another manager has the store now: nothing may be written any more."""
+    """Another manager has the store now: this one may no longer write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A task as it was asked for, checked."""
+    """A requested task, checked."""
 
     namespace: str
     name: str
@@ -61,7 +61,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A task as it is stored. ``uid`` is its own: one that is made again under its name is another task.
+    """A stored task. ``uid`` is unique: one that is created again under its name is another task.
 
     ``version`` counts the writes of its status. ``number`` orders tasks by their creation. ``open``: a manager still
     has something to do for it.
@@ -91,7 +91,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """News of one task. ``task`` is None where it was deleted; ``revision`` is where to go on from."""
+    """News of one task. ``task`` is None if it was deleted; ``watch`` can resume from ``revision``."""
 
     revision: int
     uid: str
@@ -99,13 +99,13 @@ class Change:
 
 
 class Store(Protocol):
-    """What a store offers. All errors are ``StoreError``."""
+    """The interface of a store. All errors are ``StoreError``."""
 
     async def identity(self) -> str:
-        """Return the id of the store: what its objects are labelled with."""
+        """Return the id of the store, which its objects have as a label."""
 
     async def create(self, wishes: Sequence[Wish]) -> list[tuple[Stored, bool]]:
-        """Keep all of these tasks, or none; say of each whether it is new. An equal one that is there is returned.
+        """Store all of these tasks, or none; return for each whether it is new. An existing equal one is returned.
 
         Raises ``ExistsError`` for a name that is in use with another spec, ``NeedsError`` for a circle, ``FullError``
         for more tasks than a namespace may have.
@@ -117,7 +117,7 @@ class Store(Protocol):
     async def list(
         self, after: int = 0, limit: int = PAGE, *, namespace: str | None = None, unfinished: bool = False
     ) -> list[Stored]:
-        """Return a page of tasks in the order of their creation, behind the one with number ``after``."""
+        """Return a page of tasks in the order of their creation, after the one with number ``after``."""
 
     async def aborted(self, after: float) -> Sequence[Stored]:
         """Return the tasks that ended as aborted after a time (Unix), the newest first, ``PAGE`` at most."""
@@ -129,23 +129,23 @@ class Store(Protocol):
         """
 
     async def request_abort(self, namespace: str, name: str) -> Stored:
-        """Write the wish that a task ends; one that has ended stays as it is. Raises ``AbsentError``."""
+        """Request the end of a task; one that has ended stays unchanged. Raises ``AbsentError``."""
 
     async def delete(self, namespace: str, name: str) -> Stored:
         """Forget a task that has ended. Raises ``AbsentError``, and ``ConflictError`` if it has not ended."""
 
     async def revision(self) -> int:
-        """Return where a ``watch`` has to begin to miss nothing that happens after this call."""
+        """Return the revision from which a ``watch`` reports all changes after this call."""
 
     def watch(self, since: int | None = None, *, wishes: bool = False) -> AsyncIterator[Sequence[Change]]:
-        """Yield what changes after a revision, in order, batch by batch; None: from now on. It never ends by itself.
+        """Yield changes after a revision, in order, batch by batch; None: from now on. It never ends by itself.
 
-        Of several changes of one task only the latest is told. ``wishes``: only what people wish, no news of status.
+        Of several changes of one task only the latest is reported. ``wishes``: only requests, not changes of status.
         """
 
 
 def circle(needs: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return a circle of names, its first one again at its end; empty: there is none. In linear time."""
+    """Return a cycle of names, with the first one again at the end; empty: there is none. In linear time."""
     done: set[str] = set()
     for start in needs:
         path: dict[str, None] = {}

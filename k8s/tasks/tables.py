@@ -1,7 +1,7 @@
-"""The store's file of SQLite: how it is opened, what is read and written, and what its errors mean for people.
+"""The store's SQLite file: opening it, reading and writing it, and its errors in sentences.
 
-Each operation is one transaction, and blocks. Any number of processes read and write wishes; statuses are written by
-who has the lease.
+Each operation is one transaction, and blocks. Any number of processes read, and write requests; only the holder of the
+lease writes statuses.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from .store import (
 VERSION: Final = 1
 """The version of the tables."""
 OURS: Final = 0x62_6F_63_74
-"""What marks a file of SQLite as a store of tasks."""
+"""The application id that marks a SQLite file as a store of tasks."""
 BUSY_SECONDS: Final = 10.0
-"""How long a write waits for that of another process."""
+"""Seconds that a write waits for one of another process."""
 OTHER: Final = "or name another file with --store"
 CHANGES_MAX: Final = 1000
-"""Changes told at a time."""
+"""Changes reported at a time."""
 GONE_KEPT: Final = 10_000
-"""Deleted tasks remembered, for those who watch."""
+"""Deleted tasks that are remembered for watchers."""
 TASKS_MAX: Final = 20_000
-"""Tasks of a namespace, those that have ended included: one that fills the disk would stop all others."""
+"""The most tasks of a namespace, ended ones included: one that fills the disk would stop all others."""
 _COLUMNS: Final = (
     "uid, number, namespace, name, metadata, spec, abort, status, version, open, created_at, changed, wished"
 )
@@ -106,10 +106,9 @@ def expanded(path: str) -> Path:
 
 
 def open_file(file: Path, *, create: bool = True) -> sqlite3.Connection:
-    """Open the store, and make it if it is not there. Raises ``StoreError``.
+    """Open the store, creating it if it does not exist. Raises ``StoreError``.
 
-    Only its user may read it: a task's environment may hold secrets. The connection may be used by any thread, by one
-    at a time.
+    Only its user may read it: a task's environment may hold secrets. Any thread may use the connection, one at a time.
     """
     with told(file):
         if create:
@@ -175,7 +174,7 @@ def _make(connection: sqlite3.Connection, file: Path) -> None:
 
 
 def which(file: Path) -> tuple[int, int] | None:
-    """Return what tells a file from another one at its path; None: there is none."""
+    """Return what distinguishes a file from another one at its path; None: it does not exist."""
     try:
         found = file.stat()
     except FileNotFoundError:
@@ -185,7 +184,7 @@ def which(file: Path) -> tuple[int, int] | None:
 
 @contextmanager
 def told(file: Path) -> Iterator[None]:
-    """Tell errors of SQLite and of the disk as ``StoreError``: the file, what is wrong and what to do."""
+    """Raise errors of SQLite and of the disk as ``StoreError``: the file, what is wrong and what to do."""
     try:
         yield
     except sqlite3.Error as error:
@@ -213,10 +212,10 @@ def _meaning(file: Path, error: sqlite3.Error) -> StoreError:
 
 
 def damaged(file: Path, why: str) -> BrokenStoreError:
-    """Return the error of a file that is no good any more; it was not touched."""
+    """Return the error for a damaged file, which was not changed."""
     return BrokenStoreError(
         f"{file} is damaged ({why}); it was left as it is. Save what can be read with: sqlite3 {file} .recover | "
-        f"sqlite3 mended.db; then use --store mended.db. Objects of its tasks carry the label "
+        f"sqlite3 repaired.db; then use --store repaired.db. Objects of its tasks carry the label "
         "backoff-ctrl.dev/task-uid"
     )
 
@@ -233,13 +232,13 @@ class Write(NamedTuple):
 class Tables:
     """The store's tables. One operation at a time; its methods may be called from any thread.
 
-    They do what those of ``Store`` with the same names promise.
+    Methods with the names of ``Store``'s have their meaning.
     """
 
     def __init__(
         self, file: Path, *, create: bool = True, clock: Callable[[], float] = time.time, most: int = TASKS_MAX
     ) -> None:
-        """Open the file. ``clock`` returns Unix time, ``most`` is how many tasks a namespace may have.
+        """Open the file. ``clock`` returns Unix time, ``most`` is the limit of tasks in a namespace.
 
         Raises ``StoreError``.
         """
@@ -332,7 +331,7 @@ class Tables:
     def set_statuses(self, writes: Sequence[Write], holder: str | None = None) -> Sequence[int | Exception]:
         """Write statuses in one transaction; return for each its new version, or why it was not written.
 
-        ``holder``: who has to have the lease still. Raises ``LeaseLostError`` if another has it: nothing is written.
+        ``holder`` must still have the lease. Raises ``LeaseLostError`` if another has it: nothing is written.
         """
         with self.writing() as run:
             if holder is not None and run("SELECT 1 FROM lease WHERE holder = ?", (holder,)).fetchone() is None:
@@ -365,7 +364,7 @@ class Tables:
         return int(self.fact("revision"))
 
     def data_version(self) -> int:
-        """Return a number that changes when another process has written: the cheapest question there is."""
+        """Return a number that changes when another process has written: the cheapest check."""
         with self.reading() as run:
             return int(run("PRAGMA data_version").fetchone()[0])
 
@@ -384,16 +383,16 @@ class Tables:
 
     @contextmanager
     def reading(self) -> Iterator[Run]:
-        """Read what belongs together."""
+        """Read in one transaction."""
         with self._lock, told(self.file):
             yield self._connection.execute
 
     @contextmanager
     def writing(self, *, through: bool = False) -> Iterator[Run]:
-        """Write what belongs together: all of it or nothing.
+        """Write in one transaction.
 
-        ``through``: it is on the disk when this returns, whatever happens to the machine; else a power cut may take
-        the last statuses back, which the reconciler finds out again.
+        ``through``: it is on the disk when this returns, whatever happens to the machine; else a power cut may lose the
+        last statuses, which the reconciler then finds out again.
         """
         with self._lock, told(self.file):
             if which(self.file) != self._opened:  # SQLite would write on, to a file that nobody can open again
@@ -456,7 +455,7 @@ def _spec(text: str) -> dict[str, Any]:
 
 
 def _unreadable(task: str, error: ValueError) -> str:
-    """Say what is wrong with a stored task: a field that only a newer version knows, or damage."""
+    """Return what is wrong with a stored task: a field that only a newer version knows, or damage."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False)[0]
         said = f"status.{'.'.join(map(str, first['loc']))}: {first['msg']}".replace("status.: ", "status: ")
