@@ -1,4 +1,5 @@
-"""The interfaces for people and machines: the command line, later the status API and its live page.
+"""The interfaces for people and machines: the command line, the status API of ``serve`` with its live page, the
+webhook.
 
 Rules of this room: only ``main`` wires the parts together, a command is imported when it is called, and no other room
 imports this one.

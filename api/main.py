@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 PROGRAM: Final = "backoff-ctrl"
 KUBECTL: Final = "kubectl backoff"
-"""What the same program is called as a plugin of kubectl."""
+"""The name of the same program as a plugin of kubectl."""
 # name: the location of its command, and its line in --help, so that help imports none of them
 COMMANDS: Final = {
     "classify": ("backoff_ctrl.api.commands.classify:command", "Explain an answer of the API server."),
     "footprint": ("backoff_ctrl.api.commands.footprint:command", "Show what a manifest will be charged."),
-    "phase": ("backoff_ctrl.api.commands.phase:command", "Say what a plugin makes of an object as it stands."),
+    "phase": ("backoff_ctrl.api.commands.phase:command", "Show an object's phase, as a plugin reads it."),
     "demo": ("backoff_ctrl.api.demo.command:command", "Compare plain retries with the gate on a recorded workload."),
     "sandbox": ("backoff_ctrl.api.commands.sandbox:command", "Run an embedded API server with quota admission."),
     "proxy": ("backoff_ctrl.api.commands.proxy:command", "Stand between creators and the API server: the sidecar."),
@@ -91,7 +91,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, asked: bool) -> No
     del param
     if not asked:
         return
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415  # slow to import, not needed elsewhere
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415  # slow to import, needed only here
 
     try:
         click.echo(f"backoff-ctrl {version('backoff-ctrl')}")
@@ -119,7 +119,7 @@ def cli() -> None:
 def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
     """Run one command line and return its exit code. Expected errors are printed as one line, not as a traceback.
 
-    ``program`` is what help texts call it.
+    ``program`` is its name in help texts.
     """
     try:
         code = cli.main(args=list(arguments), prog_name=program, standalone_mode=False)

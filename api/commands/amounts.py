@@ -29,10 +29,10 @@ def quantity_texts(amounts: Mapping[str, int]) -> dict[str, str]:
 
 
 def rounded(amount: int | str, resource: str, limit: int | str | None = None) -> str:
-    """Write an amount (nano-units, or a Quantity) with a digit behind the point, or a few where it is small.
+    """Write an amount (nano-units, or a Quantity) with one decimal, or a few if it is small.
 
-    It is rounded down: what is not full never looks full. It has the unit of its ``limit``, so that both can be
-    compared; cores are never milli-cores, but for the smallest. A text that is no Quantity stays as it is.
+    It is rounded down, so that nothing looks full that is not. It has the unit of its ``limit``, so that both can be
+    compared; only the smallest amounts of cores are milli-cores. Text that is not a Quantity stays as it is.
     """
     try:
         given = parse_quantity(amount) if isinstance(amount, str) else amount
@@ -86,7 +86,7 @@ def span(seconds: float) -> str:
 
 
 def clock(at: datetime) -> str:
-    """Return the time of day, in UTC as everywhere else: who looks need not know where it was written."""
+    """Return the time of day in UTC, as everywhere: the reader need not know where it was written."""
     return f"{at.astimezone(UTC):%H:%M:%S}Z"
 
 

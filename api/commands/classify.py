@@ -43,7 +43,7 @@ ADVICE: Final = {
     Lane.OTHER: "This answer is not known here. Read its message.",
 }
 
-# Where a line of a log is a refusal of its own. An error of several lines has this at most once.
+# Marks a line of a log that is a refusal by itself. An error of several lines has this at most once.
 _REFUSAL_LINE: Final = re.compile(rb"is forbidden: |rror from server|cannot be fulfilled on ")
 SUCCESS: Final = "This is a success, not a refusal: the server did what was asked. There is nothing to retry."
 
@@ -76,14 +76,14 @@ def command(status: int | None, as_json: bool) -> None:
 
 
 def _each_refusal(body: bytes) -> list[Rejection]:
-    """The refusals of a log in which several lines are one each; empty for any other text."""
+    """The refusals in a log with several, one on each line; empty for any other text."""
     lines = [line for line in body.splitlines() if _REFUSAL_LINE.search(line)]
     found = [each for each in (read_rejection(0, {}, line) for line in lines) if each.lane is not Lane.OTHER]
     return found if len(found) > 1 else []
 
 
 def _is_success(status: int, body: bytes) -> bool:
-    """Whether the answer is no refusal: a 2xx, a Status that says Success, or the object that the server returned."""
+    """Whether the answer is a success: a 2xx, a Status with Success, or the object that the server returned."""
     if status:
         return 200 <= status < 300
     try:

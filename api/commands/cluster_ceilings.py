@@ -1,4 +1,4 @@
-"""The ceilings as the cluster's own ResourceQuotas say them: ``backoff-ctrl ceilings --kubeconfig``, without a gate."""
+"""The ceilings in the cluster's own ResourceQuotas: ``backoff-ctrl ceilings --kubeconfig``, without a gate."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 SHELLS: Final = ("bash", "zsh", "fish")
 VARIABLE: Final = "_BACKOFF_CTRL_COMPLETE"
-"""By this environment variable the script asks the program for completions: click's way."""
+"""The environment variable by which the script asks the program for completions, as click defines it."""
 _NO_FILES: Final = ":4"
 """Tells kubectl to complete no file names: ShellCompDirectiveNoFileComp of cobra."""
 _FILES: Final = ":0"
@@ -35,7 +35,7 @@ def command(shell: str) -> None:
     found = get_completion_class(shell)
     assert found is not None
     script = found(cli, {}, PROGRAM, VARIABLE)
-    click.echo(script.source_template % script.source_vars())  # not source(): it runs bash to ask its version
+    click.echo(script.source_template % script.source_vars())  # not source(): it runs bash to get its version
 
 
 def for_kubectl(words: Sequence[str]) -> str:

@@ -165,13 +165,13 @@ def sentences(manifest: Mapping[str, Any], namespace: str, found: Explained) -> 
 
 
 def _confirmation(found: Confirmation) -> list[str]:
-    """Return what the API server says itself, and what it can't."""
+    """Return the API server's own answer, and what it can't show."""
     words = _CREATE.get(found.verdict, found.verdict) if found.verdict != "unknown" else "it does not say"
     agrees = {True: "agrees", False: "disagrees", None: "was asked"}[found.agrees]
     lines = [f"the API server {agrees}: {words}"]
     if found.message:
         lines.append(f"  {found.message}")
-    return lines + [f"a dry run can't tell: {each}" for each in found.untold]
+    return lines + [f"a dry run can't show: {each}" for each in found.untold]
 
 
 def _pods(part: ExplainedPart) -> str:

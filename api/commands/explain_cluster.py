@@ -1,4 +1,4 @@
-"""Explains manifests by the quotas and LimitRanges of a cluster, which are listed for each namespace once."""
+"""Explains manifests by the quotas and LimitRanges of a cluster, listed once for each namespace."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def by_cluster(
     kubeconfig: str | None, context: str | None, *, confirm: bool
 ) -> Callable[[dict[str, Any], str | None], tuple[str, Explained, dict[str, Any]]]:
-    """Return what explains a manifest, in a namespace if one is given. Raises ``BadInput``.
+    """Return a function that explains a manifest, in a namespace if one is given. Raises ``BadInput``.
 
-    ``confirm``: the server is asked as well, as the user of the kubeconfig.
+    ``confirm``: also ask the server, as the user of the kubeconfig.
     """
     try:
         reach = Reach(find_place(None, kubeconfig, context, None))

@@ -76,7 +76,7 @@ def _report(reader: HoldingsReader, quota: str | None) -> Report:
 
 
 class _Progress:
-    """Shows the progress of long lists on stderr: refreshed on a terminal, one line per kind elsewhere."""
+    """Shows the progress of long lists on stderr: refreshed on a terminal, otherwise one line per kind."""
 
     def __init__(self) -> None:
         self._shown: set[str] = set()

@@ -49,7 +49,7 @@ POLICY: Callable[[Any], Any] = click.option(
 
 
 def set_policy(given: Iterable[str], below: Mapping[str, float] | None = None) -> None:
-    """Have the gates of this process wait so; ``below`` is what the settings file says. Raises ``BadInput``."""
+    """Set the policy of this process' gates; ``below`` is that of the settings file. Raises ``BadInput``."""
     from backoff_ctrl.k8s.sharing.environment import policy_settings  # noqa: PLC0415 - loads the gate
     from backoff_ctrl.k8s.sharing.process import use_policy  # noqa: PLC0415 - likewise
 

@@ -1,4 +1,4 @@
-"""``backoff-ctrl phase``: say what a plugin makes of a Kubernetes object as it stands."""
+"""``backoff-ctrl phase``: the phase of a Kubernetes object, as a plugin reads it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _time(text: str) -> datetime:
 
 
 def _chosen(objects: list[JSON], plugins: Registry, task_type: str | None, where: str) -> tuple[JSON, PluginEntry]:
-    """Return the object that is asked about, and its plugin. Raises ``BadInput`` where there is none, or a choice."""
+    """Return the object in question, and its plugin. Raises ``BadInput`` if there is none, or more than one."""
     if task_type is not None:
         entry = _registered(plugins, task_type)
         kind = entry.resource_to_watch
@@ -100,7 +100,7 @@ def _chosen(objects: list[JSON], plugins: Registry, task_type: str | None, where
 
 
 def _registered(plugins: Registry, task_type: str) -> PluginEntry:
-    """Return the plugin that registered a task type: one that serves all others would hide a slip of the pen."""
+    """Return the plugin that registered a task type: the default plugin would hide a typo."""
     entry = plugins.task_types().get(task_type.strip().lower())
     if entry is None:
         known = ", ".join(sorted(plugins.task_types()))
@@ -109,7 +109,7 @@ def _registered(plugins: Registry, task_type: str) -> PluginEntry:
 
 
 def _serving(resource: JSON, plugins: Registry) -> list[PluginEntry]:
-    """Return the plugin for an object's kind, of its very version or of its group; of several, the kind's namesake."""
+    """Return the plugin for an object's kind, of its version or else its group; of several, the kind's namesake."""
     kind, api_version = str(resource.get("kind")), resource.get("apiVersion")
     of_kind = [each for each in plugins.entries() if each.resource_to_watch.kind == kind]
     found = [each for each in of_kind if _is_of(resource, each.resource_to_watch.api_version, kind)]
@@ -118,7 +118,7 @@ def _serving(resource: JSON, plugins: Registry) -> list[PluginEntry]:
 
 
 def _only(found: list[JSON], objects: list[JSON], where: str) -> JSON:
-    """Return the one object that none of the others has made."""
+    """Return the one object that was not made by any of the others."""
     uids = {metadata_of(each).get("uid") for each in objects} - {None}
     tops = [each for each in found if not uids & _owners(each)] or found
     if len(tops) > 1:
@@ -141,7 +141,7 @@ def _group(api_version: str) -> str:
 
 
 def _document(info: PhaseInfo, entry: PluginEntry, resource: JSON) -> dict[str, Any]:
-    """Return what scripts read."""
+    """Return the document for ``--json``."""
     metadata, error = metadata_of(resource), info.error
     return {
         "plugin": entry.id,
@@ -170,6 +170,6 @@ def _page(document: dict[str, Any]) -> str:
         again = ", another attempt may help" if document["phase"] == "RetryableFailure" else ", for good"
         lines.append(f"  failure: {document['code']} ({document['kind']}: {whose}){again}")
     if document["cleanup_on_failure"]:
-        lines.append("  the object still holds resources: it is to be deleted")
+        lines.append("  the object still holds resources: it has to be deleted")
     lines += [f"  {name}: {json.dumps(value, default=str)}" for name, value in document["custom"].items()]
     return "\n".join(printable(line) for line in lines)

@@ -50,7 +50,7 @@ def command(
         )
     if find_spec("textual") is None:
         raise BadInput("top needs the package textual: pip install 'backoff-ctrl[top]'; or use --json")
-    first = look(instance, namespace)  # before the screen is taken: whatever is wrong is a sentence
+    first = look(instance, namespace)  # before the screen is taken: an error is a sentence
     from .top_screen import Top  # noqa: PLC0415 - it takes half a second
 
     Top(instance, namespace, every, first).run()

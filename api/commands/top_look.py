@@ -1,4 +1,4 @@
-"""What ``backoff-ctrl top`` shows: one look at an instance, also as JSON; and looks without end, in the background."""
+"""The data of ``backoff-ctrl top``: one snapshot of an instance, also as JSON; and snapshots in the background."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from .instance.ceilings import fullest_first
 from .instance.client import FAILURES, FROM_THE_OLDEST, Instance, Listed, Stream, read_time
 
 WAITING_SHOWN: Final = 1000
-"""Waiting creates that the live picture reads."""
+"""Waiting creates that the screen reads."""
 DECISIONS: Final = 100
 """Decisions that the JSON document holds, unless ``--limit`` says otherwise."""
 AGAIN: Final = 2.0
-"""Seconds before a stream that broke is opened anew."""
+"""Seconds before a broken stream is opened again."""
 SHARE: Final = 4
-"""A look that takes long is followed by a pause of so many times as long: looking must not be the load."""
+"""A slow snapshot is followed by a pause of so many times its length: looking must not be the load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen at one time."""
+    """A snapshot."""
 
     at: datetime
     ceilings: list[Ceiling]
@@ -37,9 +37,9 @@ class Look:
     waiting: list[Waiting]
     """The first ones in line."""
     waiting_in_all: int
-    """At all gates of the instance, in all namespaces."""
+    """The number at all gates of the instance, in all namespaces."""
     note: str | None = None
-    """That no gate is connected: who waits is not known then."""
+    """A note that no gate is connected: then it is unknown who waits."""
 
 
 def look(instance: Instance, namespace: str | None) -> Look:
@@ -49,7 +49,7 @@ def look(instance: Instance, namespace: str | None) -> Look:
     gates: Listed[Gate] = instance.whole("/v1/gates", Gate)
     try:
         order = fullest_first(ceilings.items)
-        for each in waiting.items:  # what is drawn later must be readable
+        for each in waiting.items:  # check now what is drawn later
             read_time(each.since)
     except ValueError as error:
         raise instance.not_ours(str(error)) from None
@@ -82,7 +82,7 @@ def document(instance: Instance, namespace: str | None, limit: int | None) -> st
 
 
 class Feed:
-    """Two daemon threads. What they find goes to ``seen``, ``heard`` and ``lost`` (a sentence), from those threads."""
+    """Two daemon threads, which call ``seen``, ``heard`` and ``lost`` (with a sentence)."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Feed:
         heard: Callable[[Decision], object],
         lost: Callable[[str], object],
     ) -> None:
-        """``every``: seconds between two looks."""
+        """``every``: seconds between two snapshots."""
         self._instance = instance
         self._namespace = namespace
         self._every = every
@@ -108,7 +108,7 @@ class Feed:
             threading.Thread(target=run, name="backoff-ctrl-top", daemon=True).start()
 
     def stop(self) -> None:
-        """End: nothing is told any more, except by what is under way."""
+        """End: no callback is called any more, except one under way."""
         self._stopped.set()
         if self._stream is not None:
             self._stream.close()

@@ -46,7 +46,7 @@ _STYLES: Final = {
 
 @dataclass
 class Seen(Message):
-    """A new look at the instance: it replaces what was shown."""
+    """A new snapshot of the instance, which replaces the last one."""
 
     found: Look
 
@@ -87,7 +87,7 @@ class Top(App[None]):
     ]
 
     def __init__(self, instance: Instance, namespace: str | None, every: float, first: Look) -> None:
-        """Show ``first``, and then what the instance tells, looking every so many seconds."""
+        """Show ``first``, and then a new snapshot every so many seconds."""
         super().__init__()
         self._place = instance.place.url
         self._namespace = namespace
@@ -125,20 +125,20 @@ class Top(App[None]):
         self._feed.stop()
 
     def on_resize(self) -> None:
-        """Draw anew: the bars have the width of the terminal."""
+        """Draw again: the bars have the width of the terminal."""
         self._draw_bars()
 
     def on_seen(self, message: Seen) -> None:
-        """Draw a new look, unless the picture is frozen."""
+        """Draw a new snapshot, unless the screen is frozen."""
         self._why = ""
         if not self._frozen and self.is_running:
             self._shown = message.found
             self._draw()
 
     def on_lost(self, message: Lost) -> None:
-        """Say that what is shown is old."""
+        """Show that the data is old."""
         self._why = message.why
-        if self.is_running:  # what comes while the screen is closed finds no panes
+        if self.is_running:  # while the screen closes there are no panes
             self._draw_head()
 
     def on_heard(self, message: Heard) -> None:
@@ -146,11 +146,11 @@ class Top(App[None]):
             try:
                 line = told(message.decision)
             except ValueError:
-                return  # a time that is none
+                return  # an invalid time
             self.query_one("#decisions", RichLog).write(line)
 
     def action_freeze(self) -> None:
-        """Stop the picture, to read it; or let it go on."""
+        """Freeze the screen, or continue."""
         self._frozen = not self._frozen
         self._draw_head()
 

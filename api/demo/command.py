@@ -23,7 +23,7 @@ from backoff_ctrl.k8s.replay.reference import Bounds, area_bound, arrival_bound,
 from backoff_ctrl.k8s.replay.workload import PACKAGED, Workload, make_workload, read_trace
 
 RunOne = Callable[[Workload, str, float, Callable[[], object]], Run]
-"""Runs one client over HTTP; it is given the workload, the client's name, the speed-up and what to call at each pod."""
+"""Runs one client over HTTP: gets the workload, the client's name, the speed-up and a callback for each pod."""
 
 PICTURE: Final = Path("build/demo.svg")
 WIDE: Final = 110  # columns: the table with padding
@@ -152,7 +152,7 @@ def _run_all(
     also: Sequence[str] = (),
     factor: float | None = None,
 ) -> tuple[Bounds, Mapping[str, Run], Mapping[str, Run], float | None]:
-    """Run every client in virtual time, then over HTTP if it is said how: there the clients ``also``, too.
+    """Run every client in virtual time, then over HTTP if a runner is given: there also the clients ``also``.
 
     Returns the bounds, the runs to show, those in virtual time, and the speed-up; that is None without HTTP.
     """
@@ -288,7 +288,7 @@ def _draw(workload: Workload, runs: Mapping[str, Run]) -> None:
 
 
 def _check(results: Mapping[str, Result | GangResult]) -> None:
-    """Raise ``Failed`` if a pod was lost or created twice: only plain creation of gangs may stand still for ever."""
+    """Raise ``Failed`` if a pod was lost or created twice: only plain creation of gangs may deadlock."""
     wrong = [
         f"{name}: {result.lost} lost, {result.duplicated} duplicated"
         for name, result in results.items()
@@ -385,14 +385,14 @@ def _print_gangs(work: GangWorkload, source: str, results: Mapping[str, GangResu
 
 
 def _sentences(work: GangWorkload, results: Mapping[str, GangResult]) -> Iterator[str]:
-    """Say which clients stand still for ever, and whether the others created every pod once."""
+    """Yield which clients deadlock, and whether the others created every pod once."""
     ended = []
     for name, result in results.items():
         if result.stood_still_at_s is None:
             ended.append(name)
         else:
             yield (
-                f"{name} stands still for ever from {result.stood_still_at_s:,.0f} s on: the "
+                f"{name} is deadlocked from {result.stood_still_at_s:,.0f} s on: the "
                 f"{len(work.gangs) - result.gangs_complete} gangs that are not complete hold the quota that they wait "
                 f"for. {result.lost} pods are never created."
             )

@@ -65,7 +65,7 @@ def _run_on_cluster(
 
 
 def _finish(rooms: Rooms, given: Sequence[str], progress: Progress) -> None:
-    """Clean up after a complete comparison. Nothing that happens here loses its results.
+    """Clean up after a complete comparison. No error here loses its results.
 
     The first Ctrl-C ends the wait for the deletion, the second one the deleting.
     """
@@ -124,7 +124,7 @@ def _signals_as_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def _handling(signals: Iterable[signal.Signals], handler: Callable[..., None] | signal.Handlers) -> Iterator[None]:
-    """Install a signal handler for the block. Only possible in the main thread; elsewhere this does nothing."""
+    """Install a signal handler for the block. In other threads than the main one this does nothing."""
     ours = threading.current_thread() is threading.main_thread()
     before = {each: signal.signal(each, handler) for each in signals} if ours else {}
     try:

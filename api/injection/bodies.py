@@ -1,4 +1,4 @@
-"""Bodies of reviews, read within bounds: whoever reaches the webhook's port may send one, and none may exhaust it."""
+"""Bodies of reviews, read within bounds: any client that reaches the port may send one, and none may exhaust it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ PATIENCE: Final = 5.0
 
 
 class Bodies:
-    """The bodies that are being read. Where they are too many, the one that takes longest is given up for a new one.
+    """The bodies that are being read. If there are too many, the slowest is given up for a new one.
 
-    An API server sends its whole question at once, so it is somebody else who takes long.
+    An API server sends its whole request at once, so a slow one comes from another client.
     """
 
     def __init__(self, patience: float = PATIENCE) -> None:
-        """Read none yet. ``patience``: seconds in which a body has to arrive."""
+        """``patience``: seconds in which a body has to arrive."""
         self._patience = patience
         self._sizes: dict[asyncio.Timeout, int] = {}
 
     async def read(self, request: web.Request) -> bytes:
-        """Return a request's body. Raises an answer of HTTP for one that is too large, or too slow."""
+        """Return a request's body. Raises an HTTP answer for one that is too large, or too slow."""
         size = BODY_MAX if request.content_length is None else request.content_length
         if size > BODY_MAX:
             raise web.HTTPRequestEntityTooLarge(BODY_MAX, size)

@@ -1,11 +1,11 @@
-"""The webhook's certificates: what they are, how one Secret keeps them, how they are served.
+"""The webhook's certificates: how they are made, kept in one Secret, and served.
 
-An API server trusts what the webhook's configuration says (``caBundle``), and learns of a change a moment later. So an
-authority that is new is first added to the bundle beside the old one, and signs only once it was seen there; the old
-one leaves the bundle after its last leaf.
+An API server trusts the authorities in the webhook's configuration (``caBundle``), and learns of a change a moment
+later. So a new authority is first added to the bundle beside the old one, and signs only once it was read back from
+there; the old one leaves the bundle after its last leaf.
 
 Several replicas may run. One holds the Lease and writes the Secret and the bundle; the others read. A replica that
-loses the Lease, or meets a newer version of what it writes, looks again at its next turn.
+loses the Lease, or finds a newer version of what it writes, reads again in its next round.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from backoff_ctrl.k8s.proxy.certificates import CertificatesError, listener_cont
 
 LEAF_LIFE: Final = timedelta(days=90)
 AUTHORITY_LEAST: Final = timedelta(days=365)
-"""An authority with less time left is followed by a new one."""
+"""An authority with less time left is replaced."""
 SETTLED: Final = timedelta(minutes=1)
-"""How old an authority is before it signs for the API servers that trust another: each learns of it a moment later."""
+"""The age at which a new authority begins to sign: each API server learns of it a moment later."""
 OVERLAP: Final = timedelta(hours=1)
 """How long an old authority stays in the bundle after a leaf of the new one was written: replicas read it later."""
 AUTHORITY, FORMER, LEAF, KEY = "ca.pem", "former.crt", "tls.crt", "tls.key"
@@ -54,7 +54,7 @@ class Kept:
 
     @property
     def bundle(self) -> bytes:
-        """Whom the API server is to trust."""
+        """The authorities that the API server has to trust."""
         made = read_authority(self.authority)
         return (b"" if made is None else made.trusted) + self.former
 
@@ -65,12 +65,12 @@ class Kept:
 
 
 def kept_in(data: Mapping[str, bytes]) -> Kept:
-    """Return what a Secret's data holds; what is missing is empty, and made anew by ``renewed``."""
+    """Return the content of a Secret's data; a missing part is empty, and ``renewed`` makes it."""
     return Kept(*(data.get(name, b"") for name in (AUTHORITY, FORMER, LEAF, KEY)))
 
 
 def renewed(kept: Kept, names: Sequence[str], now: datetime, trusted: bytes) -> Kept:
-    """Return what is to be kept from now on; ``kept`` itself where nothing is due.
+    """Return what to keep from now on; ``kept`` itself if nothing is due.
 
     ``trusted``: the bundle that the API server has. One step at a time: call it again once it has taken effect.
     """
@@ -89,7 +89,7 @@ def renewed(kept: Kept, names: Sequence[str], now: datetime, trusted: bytes) -> 
 
 
 def _is_due(leaf: x509.Certificate, authority: Authority, now: datetime, trusted: bytes) -> bool:
-    """Say whether the authority is to sign a leaf: the present one ends soon, or is of the authority before."""
+    """Return whether the authority has to sign a leaf: the present one ends soon, or has the former authority."""
     if _signs(authority, leaf):
         return leaf.not_valid_after_utc - now < LEAF_LIFE / 3
     known = authority.trusted in trusted and now - authority.made > SETTLED
@@ -130,10 +130,10 @@ class KeptCertificate:
         self._keeper = keeper
         self._loaded = b""
         self.ends: datetime | None = None
-        """When what is served ends; None: nothing is served yet."""
+        """When the served certificate expires; None: there is none yet."""
 
     async def renew(self) -> None:
-        """Take the keeper's turn, and load what it keeps if that has changed. Raises ``KeepingError``, ``OSError``."""
+        """Run the keeper once, and load the certificate if it has changed. Raises ``KeepingError``, ``OSError``."""
         kept = await self._keeper.turn()
         pem = kept.key + kept.leaf
         if kept.leaf and pem != self._loaded:
@@ -145,26 +145,26 @@ class KeptCertificate:
         with tempfile.NamedTemporaryFile() as file:  # mode 0600; ssl reads nothing but files
             file.write(pem)
             file.flush()
-            listener_context().load_cert_chain(file.name)  # if it is damaged, the one before serves on
+            listener_context().load_cert_chain(file.name)  # if it is damaged, the previous one stays in use
             self.context.load_cert_chain(file.name)
 
 
 PATIENCE: Final = 10.0
 """Seconds for each request."""
 LEASE: Final = 60
-"""Seconds that a writer that is gone still counts."""
+"""Seconds until the Lease of a dead writer lapses."""
 ANSWER_MAX: Final = 4 << 20
 _MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 _logger = logging.getLogger("backoff_ctrl")
 
 
 class KeepingError(CertificatesError):
-    """The cluster did not answer as it must; the message says which right or object is missing."""
+    """The cluster did not answer as needed; the message says which right or object is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the certificates are kept. ``service``: by which the API server calls the webhook."""
+    """Where the certificates are kept. ``service``: the Service by which the API server calls the webhook."""
 
     namespace: str
     secret: str
@@ -198,9 +198,9 @@ class Keeper:
         self._hooks = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{place.webhook}"
 
     async def turn(self) -> Kept:
-        """Look once: renew what is due, if this is the writer. Return what is kept now. Raises ``KeepingError``.
+        """Check once: renew what is due, if this is the writer. Return what is kept now. Raises ``KeepingError``.
 
-        What was renewed takes part in the next turn: an authority signs only once its bundle was read back.
+        A renewed part is used in the next round: an authority signs only once its bundle was read back.
         """
         try:
             return await self._turn()
@@ -222,7 +222,7 @@ class Keeper:
         return kept
 
     async def _may_write(self, now: datetime) -> bool:
-        """Take the Lease, or keep it; say whether it is ours."""
+        """Take or renew the Lease; return whether it is ours."""
         path = f"{self._leases}/{self._place.secret}"
         lease = await self._get(path)
         spec = (lease or {}).get("spec") or {}
@@ -241,7 +241,7 @@ class Keeper:
         return await self._sent(method, where, body)
 
     async def _write(self, secret: JSON | None, kept: Kept) -> bool:
-        """Write the Secret; say whether it was still as it was read."""
+        """Write the Secret; return whether it was unchanged since it was read."""
         metadata: JSON = {"name": self._place.secret, "namespace": self._place.namespace}
         if secret is not None:  # labels and owners are the chart's
             metadata = {**secret["metadata"], "managedFields": None}
@@ -253,14 +253,12 @@ class Keeper:
         return await self._sent(method, where, body)
 
     async def _trust(self, hooks: JSON, bundle: bytes) -> None:
-        """Write the bundle into each webhook of the configuration, if that is as it was read."""
+        """Write the bundle into each webhook of the configuration, if that is unchanged since it was read."""
         text = base64.b64encode(bundle).decode()
         webhooks = [{**each, "clientConfig": {**each["clientConfig"], "caBundle": text}} for each in hooks["webhooks"]]
         version = {"resourceVersion": hooks["metadata"]["resourceVersion"]}
         if await self._sent("PATCH", self._hooks, {"metadata": version, "webhooks": webhooks}, _MERGE):
-            _logger.info(
-                "told the API server to trust %d certificate authorities of the webhook", bundle.count(b"BEGIN")
-            )
+            _logger.info("the webhook's configuration now has %d certificate authorities", bundle.count(b"BEGIN"))
 
     async def _get(self, path: str) -> JSON | None:
         return await self._ask("GET", path, absent=(404,))
@@ -299,13 +297,13 @@ def _read(secret: JSON | None) -> Kept:
     data = (secret or {}).get("data") or {}
     found = {}
     for name, value in data.items():
-        with suppress(ValueError):  # made anew
+        with suppress(ValueError):  # a new one is made
             found[name] = base64.b64decode(value, validate=True)
     return kept_in(found)
 
 
 def _trusted(hooks: JSON | None) -> bytes:
-    """Return what all webhooks of the configuration trust; nothing, if they differ."""
+    """Return the bundle of all webhooks of the configuration; empty if they differ."""
     bundles = {each.get("clientConfig", {}).get("caBundle", "") for each in (hooks or {}).get("webhooks") or ()}
     if len(bundles) != 1:
         return b""

@@ -1,4 +1,4 @@
-"""``backoff-ctrl inject``: the injection webhook, and what it would make of a manifest."""
+"""``backoff-ctrl inject``: the injection webhook, and a preview of its changes to a manifest."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def command(file: str | None, server: str | None, kubeconfig: str | None, contex
     """Add the gate as a sidecar to pods labelled backoff-ctrl.dev/inject=true: the admission webhook.
 
     A pod that can't have a sidecar (hostNetwork, no service account, Kubernetes before 1.29) is created without one,
-    and its creator gets a warning. The webhook keeps its own certificates in a Secret and tells the API server to trust
+    and its creator gets a warning. The webhook keeps its own certificates in a Secret and has the API server trust
     them, or serves those of --tls-cert and --tls-key, which it reloads when they change.
 
     \b
@@ -196,7 +196,7 @@ def _sidecar(given: Mapping[str, Any]) -> SidecarSettings:
 
 
 def _check_args(args: tuple[str, ...]) -> None:
-    """Refuse arguments with which sidecars would not start, and their pods neither."""
+    """Refuse arguments with which sidecars, and so their pods, would not start."""
     for each in args:
         name = each.partition("=")[0]
         if name in OWN_ARGS or not name.startswith("--"):
@@ -238,7 +238,7 @@ def _address(option: str, given: str) -> tuple[str, int]:
 
 
 def _print(source: str, sidecar: SidecarSettings) -> None:
-    """Print the pods of a file as the webhook would have them; what is no pod stays as it is."""
+    """Print the pods of a file as the webhook would change them; other objects stay unchanged."""
     try:
         manifests = load_manifests(read_source(source), "stdin" if source == "-" else source)
     except ManifestError as error:
@@ -254,7 +254,7 @@ def _print(source: str, sidecar: SidecarSettings) -> None:
 
 
 def _unasked(manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    """Say why the webhook would not be asked about a manifest."""
+    """Return why the webhook would not be called for a manifest."""
     found = metadata_of(manifest)
     named = f"{manifest.get('kind')} {found.get('name') or found.get('generateName') or ''}".rstrip()
     if manifest.get("kind") != "Pod":

@@ -1,4 +1,4 @@
-"""What the webhook did, and which labelled pods came out without a sidecar, in Prometheus' text format."""
+"""Metrics of the webhook: its reviews, and labelled pods without a sidecar, in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LABEL: Final = "backoff-ctrl.dev/inject"
 LABELLED: Final = Kind("/api/v1", "pods", frozenset({"Pod"}), labels=f"{LABEL}=true")
 NAMESPACES_MAX: Final = 1000
-"""Namespaces that are counted apart; those of the others are counted as ``(others)``."""
+"""Namespaces that are counted separately; all others count as ``(others)``."""
 _OTHERS: Final = "(others)"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -36,11 +36,11 @@ class Counts:
         self.without: dict[str, int] | None = None
         """Labelled pods without a sidecar, by namespace; None: they could not be listed."""
         self.certificate_ends: float | None = None
-        """Unix time at which the certificate ends; None: there is none yet."""
+        """Unix time at which the certificate expires; None: there is none yet."""
         self._namespaces: set[str] = set()
 
     def count(self, namespace: str, outcome: str) -> None:
-        """Note what became of a pod."""
+        """Count the outcome of a pod."""
         if namespace not in self._namespaces and len(self._namespaces) >= NAMESPACES_MAX:
             namespace = _OTHERS
         self._namespaces.add(namespace)
@@ -52,18 +52,18 @@ class Counts:
             ((("namespace", name), ("outcome", outcome)), count)
             for (name, outcome), count in sorted(self.reviews.items())
         ]
-        text = _family("reviews_total", "counter", "Pods that it was asked about, by what became of them.", reviews)
-        text += _family("malformed_total", "counter", "Requests that were no AdmissionReview.", [((), self.malformed)])
+        text = _family("reviews_total", "counter", "Pods that the webhook was asked about, by outcome.", reviews)
+        text += _family("malformed_total", "counter", "Requests without an AdmissionReview.", [((), self.malformed)])
         if self.without is not None:
             without = [((("namespace", name),), count) for name, count in sorted(self.without.items())]
             text += _family("pods_without_sidecar", "gauge", "Labelled pods that have no sidecar.", without)
         if self.certificate_ends is not None:
-            ends, about = round(self.certificate_ends), "When the certificate that the webhook serves ends."
+            ends, about = round(self.certificate_ends), "When the webhook's certificate expires."
             text += _family("certificate_expiry_timestamp_seconds", "gauge", about, [((), ends)])
         return text
 
     def listed(self, found: Counter[str]) -> None:
-        """Note which namespaces have labelled pods without a sidecar. One that has none any longer says 0 once."""
+        """Note which namespaces have labelled pods without a sidecar. One without any is reported once more, as 0."""
         shown = dict(found.most_common(NAMESPACES_MAX))
         if rest := found.total() - sum(shown.values()):
             shown[_OTHERS] = rest
@@ -72,7 +72,7 @@ class Counts:
 
 
 async def pods_without_sidecar(source: ClusterSource, excluded: Collection[str] = ()) -> Counter[str]:
-    """List the labelled pods that live, and count those without a sidecar, by namespace; ``excluded`` are left out.
+    """List the living labelled pods, and count those without a sidecar, by namespace; ``excluded`` are left out.
 
     Raises what ``ClusterSource.pages`` raises.
     """

@@ -1,4 +1,4 @@
-"""Puts the sidecar into a pod: what becomes of each container, and why a pod is left as it is. Pure.
+"""Puts the sidecar into a pod: changes each container, or says why a pod stays unchanged. Pure.
 
 A container that mounts a service account gets the sidecar's account directory in its place, where ``ca.crt`` is the
 sidecar's and ``token`` a link to the real one, and finds the sidecar by ``KUBERNETES_SERVICE_HOST`` and ``_PORT``.
@@ -49,7 +49,7 @@ def containers(spec: Mapping[str, Any]) -> Iterator[JSON]:
 
 
 def is_readable(spec: Mapping[str, Any]) -> bool:
-    """Say whether a spec has the structure that is worked on here: the server may not have checked it yet."""
+    """Return whether a spec has the expected structure: the server may not have checked it yet."""
     if not all(_is_list_of_objects(spec.get(key)) for key in ("containers", "initContainers", "volumes")):
         return False
     if not all(isinstance(spec.get(key) or {}, dict) for key in ("os", "nodeSelector", "securityContext", "resources")):
@@ -69,16 +69,16 @@ def account_mounts(spec: Mapping[str, Any], each: Mapping[str, Any]) -> list[JSO
 
 
 def at_account_path(each: Mapping[str, Any]) -> Iterator[JSON]:
-    """Yield whatever a container mounts where its account would be."""
+    """Yield the mounts of a container at the place of its account."""
     for mount in each.get("volumeMounts") or ():
         if str(mount.get("mountPath")).rstrip("/") == ACCOUNT_PATH:
             yield mount
 
 
 def _is_account(spec: Mapping[str, Any], mount: Mapping[str, Any]) -> bool:
-    """Say whether a mount brings what the sidecar needs of it: a token, and whom to trust."""
+    """Return whether a mount has what the sidecar needs: a token and an authority."""
     if mount.get("subPathExpr"):
-        return False  # it may say something else in another container
+        return False  # it may differ in another container
     volumes = spec.get("volumes") or ()
     volume: Mapping[str, Any] = next((each for each in volumes if each.get("name") == mount.get("name")), {})
     if isinstance(volume.get("secret"), dict) or isinstance(volume.get("csi"), dict):
@@ -92,7 +92,7 @@ def _is_account(spec: Mapping[str, Any], mount: Mapping[str, Any]) -> bool:
 
 
 def _may_bring_authority(source: Mapping[str, Any]) -> bool:
-    """Say whether a projected source may be the one with ``ca.crt``; without ``items`` it brings all that it has."""
+    """Return whether a projected source may be the one with ``ca.crt``; without ``items`` it has all keys."""
     bundle = source.get("clusterTrustBundle")
     if isinstance(bundle, dict):
         return str(bundle.get("path")).endswith("ca.crt")
@@ -118,7 +118,7 @@ def redirect(spec: Mapping[str, Any], each: JSON, port: int) -> None:
 
 
 def token_mount(mount: Mapping[str, Any], path: str) -> JSON:
-    """Return the same account, mounted elsewhere."""
+    """Return the same account, mounted at another path."""
     part = {"subPath": mount["subPath"]} if mount.get("subPath") else {}
     return {"name": mount["name"], "mountPath": path, "readOnly": True, **part}
 
@@ -141,7 +141,7 @@ def server_of(spec: Mapping[str, Any]) -> tuple[list[JSON], tuple[str, ...]]:
 
 
 def _referred(chosen: list[JSON], beside: Mapping[str, JSON]) -> list[JSON]:
-    """Return the variables that some refer to, themselves or by others, in the order in which they stand."""
+    """Return the variables that these refer to, directly or not, in their order."""
     needed: set[str] = set()
     left = list(chosen)
     while left:
@@ -182,11 +182,11 @@ _OS_LABELS: Final = ("kubernetes.io/os", "beta.kubernetes.io/os")
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """What became of a pod: ``pod`` with the sidecar, or None where it is left as it is.
+    """The outcome for a pod: ``pod`` with the sidecar, or None if it stays unchanged.
 
     ``outcome`` is a word for counting: ``injected``, ``present``, ``host-network``, ``windows``, ``old-server``,
-    ``no-account``, ``taken``, ``unreadable``, or ``failed``, where our own code did. ``warnings`` are shown to whoever
-    created the pod.
+    ``no-account``, ``taken``, ``unreadable``, or ``failed``, after an internal error. ``warnings`` are shown to the
+    creator of the pod.
     """
 
     outcome: str
@@ -195,7 +195,7 @@ class Injected:
 
 
 def inject(pod: JSON, settings: SidecarSettings, server: tuple[int, int] | None = None) -> Injected:
-    """Return a pod with the sidecar; ``pod`` itself stays as it is. ``server``: its version; None: not known."""
+    """Return a pod with the sidecar; ``pod`` itself stays unchanged. ``server``: its version; None: unknown."""
     spec = pod.get("spec")
     if not isinstance(spec, dict) or not is_readable(spec):
         return Injected("unreadable")  # the server says what is wrong with it
@@ -228,9 +228,9 @@ def inject(pod: JSON, settings: SidecarSettings, server: tuple[int, int] | None 
 
 
 def _joined(pod: JSON) -> Injected:
-    """Let containers that another webhook has added since find the sidecar, too; it starts before those that do.
+    """Point containers that another webhook has added since to the sidecar, too, and start it before them.
 
-    A pod whose sidecar was written by hand is left as it is.
+    A pod whose sidecar was written by hand stays unchanged.
     """
     ours = INJECTED in annotations_of(pod)
     late = [each for each in containers(pod["spec"]) if each.get("name") != NAME and account_mounts(pod["spec"], each)]
@@ -253,9 +253,9 @@ def _joined(pod: JSON) -> Injected:
 
 
 def _left_alone(spec: Mapping[str, Any], server: tuple[int, int] | None) -> tuple[str, str] | None:
-    """Say why a pod can't have a sidecar: a word and a sentence; None: it can."""
+    """Return why a pod can't have a sidecar: a word and a sentence; None: it can."""
     if server is not None and server < OLDEST:
-        return "old-server", f"Kubernetes {server[0]}.{server[1]} has no native sidecars, 1.29 and newer have"
+        return "old-server", f"Kubernetes {server[0]}.{server[1]} has no native sidecars; they need 1.29 or later"
     if spec.get("hostNetwork"):
         return "host-network", "it uses the node's network, where the sidecar's ports would be the node's"
     if _is_for_windows(spec):
@@ -275,13 +275,13 @@ def _is_for_windows(spec: Mapping[str, Any]) -> bool:
 
 
 def _taken(spec: Mapping[str, Any], *, joining: bool = False) -> str:
-    """Say which name or place of the sidecar the pod uses for something else: the server would refuse two of one."""
+    """Return which name or path of the sidecar the pod uses for something else: the server would refuse duplicates."""
     if not joining:
         if any(each.get("name") == NAME for each in containers(spec)):
             return f"one of its containers is named {NAME} but is not our sidecar: rename it"
         for each in spec.get("volumes") or ():
             if each.get("name") in {ACCOUNT_VOLUME, AUTHORITY_VOLUME}:
-                return f"one of its volumes is called {each['name']}: call it otherwise"
+                return f"one of its volumes is named {each['name']}: rename it"
     for each in containers(spec):
         paths = {str(mount.get("mountPath")).rstrip("/") for mount in each.get("volumeMounts") or ()}
         if TOKEN_PATH in paths and account_mounts(spec, each):

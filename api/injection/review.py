@@ -1,6 +1,6 @@
-"""AdmissionReview, in and out: the API server's question about one pod, and our answer to it. Pure.
+"""AdmissionReview, in and out: the API server's request about one pod, and our answer to it. Pure.
 
-No question is ever answered with a refusal: a pod that can't have the sidecar is created without it.
+The answer is never a refusal: a pod that can't have the sidecar is created without it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _logger = logging.getLogger("backoff_ctrl")
 VERSION: Final = "admission.k8s.io/v1"
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|")
 _told: Final[set[type[Exception]]] = set()
-"""Faults whose traceback is in the log already: whoever reaches the port could fill it otherwise."""
+"""Errors whose traceback is in the log already: otherwise any client could fill the log."""
 
 
 class ReviewError(ValueError):
-    """What came is no AdmissionReview; the message says why."""
+    """The body is not an AdmissionReview; the message says why."""
 
 
 def answer(body: bytes, settings: SidecarSettings, server: tuple[int, int] | None = None) -> tuple[JSON, str, Injected]:
-    """Return the answer to a review, the pod's namespace, and what became of the pod. Raises ``ReviewError``."""
+    """Return the answer to a review, the pod's namespace, and the outcome for the pod. Raises ``ReviewError``."""
     request = _request(body)
     pod = request.get("object")
     mine = request.get("operation") == "CREATE" and request.get("resource", {}).get("resource") == "pods"
@@ -46,7 +46,7 @@ def answer(body: bytes, settings: SidecarSettings, server: tuple[int, int] | Non
 def _injected(pod: JSON, settings: SidecarSettings, server: tuple[int, int] | None) -> Injected:
     try:
         return inject(pod, settings, server)
-    except Exception as error:  # a pod that nobody has validated, or a bug of ours: it is created without
+    except Exception as error:  # an unvalidated pod, or a bug of ours: it is created without the sidecar
         first, kind = type(error) not in _told, type(error).__name__
         _told.add(type(error))
         _logger.exception("a pod could not be given its sidecar: %s", kind, exc_info=error if first else None)

@@ -1,6 +1,6 @@
-"""The webhook's server: answers AdmissionReviews over TLS, keeps its certificates, counts what it did.
+"""The webhook's server: answers AdmissionReviews over TLS, keeps its certificates, counts reviews.
 
-It never refuses a pod, and is quick to answer: nothing is asked of the cluster on the way of a review.
+It never refuses a pod, and answers quickly: a review causes no request to the cluster.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ if TYPE_CHECKING:  # certificates of its own need a package that a webhook with 
     from .certificates import KeptCertificate, Place
 
 ANSWER_WITHIN: Final = 10.0
-"""Seconds in which the API server answers what the webhook asks about itself."""
+"""Seconds for the API server's answers to the webhook's own requests."""
 LOOK_EVERY: Final = 10.0
-"""Seconds between looks at the certificates."""
+"""Seconds between checks of the certificates."""
 COUNT_EVERY: Final = 15.0
 """Seconds between counts of labelled pods."""
 RIGHTS_EVERY: Final = 60.0
 """Seconds between questions about the rights of its account."""
 CONNECTIONS_MAX: Final = 256
-"""Connections that are kept open. Beyond, those go first on which no pod was ever asked about, the oldest first, then
-those that were asked on the longest ago: an API server needs a few, and keeps them."""
+"""Connections that are kept open. Beyond that, those without any review are closed first, the oldest first, then those
+whose last review is longest ago: an API server needs a few, and keeps them."""
 SHED_EVERY: Final = 1.0
 VERSION_EVERY: Final = 600.0
-"""Seconds between looks at the API server's version: it is upgraded under the webhook."""
+"""Seconds between checks of the API server's version, which may be upgraded meanwhile."""
 _logger = logging.getLogger("backoff_ctrl")
 
 
 @dataclass(frozen=True, slots=True)
 class InjectionSettings:
-    """What a webhook needs. Either ``place``, where it keeps certificates of its own, or ``files``, those of others."""
+    """The settings of a webhook. It has either ``place``, for certificates of its own, or ``files``, of given ones."""
 
     listen: tuple[str, int]
     probe_listen: tuple[str, int] | None = None
@@ -65,9 +65,9 @@ class InjectionSettings:
     files: tuple[Path, Path] | None = None
     who: str = "backoff-ctrl"
     drain: float = 0.0
-    """Seconds that it serves on at the end: its Service sends API servers to it until all nodes know better."""
+    """Seconds that it keeps serving at the end, until all nodes have updated its Service."""
     excluded: tuple[str, ...] = ()
-    """Namespaces in which the webhook is not asked about pods: none of theirs lacks a sidecar."""
+    """Namespaces in which the webhook is not called: their pods need no sidecar."""
 
 
 def _certificate(
@@ -83,7 +83,7 @@ def _certificate(
 
 
 class Webhook:
-    """One replica of the webhook: its certificate, what it has counted, and whether it is ready."""
+    """One replica of the webhook: its certificate, its counters, and whether it is ready."""
 
     def __init__(
         self,
@@ -101,12 +101,12 @@ class Webhook:
         self.why_not = "its certificates were not read yet"
         """Why it is not ready; empty: it is."""
         self.leaving = False
-        """Whether it ends soon: it is not ready any more, and has API servers connect anew."""
+        """Whether it ends soon: it is no longer ready, and closes connections so that API servers reconnect."""
         self.lacks: list[str] = []
-        """What its account may not do, and what that means. It is ready all the same."""
+        """The rights that its account lacks, with their consequences. It is ready all the same."""
         self._said = ""
         self._asked: dict[object, int] = {}
-        """Connections on which pods were asked about, each with the number of its last question."""
+        """Connections with reviews, each with the number of its last one."""
         self._questions = itertools.count(1)
         self._version: tuple[int, int] | None = None
 
@@ -126,7 +126,7 @@ class Webhook:
         return response
 
     async def shed(self, server: web.Server) -> None:
-        """Close connections that are too many, at once: one that answers just now was asked on last of all."""
+        """Close surplus connections at once; one that is answering now has the newest review, and is closed last."""
         opened = server.connections  # the oldest first
         still = set(opened)
         self._asked = {each: at for each, at in self._asked.items() if each in still}
@@ -135,7 +135,7 @@ class Webhook:
             each.force_close()
 
     async def look(self) -> None:
-        """Read the certificates once; load what has changed. What fails is said by ``why_not``, and tried again."""
+        """Read the certificates once; load changes. ``why_not`` reports a failure, which is retried."""
         trouble = ""
         try:
             if isinstance(self._certificate, GivenCertificate):
@@ -149,11 +149,11 @@ class Webhook:
         self._said = trouble
         ends = self._certificate.ends
         self.counts.certificate_ends = None if ends is None else ends.timestamp()
-        if not trouble or self.why_not:  # a certificate that was loaded serves on
+        if not trouble or self.why_not:  # a loaded certificate stays in use
             self.why_not = trouble
 
     async def check_rights(self) -> None:
-        """Ask the API server which rights are missing; while it does not answer, what it said before holds."""
+        """Ask the API server which rights are missing; if it does not answer, its earlier answer stays."""
         place = self._settings.place
         kept = None if place is None else {"namespace": place.namespace, "kept": place.secret, "webhook": place.webhook}
         found = []
@@ -173,7 +173,7 @@ class Webhook:
         self.lacks = found
 
     async def learn_version(self) -> None:
-        """Ask which version of Kubernetes this is; until it answers, any version may be."""
+        """Ask for the version of Kubernetes; until it answers, any version is possible."""
         try:
             async with await self._session.request("GET", "/version", timeout=ANSWER_WITHIN) as response:
                 said = await response.json()
@@ -216,19 +216,19 @@ async def serve(webhook: Webhook, settings: InjectionSettings, over: asyncio.Eve
 
 
 async def _again(step: Callable[[], Awaitable[None]], pause: float) -> None:
-    """Take a step again and again. A fault in one must not end the others: certificates would never change again."""
+    """Repeat a step. An error in one must not end the others: certificates would never change again."""
     while True:
         await asyncio.sleep(pause)
         try:
             await step()
         except Exception:
-            _logger.exception("a step of the webhook failed, and is tried again")
+            _logger.exception("a step of the webhook failed, and is retried")
 
 
 async def _bound(
     app: web.Application, address: tuple[str, int], context: ssl.SSLContext | None, ends: AsyncExitStack
 ) -> tuple[str, web.Server]:
-    # Not unpacked: no API server packs its questions, and 0.2 MB may become 200.
+    # Not decompressed: no API server compresses its requests, and 0.2 MB may become 200.
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=5, auto_decompress=False)
     await runner.setup()
     ends.push_async_callback(runner.cleanup)

@@ -1,9 +1,9 @@
 """The sidecar that is put into a pod: its container, its volumes, and what platform and pod may set. Pure.
 
-What stands where follows Kubernetes' native sidecars (``restartPolicy: Always`` in ``initContainers``, on by default
-since 1.29) and its restricted Pod Security Standard. It asks for resources so that the pod's quality of service stays
-as it is (``pkg/apis/core/v1/helper/qos/qos.go``: cpu and memory count). A pod's annotations set some of its options;
-what makes no sense there is warned of, and the default holds.
+The container is a native sidecar of Kubernetes (``restartPolicy: Always`` in ``initContainers``, on by default since
+1.29) and meets the restricted Pod Security Standard. Its requests and limits keep the pod's quality of service
+(``pkg/apis/core/v1/helper/qos/qos.go``: cpu and memory count). A pod's annotations set some of its options; a wrong
+value gives a warning, and the default applies.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from backoff_ctrl.k8s.creates.creation import MODES
 JSON: TypeAlias = dict[str, Any]
 
 NAME: Final = "backoff-ctrl"
-"""The container's name: who finds it in a pod leaves the pod as it is."""
+"""The container's name: a pod that has it stays unchanged."""
 ACCOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where every client looks for its token and the cluster's ``ca.crt``."""
+"""The path where every client looks for its token and the cluster's ``ca.crt``."""
 TOKEN_PATH: Final = "/var/run/backoff-ctrl/token"  # noqa: S105 - a directory
 AUTHORITY_VOLUME: Final = "backoff-ctrl-authority"
 ACCOUNT_VOLUME: Final = "backoff-ctrl-account"
 _AUTHORITY_PATH: Final = "/var/run/backoff-ctrl/authority"
 _ACCOUNT_PATH: Final = "/var/run/backoff-ctrl/account"
-"""Where the sidecar writes what the creator sees as its account directory."""
+"""The directory that the sidecar writes, which the creator sees as its account directory."""
 USER: Final = 65532
 """Numeric, so that ``runAsNonRoot`` can be checked without reading the image."""
 PORT: Final = 6443
@@ -74,7 +74,7 @@ def sidecar_in(spec: Mapping[str, Any]) -> JSON | None:
 
 
 def port_of(sidecar: Mapping[str, Any]) -> int | None:
-    """Return the port where a sidecar of ours listens for creators; None: it is none of ours."""
+    """Return the port where a sidecar of ours listens for creators; None: it is not ours."""
     for each in sidecar.get("args") or ():
         option, _, port = str(each).rpartition(":")
         if option == _LISTEN and port.isdecimal():
@@ -103,8 +103,8 @@ def container(
 
     ``env``: where it finds the API server.
 
-    Its startup probe says that it listens and its certificates are written, not that the API server answers: an API
-    server that is away must not keep pods from starting. It has no readiness probe: that of a sidecar counts for the
+    Its startup probe shows that it listens and its certificates are written, not that the API server answers: an
+    unreachable API server must not keep pods from starting. It has no readiness probe: that of a sidecar counts for the
     whole pod, and an outage would take applications out of their Services.
     """
     port, probe_port = ports
@@ -150,7 +150,7 @@ def _probe(path: str, port: int, *, every: int, tries: int) -> JSON:
 
 _COUNTED: Final = ("cpu", "memory")
 KNOWN: Final = (*_COUNTED, "ephemeral-storage")
-"""What a sidecar may ask for: it needs nothing else, and the server refuses pods for names that it does not know."""
+"""The resources that a sidecar may request: it needs no others, and the server refuses unknown names."""
 
 
 class Quality(StrEnum):
@@ -162,7 +162,7 @@ class Quality(StrEnum):
 
 
 def quality_of(spec: Mapping[str, Any]) -> Quality:
-    """Return the quality of a pod's spec. What can't be read counts as asked for: the server will say what is wrong."""
+    """Return the quality of a pod's spec. An unreadable amount counts as given: the server will report the error."""
     if isinstance(own := spec.get("resources"), dict) and any(own.values()):  # of the pod as a whole, since 1.34
         return Quality.GUARANTEED if _is_guaranteed(own) else Quality.BURSTABLE
     asked = list(_resources(spec))
@@ -172,11 +172,12 @@ def quality_of(spec: Mapping[str, Any]) -> Quality:
 
 
 def sidecar_resources(spec: Mapping[str, Any], settings: SidecarSettings) -> dict[str, dict[str, str]]:
-    """Return what the sidecar asks for in a pod of this spec.
+    """Return the sidecar's requests and limits in a pod of this spec.
 
-    cpu and memory always: a quota of ``limits.*`` answers "must specify" otherwise. Nothing in a BestEffort pod, which
-    such a quota refuses anyway: it would fall under other quotas then. Equal amounts in a Guaranteed one. Nothing of
-    what the pod asks for as a whole: its containers together may not ask for more than that, and share it.
+    It always has cpu and memory, since a quota of ``limits.*`` answers "must specify" otherwise, with three exceptions.
+    In a BestEffort pod, which such a quota refuses anyway, it has none: other quotas would apply to the pod then. In a
+    Guaranteed pod requests and limits are equal. It has none of the resources that the pod has as a whole, which its
+    containers share.
     """
     quality = quality_of(spec)
     if quality is Quality.BEST_EFFORT:
@@ -190,7 +191,7 @@ def sidecar_resources(spec: Mapping[str, Any], settings: SidecarSettings) -> dic
 
 
 def wrong_amounts(requests: Mapping[str, str], limits: Mapping[str, str]) -> str:
-    """Say what is wrong with the amounts of a sidecar; empty: nothing. With wrong ones all its pods are refused."""
+    """Return what is wrong with the amounts of a sidecar; empty: nothing. With wrong ones all its pods are refused."""
     found: dict[str, dict[str, int]] = {"requests": {}, "limits": {}}
     for part, given in (("requests", requests), ("limits", limits)):
         for name, amount in given.items():
@@ -225,7 +226,7 @@ def _is_guaranteed(resources: Mapping[str, Any]) -> bool:
 
 
 def _amounts(resources: Mapping[str, Any], part: str) -> dict[str, object]:
-    """Return the counted amounts of ``requests`` or ``limits`` that are above zero; the text of what is no quantity."""
+    """Return the counted amounts of ``requests`` or ``limits`` above zero; an invalid quantity as its text."""
     found = mapping(resources.get(part))
     given = {name: found[name] for name in _COUNTED if found.get(name) is not None}
     amounts = {name: _amount(value) for name, value in given.items()}
@@ -254,7 +255,7 @@ _DAY: Final = 86_400
 
 @dataclass
 class Wishes:
-    """What the annotations ask for. ``settings``: those of the platform, with the pod's own amounts."""
+    """The settings in annotations. ``settings``: those of the platform, with the pod's own amounts."""
 
     settings: SidecarSettings
     args: list[str] = field(default_factory=list)
@@ -271,7 +272,7 @@ def wishes(pod: Mapping[str, Any], settings: SidecarSettings) -> Wishes:
         if value is None or option in {"requests", "limits"}:
             continue
         if wanted := _wanted(option, value):
-            found.warnings.append(f"annotation {name}: must be {wanted}, not {value!r}; the default holds")
+            found.warnings.append(f"annotation {name}: must be {wanted}, not {value!r}; the default applies")
         elif option.startswith("--"):
             found.args.append(f"{option}={value}")
         else:
@@ -281,7 +282,7 @@ def wishes(pod: Mapping[str, Any], settings: SidecarSettings) -> Wishes:
 
 
 def _wanted(option: str, value: object) -> str:
-    """Say what a value must be; empty: it is."""
+    """Return what a value must be; empty: it is valid."""
     if option == "--answer":
         return "" if value in _ANSWERS else "wait, error or quota"
     if option == "BACKOFF_CTRL_MODE":
@@ -303,13 +304,13 @@ def _read_amounts(annotations: Mapping[str, Any], found: Wishes) -> None:
         text = annotations[name]
         pairs = [each.partition("=") for each in text.split(",")] if isinstance(text, str) else [("", "", "")]
         if not all(amount for _, _, amount in pairs):
-            found.warnings.append(f"annotation {name}: must be like cpu=100m,memory=128Mi; the default holds")
+            found.warnings.append(f"annotation {name}: must be like cpu=100m,memory=128Mi; the default applies")
             return
         read[OPTIONS[name]] = {resource.strip(): amount.strip() for resource, _, amount in pairs}
     if any(read.values()):
         requests, limits = ({**getattr(found.settings, part), **given} for part, given in read.items())
         if wrong := wrong_amounts(requests, limits):
-            found.warnings.append(f"annotations {' and '.join(_of(read))}: {wrong}; the default holds")
+            found.warnings.append(f"annotations {' and '.join(_of(read))}: {wrong}; the default applies")
             return
         found.settings = replace(found.settings, requests=requests, limits=limits)
 

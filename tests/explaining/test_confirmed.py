@@ -159,7 +159,7 @@ def test_serve_never_lends_its_rights(tmp_path: Path) -> None:
 
 
 def test_the_command_asks_as_its_user(tmp_path: Path) -> None:
-    """And says what a dry run can't tell."""
+    """And says what a dry run can't show."""
     with running_sandbox() as sandbox:
         sandbox.create_namespace("team")
         sandbox.create_quota("team", "q", {"pods": "0"})
@@ -170,7 +170,7 @@ def test_the_command_asks_as_its_user(tmp_path: Path) -> None:
         assert run.exit_code == 0, run.output
         assert "the API server agrees: would wait" in run.output
         assert "exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0" in run.output
-        assert "a dry run can't tell: " in run.output
+        assert "a dry run can't show: " in run.output
         listed = ask(sandbox.url, "/api/v1/namespaces/team/pods").json["items"]
         assert listed == []
         with serving("--server", sandbox.url) as url:

@@ -170,7 +170,7 @@ def test_the_table_says_what_never_happens(capsys: pytest.CaptureFixture[str]) -
     rows = {line[:24].strip(): line[24:].split() for line in out.splitlines()}
     assert rows["gangs complete"] == ["3", "of", "6", "6", "of", "6"]
     assert rows["makespan"][0] == "never"
-    assert "plain stands still for ever from" in out
+    assert "plain is deadlocked from" in out
     assert "12 pods are never created." in out
     assert "Created every pod exactly once, as counted at the server: gate_observing." in out
 

@@ -127,7 +127,7 @@ def test_people_read_a_few_lines(
         "  phase: RetryableFailure  (plugin ray)\n"
         "  reason: the Ray job failed: AppFailed: boom ?[31mred\n"
         "  failure: TaskFailedWithError (USER: its user's), another attempt may help\n"
-        "  the object still holds resources: it is to be deleted\n"
+        "  the object still holds resources: it has to be deleted\n"
         '  rayCluster: "train-abcde"\n  rayJob: "train-x"\n  jobStatus: "FAILED"\n'
     )
 

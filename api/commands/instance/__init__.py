@@ -2,12 +2,12 @@
 
 ``client`` is the one client: it finds the address (``--server``, else the environment), asks, and reads JSON into the
 shapes of ``k8s/status``; what goes wrong on the way ends the command with one sentence. ``options`` has the options of
-all these commands, and the table and the document that they print. ``ceilings``, ``waiting`` and ``act`` are a command
-each; ``top``, ``explain`` and ``task`` beside this room ask by the same client, and with it ``serve`` reads what its
-gates answer.
+all these commands, and the table and the document that they print. ``ceilings``, ``waiting`` and ``act`` are one
+command each; ``top``, ``explain`` and ``task`` beside this room use the same client, and ``serve`` reads its gates'
+answers with it.
 
-A command has to start fast: nothing here loads an HTTP library, an event loop or the Kubernetes client. What asks the
-cluster itself (``ceilings --kubeconfig``) is imported when it is wanted.
+A command has to start fast: nothing here loads an HTTP library, an event loop or the Kubernetes client. Code that asks
+the cluster itself (``ceilings --kubeconfig``) is imported only when it is used.
 """
 
 if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md

@@ -1,4 +1,4 @@
-"""``backoff-ctrl act``: what an operator may do to a running gate."""
+"""``backoff-ctrl act``: the actions of an operator on a running gate."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _options(command: F) -> F:
 @click.argument("namespace")
 @_options
 def pause(namespace: str, **options: Any) -> int:
-    """Send no create of NAMESPACE until it is resumed: they wait. Creates already sent go on."""
+    """Send no create of NAMESPACE until it is resumed: they wait. Creates already sent continue."""
     return _act("pause", {"namespace": namespace}, **options)
 
 
@@ -52,7 +52,7 @@ def pause(namespace: str, **options: Any) -> int:
 @click.argument("namespace")
 @_options
 def resume(namespace: str, **options: Any) -> int:
-    """Let the creates of NAMESPACE go on."""
+    """Resume the creates of NAMESPACE."""
     return _act("resume", {"namespace": namespace}, **options)
 
 

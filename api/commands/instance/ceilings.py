@@ -1,4 +1,4 @@
-"""``backoff-ctrl ceilings``: what a running gate knows of the quotas, or the cluster says, the fullest first."""
+"""``backoff-ctrl ceilings``: the quotas as a running gate or the cluster knows them, the fullest first."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def command(
     listed: Listed[Ceiling] = instance.everything("/v1/ceilings", chosen, Ceiling)
     try:
         _show(listed, limit, as_json, chosen, GATE)
-    except ValueError as error:  # an amount or a time that is none
+    except ValueError as error:  # an invalid amount or time
         raise instance.not_ours(str(error)) from None
     return DONE
 
@@ -80,7 +80,7 @@ def _of_cluster(kubeconfig: str | None, context: str | None, chosen: Mapping[str
 def _show(
     listed: Listed[Ceiling], limit: int | None, as_json: bool, chosen: Mapping[str, str | None], who: str
 ) -> None:
-    """Print them. ``who`` begins the sentence that there are none. Raises ``ValueError``."""
+    """Print them; if there are none, a sentence that begins with ``who``. Raises ``ValueError``."""
     order = fullest_first(listed.items)
     if as_json:
         click.echo(document(listed.as_of, [listed.documents[number] for number in order], limit, listed.note))
@@ -91,14 +91,14 @@ def _show(
 
 
 def fullness(ceiling: Ceiling) -> Fraction:
-    """Return the share that is taken; of a limit of 0 all is. Raises ``ValueError`` for an amount that is none."""
+    """Return the share that is taken, 1 for a limit of 0. Raises ``ValueError`` for an invalid amount."""
     limited = parse_quantity(ceiling.limited)
     taken = sum(map(parse_quantity, (ceiling.used, ceiling.held or "0", ceiling.reserved or "0")))
     return Fraction(taken, limited) if limited > 0 else Fraction(1)
 
 
 def fullest_first(ceilings: Sequence[Ceiling]) -> list[int]:
-    """Return their places in the list; of equally full ones those that block creates come first."""
+    """Return their order; of equally full ones those that block creates come first."""
 
     def key(number: int) -> tuple[Fraction, bool, str, str, str]:
         each = ceilings[number]

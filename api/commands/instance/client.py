@@ -1,9 +1,9 @@
-"""One client of the status API, of a gate or of ``serve``: where it is, what it is asked, and how its answers are read.
+"""The client of the status API, of a gate or of ``serve``: it finds the address, asks, and reads the answers.
 
 ``Instance`` asks over ``http.client``: loading an HTTP library takes a fifth of a second, longer than the rest of a
-command. All that can go wrong on the way ends the command with one sentence. ``serve`` asks hundreds of gates at once,
-on its event loop, and only has another way to them (``api/status/gates.py``): ``read``, ``detail_of`` and ``Events``
-know what comes back, for both. Unknown keys are left out: later versions may add some.
+command. Any error on the way ends the command with one sentence. ``serve`` asks hundreds of gates at once, on its event
+loop, with a transport of its own (``api/status/gates.py``); ``read``, ``detail_of`` and ``Events`` read the answers for
+both. Unknown keys are left out: later versions may add some.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from backoff_ctrl.k8s.status.shapes import Decision
 T = TypeVar("T")
 EXAMPLE: Final = f"http://127.0.0.1:{PORT}"
 PAGE: Final = 1000
-"""Items asked for at a time: the most that the status API gives."""
+"""Items requested at a time: the most that the status API gives."""
 ITEMS_MAX: Final = 200_000
 """Items read of one list at most: about 200 MB."""
 ANSWER_MAX: Final = 64 << 20
@@ -41,13 +41,13 @@ LINE_MAX: Final = 1 << 20
 """The longest line of a stream, in bytes."""
 PROBLEM: Final = "application/problem+json"
 FROM_THE_OLDEST: Final = "0"
-"""As the last event's id: begin with the oldest decision that is kept."""
+"""The id that makes a stream begin with the oldest decision that is kept."""
 SILENCE: Final = 40.0
-"""Seconds without a word after which a stream is dead: the instance says something every 15 s."""
+"""Seconds of silence after which a stream is dead: the instance sends something every 15 s."""
 CAUGHT_UP: Final = 0.5
-"""Seconds without a word after which all that is kept was told: it comes in one go."""
+"""Seconds of silence after which all kept decisions have come: they are sent in one go."""
 FAILURES: Final = (OSError, HTTPException, ValueError)
-"""What following the decisions may raise."""
+"""The exceptions of following the decisions."""
 
 
 # -- where it is ---------
@@ -59,7 +59,7 @@ class Place:
     host: str
     port: int
     path: str
-    """What comes before ``/v1``, without a slash at its end: a reverse proxy may serve it there."""
+    """The path before ``/v1``, without a slash at its end, for a reverse proxy."""
 
     @property
     def listen(self) -> str:
@@ -68,7 +68,7 @@ class Place:
 
     @property
     def local(self) -> bool:
-        """Whether the status of a gate in a program of this machine could be there."""
+        """Whether this can be the address of a gate in a program of this machine."""
         return is_loopback(self.listen) and not self.https and not self.path
 
     @property
@@ -99,7 +99,7 @@ def read_url(text: str, option: str = "--server") -> Place:
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
         host, port = parts.hostname, parts.port
-    except ValueError:  # a port that is no number, brackets that don't match
+    except ValueError:  # an invalid port, or brackets that don't match
         host, port = None, None
         parts = urlsplit("")
     plain = text.isascii() and text.isprintable() and " " not in text
@@ -117,7 +117,7 @@ def _refuse_extras(parts: SplitResult, shown: str, option: str) -> None:
         raise BadInput(f'{option}: "{shown}" must end before the ? or #: choose with the options -n, --quota and so on')
 
 
-# -- what it answers ---------
+# -- its answers ---------
 
 
 def read(kind: Any, found: Any) -> Any:
@@ -133,7 +133,7 @@ def read(kind: Any, found: Any) -> Any:
         return {name: read(parts[1], each) for name, each in found.items()}
     plain = str if origin is Literal else kind  # a later version may know more literals
     if plain is not Any and type(found) is not plain:
-        raise ValueError(f"{_shown(found)} is no {getattr(plain, '__name__', plain)}")
+        raise ValueError(f"{_shown(found)} is not of type {getattr(plain, '__name__', plain)}")
     return found
 
 
@@ -166,7 +166,7 @@ def _shown(found: Any) -> str:
 
 
 def detail_of(problem: Any) -> str | None:
-    """Return what a problem says; None if it is none."""
+    """Return the detail of a problem; None for any other answer."""
     detail = problem.get("detail") if isinstance(problem, dict) else None
     return detail if isinstance(detail, str) else None
 
@@ -179,12 +179,12 @@ class Events:
         self._fields: dict[str, str] = {}
 
     def take(self, line: bytes) -> tuple[str, str] | None:
-        """Take the next line in; return the event that it completes, its name and its data."""
+        """Take the next line; return the name and the data of the event that it completes."""
         name, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(":")
         if name:
             self._fields[name] = value.removeprefix(" ")
             return None
-        if line.startswith(b":") or not self._fields:  # a sign of life
+        if line.startswith(b":") or not self._fields:  # a keep-alive
             return None
         found, self._fields = self._fields, {}
         self.last = found.get("id", self.last)
@@ -196,7 +196,7 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[T]):
-    """All pages of a list. ``items`` are what was read of ``documents``, which are as they came."""
+    """All pages of a list. ``items`` are parsed from ``documents``."""
 
     as_of: str
     at: datetime
@@ -204,7 +204,7 @@ class Listed(Generic[T]):
     items: list[T]
     documents: list[dict[str, Any]]
     note: str | None = None
-    """What the list lacks: that no gate is connected, so that an empty one does not mean that nothing waits."""
+    """A note on an incomplete list: no gate is connected, so an empty one does not mean that nothing waits."""
 
 
 class RefusedError(BadInput):
@@ -216,10 +216,10 @@ class RefusedError(BadInput):
 
 
 class Instance:
-    """A running instance. Never asked through a proxy: those of the environment are for other hosts."""
+    """A running instance. It is never reached through a proxy: those of the environment are for other hosts."""
 
     def __init__(self, place: Place, timeout: float, token: str = "") -> None:
-        """``timeout``: seconds for each answer, looking up its host and connecting included. ``token``: to act."""
+        """``timeout``: seconds for each answer, name resolution and connecting included. ``token``: for actions."""
         self.place = place
         self._timeout = timeout
         self._token = token
@@ -227,7 +227,7 @@ class Instance:
     def everything(
         self, path: str, query: Mapping[str, str | None], shape: type[T], most: int | None = None
     ) -> Listed[T]:
-        """Read a list page by page; stop behind ``most`` items, if that is given. Raises ``BadInput``."""
+        """Read a list page by page; stop after ``most`` items, if given. Raises ``BadInput``."""
         given = {name: value for name, value in query.items() if value}
         whole: Listed[T] | None = None
         after: str | None = None
@@ -249,11 +249,11 @@ class Instance:
         return whole
 
     def whole(self, path: str, shape: type[T]) -> Listed[T]:
-        """Read a list that has no pages. Raises ``BadInput``."""
+        """Read a list without pages. Raises ``BadInput``."""
         return self._page(self._get(path), shape)[0]
 
     def decisions(self, namespace: str | None, last: str = "", silence: float = SILENCE) -> Stream:
-        """Follow the decisions behind the id ``last``; ``silence`` is how many seconds nothing may come.
+        """Follow the decisions after the id ``last``; ``silence``: the longest silence, in seconds.
 
         Raises ``OSError`` and ``HTTPException``.
         """
@@ -289,12 +289,12 @@ class Instance:
         return self._shaped(self._get(path), shape)
 
     def post(self, target: str, body: bytes, shape: type[T]) -> tuple[T, dict[str, Any]]:
-        """POST JSON; return the answer in its shape, and as it came. Raises ``BadInput``."""
+        """POST JSON; return the answer, parsed and raw. Raises ``BadInput``."""
         found = self._get(target, body)
         return self._shaped(found, shape), found
 
     def delete(self, target: str, shape: type[T]) -> T:
-        """DELETE; return what is told of what was there. Raises ``BadInput``."""
+        """DELETE; return the document of what was deleted. Raises ``BadInput``."""
         return self._shaped(self._get(target, method="DELETE"), shape)
 
     def text(self, target: str) -> Iterator[bytes]:
@@ -309,7 +309,7 @@ class Instance:
                 response: HTTPResponse = connection.getresponse()
                 if response.status != 200 or response.headers.get_content_type() != "text/plain":
                     self._document(response.status, response.headers.get_content_type(), response.read(ANSWER_MAX + 1))
-                    raise self.not_ours("it answers no text")
+                    raise self.not_ours("its answer is not text")
             while piece := response.read1(1 << 16):
                 yield piece
         except (OSError, HTTPException) as error:
@@ -324,7 +324,7 @@ class Instance:
             raise self._unexpected(error) from None
 
     def _page(self, found: Any, shape: type[T]) -> tuple[Listed[T], str | None]:
-        """Return a page of a list, and the cursor of the following one."""
+        """Return a page of a list, and the cursor of the next one."""
         try:
             documents = read(list[dict[str, Any]], found["items"])
             as_of = read(str, found["as_of"])
@@ -341,7 +341,7 @@ class Instance:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Turn whatever goes wrong on the way into a sentence, as ``BadInput``."""
+        """Turn any error on the way into a sentence, as ``BadInput``."""
         url = self.place.url
         try:
             yield
@@ -373,7 +373,7 @@ class Instance:
             raise BadInput(f"{url} can't be reached ({printable(words)}): check --server") from None
 
     def _ask(self, target: str, sent: bytes | None, method: str) -> tuple[int, str, bytes]:
-        """Send one request and read its answer, in a thread that may be left behind."""
+        """Send one request and read its answer, in a thread that may be abandoned."""
         connection = self._connect(self._timeout)
         try:
             headers = {"Accept": f"application/json, {PROBLEM}", **self._authorization()}
@@ -421,7 +421,7 @@ class Instance:
         return self.not_ours(f"it answers with unexpected JSON: {error}")
 
     def not_ours(self, why: str) -> BadInput:
-        """Return the error that something else answers there."""
+        """Return the error that another program answers there."""
         return BadInput(printable(f"{self.place.url} is not the status API of a gate ({why}): check --server"))
 
 
@@ -432,7 +432,7 @@ class Stream:
 
     @property
     def last(self) -> str:
-        """The id of the last decision: a new stream goes on behind it."""
+        """The id of the last decision: a new stream continues after it."""
         return self._events.last
 
     def __iter__(self) -> Iterator[Decision]:
@@ -444,7 +444,7 @@ class Stream:
                 yield found
 
     def close(self) -> None:
-        """End it, from any thread: whoever reads it is woken."""
+        """End it, from any thread, and wake its reader."""
         connection = getattr(getattr(self._response.fp, "raw", None), "_sock", None)
         if isinstance(connection, socket.socket):
             with suppress(OSError):  # it has ended by itself
@@ -452,7 +452,7 @@ class Stream:
 
 
 def _within(seconds: float, ask: Callable[[], T]) -> T:
-    """Return what ``ask`` returns. Raises ``TimeoutError`` even where it hangs, such as at a server that trickles."""
+    """Return the result of ``ask``. Raises ``TimeoutError`` even if it hangs, as at a server that sends slowly."""
     answer: Future[T] = Future()
 
     def run() -> None:

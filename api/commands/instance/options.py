@@ -1,4 +1,4 @@
-"""The options of the commands that ask an instance, and the frame of their output."""
+"""The options of the commands that ask an instance, and the form of their output."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def instance_options(command: F) -> F:
 
 
 def cluster_instead(command: F) -> F:
-    """Add ``--kubeconfig`` and ``--context``: ask the cluster itself, and no gate."""
+    """Add ``--kubeconfig`` and ``--context``: ask the cluster itself instead of a gate."""
     for option in (
         click.option("--context", help="Ask the cluster itself: this context of the kubeconfig."),
         click.option(
-            "--kubeconfig", metavar="FILE", help="Ask the cluster itself, with this kubeconfig, and not a gate."
+            "--kubeconfig", metavar="FILE", help="Ask the cluster itself, with this kubeconfig, instead of a gate."
         ),
     ):
         command = option(command)
@@ -57,7 +57,7 @@ def cluster_instead(command: F) -> F:
 
 
 def document(as_of: str, documents: Sequence[Any], limit: int | None, note: str | None = None) -> str:
-    """Return the JSON document: items as the instance gave them, how many more there are, and its ``note``, if any."""
+    """Return the JSON document: the instance's items, the number of further ones, and its ``note``, if any."""
     items = documents[:limit]
     whole = {"as_of": as_of, "items": items, "more": len(documents) - len(items), **({"note": note} if note else {})}
     return json.dumps(whole, indent=2)

@@ -1,4 +1,4 @@
-"""``backoff-ctrl waiting``: who waits at a running gate, for what, and for how long yet."""
+"""``backoff-ctrl waiting``: who waits at a running gate, for what, and how much longer."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def command(
     try:
         several = len({each.gate for each in found.items}) > 1
         rows = [] if as_json else [cells(each, found.at, HEAD, several_gates=several) for each in found.items]
-    except ValueError as error:  # a time that is none
+    except ValueError as error:  # an invalid time
         raise instance.not_ours(str(error)) from None
     if as_json:
         click.echo(document(found.as_of, found.documents, limit, found.note))
@@ -68,7 +68,7 @@ def command(
 
 def cells(waiting: Waiting, at: datetime, columns: Sequence[str], *, several_gates: bool) -> tuple[str, ...]:
     """Return these columns of ``HEAD`` of one waiting create, safe to print. Raises ``ValueError``."""
-    place = "-" if waiting.place is None else str(waiting.place)  # none: it stands in no line
+    place = "-" if waiting.place is None else str(waiting.place)  # none: it is not in line
     found = {
         "namespace": waiting.namespace,
         "name": f"{waiting.kind}/{waiting.name}",
@@ -82,7 +82,7 @@ def cells(waiting: Waiting, at: datetime, columns: Sequence[str], *, several_gat
 
 
 def _estimate(waiting: Waiting, at: datetime) -> str:
-    """Say when it is likely to be admitted, or by when; "-" without an estimate. Raises ``ValueError``."""
+    """Return when it is likely to be admitted, or by when; "-" without an estimate. Raises ``ValueError``."""
     found, word = waiting.estimated_at, "in"
     if found is None:
         found, word = waiting.estimated_by, "within"

@@ -1,9 +1,9 @@
-"""The command ``task``: runs tasks, shows them, ends them; here in a store, or at a server.
+"""The command ``task``: runs tasks, shows them, ends them; in a store of this machine, or at a server.
 
-``command`` has the commands and their exit codes. ``running`` carries tasks out, in a store of this machine;
-``remote`` asks a server (``serve --store``) instead. Both keep a mapping of items by uid, which ``showing`` prints: a
-live table at a terminal, a line for each change in a log, nothing with ``--json``. ``options`` is what commands share,
-also ``serve`` and ``phase``: it loads nothing heavy, as all options are made whenever the program starts.
+``command`` has the commands and their exit codes. ``running`` carries tasks out, in a store of this machine; ``remote``
+asks a server (``serve --store``) instead. Both keep a mapping of items by uid, which ``showing`` prints: a live table
+at a terminal, a line for each change in a log, nothing with ``--json``. ``options`` is shared by these commands,
+``serve`` and ``phase``: it loads nothing heavy, since each of them imports it at its start.
 """
 
 if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 ABORT_SECONDS: Final = 60.0
-"""How long ``abort`` waits for the end, by default."""
+"""Seconds that ``abort`` waits for the end, by default."""
 
 
 @click.group("task")
@@ -102,7 +102,7 @@ def run(
     left = sum(each.unfinished for each in running.items.values())
     if running.detached and left:
         again = f"backoff-ctrl task run{at}"
-        click.echo(f"{left} tasks are unfinished; what runs in the cluster runs on. Go on with: {again}", err=True)
+        click.echo(f"{left} tasks are unfinished and keep running in the cluster. Continue with: {again}", err=True)
     return _told(running.items, as_json=as_json)
 
 
@@ -247,7 +247,7 @@ def abort(name: str, namespace: str | None, seconds: float, as_json: bool, **giv
     if as_json:
         click.echo(_json(task))
     elif task.unfinished:
-        click.echo(f"task {task.namespace}/{name} is to end, and is {task.phase} still")
+        click.echo(f"task {task.namespace}/{name} will end, and is still {task.phase}")
     else:
         click.echo(f"task {task.namespace}/{name} has ended: {task.phase}")
     return FAILED if task.unfinished and given["server"] is None else DONE
@@ -306,7 +306,7 @@ def _run_there(
     except KeyboardInterrupt:
         left = sum(each.unfinished for each in items.values())
         click.echo(
-            f"{left} tasks go on at {there.url}. Watch them with: backoff-ctrl task run --server {there.url}", err=True
+            f"{left} tasks continue at {there.url}. Watch with: backoff-ctrl task run --server {there.url}", err=True
         )
     finally:
         view.close()
@@ -329,7 +329,7 @@ def _view(items: Mapping[str, TaskItem], *, as_json: bool) -> Callable[[], View]
 
 
 def _told(items: Mapping[str, TaskItem], *, as_json: bool) -> int:
-    """Say how it ended, and return the exit code."""
+    """Print how it ended, and return the exit code."""
     from .showing import summary  # noqa: PLC0415 - loads pydantic
 
     if as_json:
@@ -367,7 +367,7 @@ def _remote(given: Mapping[str, Any]) -> RemoteTasks:
 
 
 def _in_store(given: Mapping[str, Any], ask: Callable[[Tables], T]) -> T:
-    """Ask the store itself; it need not exist for a list. Raises ``BadInput``, and ``Failed`` for an absent task."""
+    """Ask the store itself, which need not exist for a list. Raises ``BadInput``, and ``Failed`` for an absent task."""
     from backoff_ctrl.k8s.tasks.tables import Tables  # noqa: PLC0415 - loads pydantic
 
     file = store_file(given["store"])

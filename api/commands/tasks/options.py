@@ -24,12 +24,12 @@ SET: Callable[[Any], Any] = click.option(
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting that wins over the file, such as plugins.k8s.default-cpus=2. May be repeated.",
+    help="A setting that overrides the file, such as plugins.k8s.default-cpus=2. May be repeated.",
 )
 
 
 class Platform:
-    """What a platform has set, and the plugins that it has enabled, as they are now."""
+    """The platform's present settings, and the plugins that it has enabled."""
 
     def __init__(self, file: str | None, flags: Sequence[str] = ()) -> None:
         """Read the file, and the settings that flags name. Raises ``BadInput``."""
@@ -41,11 +41,11 @@ class Platform:
         """The plugins; it follows the settings."""
         try:
             self._live = LiveSettings(None if file is None else Path(file), flags, self._adopt)
-        except ConfigError as error:  # it says where it stands
+        except ConfigError as error:  # its message has the place
             raise BadInput(str(error)) from None
 
     def _adopt(self, settings: PlatformSettings) -> list[Path]:
-        """Have the plugins of these settings; return the files that describe operators. Raises ``ConfigError``."""
+        """Use the plugins of these settings; return the files that describe operators. Raises ``ConfigError``."""
         from backoff_ctrl.k8s.plugins.config_file import ConfigError  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.generic import entry_of  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.operator_config import (  # noqa: PLC0415 - likewise
@@ -76,15 +76,15 @@ class Platform:
         return self._live.current.k8s
 
     def policy(self) -> Mapping[str, float]:
-        """Return what the settings say of the gate's policy: it is in force from the start of the gate on."""
+        """Return the gate's policy in the settings, which takes effect at the start of the gate."""
         return self._live.current.tasks.backoff.policy()
 
     def poll(self) -> list[str]:
-        """Take over what has changed in the file, and return that, a line a key."""
+        """Apply changes of the file, and return them, a line for each key."""
         return self._live.poll()
 
     async def follow(self) -> None:
-        """Take over what changes in the file, until cancelled."""
+        """Apply changes of the file, until cancelled."""
         await self._live.follow(self._note)
 
     def _note(self, changes: Sequence[str]) -> None:
@@ -101,12 +101,10 @@ NAMESPACE: Final = click.option("-n", "--namespace", metavar="NAME", help="The n
 
 
 def place_options(command: F) -> F:
-    """Add ``--store``, ``--server`` and ``--token-file``: where the tasks are."""
+    """Add ``--store``, ``--server`` and ``--token-file``, which choose where the tasks are."""
     for option in (
-        click.option("--token-file", metavar="FILE", help="With --server: the file with the token to show there."),
-        click.option(
-            "--server", metavar="URL", help="Ask `backoff-ctrl serve --store` at this URL, and open no store here."
-        ),
+        click.option("--token-file", metavar="FILE", help="With --server: the file with the token to send."),
+        click.option("--server", metavar="URL", help="Ask `backoff-ctrl serve --store` at this URL, not a store here."),
         click.option(
             "--store",
             metavar="FILE",
@@ -150,7 +148,7 @@ def store_file(store: str | None) -> Path:
 
 
 def manifests_in(files: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the manifests in files, each with what to call it in an error. Raises ``BadInput``."""
+    """Yield the manifests in files, each with its name in errors. Raises ``BadInput``."""
     from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source  # noqa: PLC0415 - yaml
 
     for file in files:

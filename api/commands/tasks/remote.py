@@ -19,7 +19,7 @@ from .showing import View
 
 TIMEOUT: Final = 30.0
 ASK_AGAIN: Final = 1.0
-"""Seconds between two looks at tasks that go on."""
+"""Seconds between two reads of unfinished tasks."""
 
 
 class RemoteTasks:
@@ -42,11 +42,11 @@ class RemoteTasks:
         return self._instance.everything("/v1/tasks", {"namespace": namespace}, TaskItem).items
 
     def show(self, namespace: str, name: str) -> TaskDocument:
-        """Return one task whole. Raises ``Failed`` if there is none."""
+        """Return one task with all details. Raises ``Failed`` if there is none."""
         return self._asked(lambda: self._instance.one(f"/v1/tasks/{namespace}/{name}", TaskDocument))
 
     def abort(self, namespace: str, name: str) -> TaskDocument:
-        """Write the wish that a task ends."""
+        """Request the end of a task."""
         target = f"/v1/tasks/{namespace}/{name}/abort"
         return self._asked(lambda: self._instance.post(target, b"{}", TaskDocument)[0])
 
@@ -78,7 +78,7 @@ class RemoteTasks:
         return list(made)
 
     def follow(self, followed: dict[str, TaskItem], view: View) -> None:
-        """Show how tasks go on, until all of them have ended."""
+        """Show the progress of tasks, until all of them have ended."""
         for each in followed.values():
             view.changed(each)
         while left := {each.namespace for each in followed.values() if each.unfinished}:

@@ -1,6 +1,6 @@
 """``task run``, ``abort`` and ``logs`` on a store of this machine: this process is the manager, unless another one is.
 
-Tasks from files are checked whole, and their objects built once, before anything is stored.
+All tasks from files are checked, and their objects built once, before any is stored.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ def wishes_in(files: Sequence[str], namespace: str, platform: Platform) -> list[
 
 
 class Run:
-    """Tasks that are carried out, or followed, until they have ended or somebody wants to go."""
+    """Tasks that are carried out, or followed, until they have ended or the user leaves."""
 
     def __init__(self, file: Path, cluster: ClusterAccess, platform: Platform, at: str = "") -> None:
-        """Prepare; nothing is opened yet. ``at`` is how other commands are told the store, ``" --store FILE"``."""
+        """Prepare; nothing is opened yet. ``at`` is the store as an option in hints, ``" --store FILE"``."""
         self._file = file
         self._at = at
         self._cluster = cluster
         self._platform = platform
         self.items: dict[str, TaskItem] = {}
-        """The tasks that are followed, by uid, as they are."""
+        """The followed tasks by uid, in their present state."""
         self.detached = False
-        """Whether somebody wanted to go before all had ended."""
+        """Whether the user left before all had ended."""
 
     async def tasks(self, wishes: Sequence[Wish], view: Callable[[], View], *, abort_on_exit: bool) -> None:
-        """Store these tasks, or take up all unfinished ones where there are none; follow them to their ends."""
+        """Store these tasks, or take all unfinished ones if none are given; follow them to their ends."""
         async with SqliteStore(self._file) as store:
             since = await store.revision()
             followed = await store.create(wishes) if wishes else [(task, True) for task in await _unfinished(store)]
@@ -77,7 +77,7 @@ class Run:
                 await self._follow(store, since, shown, abort_on_exit=abort_on_exit)
 
     async def abort(self, namespace: str, name: str, view: View, seconds: float) -> None:
-        """Write the wish, and carry it out if nobody else does; wait for the end for so long at most."""
+        """Request the end, and carry it out if no other process does; wait that long at most."""
         async with SqliteStore(self._file, create=False) as store:
             since = await store.revision()
             task = await store.request_abort(namespace, name)
@@ -96,7 +96,7 @@ class Run:
         abort_on_exit: bool = False,
         only: Collection[str] | None = None,
     ) -> None:
-        """Be the manager as soon as nobody else is, and show what happens."""
+        """Become the manager as soon as no other process is, and show what happens."""
         manager = Manager(
             store,
             through_plugins(self._platform.registry, self._cluster.configuration),
@@ -138,12 +138,12 @@ class Run:
                 self.detached = True
                 return
             self.detached = True
-            view.say("aborting the tasks; once more Ctrl-C leaves them to the next manager")
+            view.say("aborting the tasks; a second Ctrl-C leaves them to the next manager")
             for each_item in list(self.items.values()):
                 await store.request_abort(each_item.namespace, each_item.name)
 
     async def _show(self, store: SqliteStore, since: int, view: View) -> None:
-        """Take in what changes, until all that is followed has ended."""
+        """Take in changes, until all followed tasks have ended."""
         for each in self.items.values():
             view.changed(each)
         if not self._left():
@@ -153,7 +153,7 @@ class Run:
                 if change.uid not in self.items:
                     continue
                 known = self.items[change.uid]
-                # one that was forgotten had ended: how, was told too late
+                # a deleted one had ended, with an unknown result
                 self.items[change.uid] = replace(known, unfinished=False) if change.task is None else item(change.task)
                 view.changed(self.items[change.uid])
             if not self._left():
@@ -184,7 +184,7 @@ async def _unfinished(store: SqliteStore) -> list[Stored]:
 
 @asynccontextmanager
 async def _signals(ends: asyncio.Event) -> AsyncIterator[None]:
-    """Have Ctrl-C and SIGTERM set the event."""
+    """Make Ctrl-C and SIGTERM set the event."""
     loop = asyncio.get_running_loop()
     for each in ENDING:
         loop.add_signal_handler(each, ends.set)

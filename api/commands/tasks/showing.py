@@ -1,4 +1,4 @@
-"""Tasks as people read them: rows of a table, one task whole, and how tasks go on while they run."""
+"""Tasks for people: rows of a table, one task with all details, and progress while tasks run."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def row(item: TaskItem, now: float) -> tuple[str, ...]:
 
 
 def phase_of(item: TaskItem) -> str:
-    """Return the phase, and that it is to end where that is so."""
+    """Return the phase, and whether its end was requested."""
     return f"{item.phase} (aborting)" if item.abort and item.unfinished and item.phase != "Aborted" else item.phase
 
 
 def reason_of(item: TaskItem) -> str:
-    """Return why it is where it is, in one line."""
+    """Return the reason of its phase, in one line."""
     text = item.reason if item.wait is None else waits_for(item.wait)
     if item.code is not None:
         text = f"{item.code}: {text}"
@@ -70,12 +70,12 @@ def waits_for(wait: TaskWait) -> str:
 
 
 def left(at: str | None, now: float) -> str:
-    """Return how long it is until a time; ``-`` if nobody knows."""
+    """Return the time left until a time; ``-`` if unknown."""
     return "-" if at is None else span(unix(at) - now)
 
 
 def ended_before(item: TaskItem, now: float, at: str) -> str:
-    """Return what is told of a task that was asked for again, and had ended; ``at`` names its store to the command."""
+    """Return a hint on a task that was requested again after its end; ``at`` is its store as an option."""
     ended = "" if item.ended_at is None else f", ended {_seconds(now - unix(item.ended_at))} ago"
     reason = "" if item.phase == "Success" else f" ({reason_of(item)})"
     again = f"`backoff-ctrl task delete {item.name}{at}` to run it again"
@@ -83,12 +83,12 @@ def ended_before(item: TaskItem, now: float, at: str) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    """Return a span in a sentence: ``54 s``, or as in tables."""
+    """Return a duration for a sentence: ``54 s``, or as in tables."""
     return f"{max(0, int(seconds))} s" if seconds < 120 else span(seconds)
 
 
 def page(found: TaskDocument, now: float) -> Iterator[str]:
-    """Yield the lines that show one task whole, safe to print."""
+    """Yield the lines with all details of one task, safe to print."""
     yield from map(printable, _lines(found, now))
 
 
@@ -121,13 +121,13 @@ def _lines(found: TaskDocument, now: float) -> Iterator[str]:
 
 
 class View:
-    """How tasks that go on are shown; this one shows nothing of it: for ``--json``, whose document says it all."""
+    """Shows the progress of tasks; this one shows none, for ``--json``."""
 
     def changed(self, item: TaskItem) -> None:
         """A task has changed."""
 
     def say(self, line: str) -> None:
-        """Tell people something, where it is not in the way."""
+        """Print a message, where it is not in the way."""
         click.echo(line, err=True)
 
     def close(self) -> None:
@@ -135,13 +135,13 @@ class View:
 
 
 class Lines(View):
-    """A line for each change of phase, and of what is waited for: for logs."""
+    """A line for each change of the phase or of the reason to wait: for logs."""
 
     def __init__(self) -> None:
         self._shown: dict[str, tuple[object, ...]] = {}
 
     def changed(self, item: TaskItem) -> None:
-        """Print a line, unless it would say the same again."""
+        """Print a line, unless it repeats the last one."""
         wait = item.wait
         said = (item.phase, item.attempt, item.abort, None if wait is None else (wait.reason, wait.quota))
         if self._shown.get(item.uid) == said:
@@ -158,7 +158,7 @@ class Lines(View):
 
 
 class LiveTable(View):
-    """A table that refreshes: what goes on first, as many rows as fit, and how all of it stands."""
+    """A table that refreshes: unfinished tasks first, as many rows as fit, and a summary."""
 
     def __init__(self, items: Mapping[str, TaskItem], console: Console) -> None:
         """Show these items, which the caller keeps up to date."""
@@ -194,7 +194,7 @@ class LiveTable(View):
 
 
 def summary(items: Mapping[str, TaskItem]) -> str:
-    """Say in a line how many tasks are in which phase."""
+    """Return a line with the number of tasks in each phase."""
     phases = Counter(item.phase for item in items.values())
     tasks = "1 task" if len(items) == 1 else f"{len(items)} tasks"
     return f"{tasks}: " + ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))

@@ -148,7 +148,7 @@ document.getElementById("explain").addEventListener("submit", async (event) => {
       const said = { true: "The API server agrees.", false: "The API server disagrees.", null: "The API server was asked." };
       line(output, said[server.agrees], "verdict " + server.verdict);
       line(output, server.message || words.create[server.verdict], "why");
-      for (const each of server.untold) line(output, "A dry run can't tell: " + each, "note");
+      for (const each of server.untold) line(output, "A dry run can't show: " + each, "note");
     }
     if (found.note) line(output, found.note, "note");
   } catch { line(output, "no answer: try again", "verdict refused"); }
