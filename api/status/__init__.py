@@ -1,17 +1,18 @@
 """``backoff-ctrl serve``: the cluster's status API, its live page and its metrics, on one port.
 
-*What it knows.* ``observing`` watches the quotas of the cluster. ``gates`` asks the gates, those that were named and
-those that ``gates_found`` finds in pods, and keeps what each told last; ``merged_decisions`` makes one stream of
-theirs, ``unwatched`` adds ceilings that only a gate knows. ``overview`` and ``history`` put that together for people.
+*What it knows.* ``observing`` watches the quotas of the cluster. ``gates`` asks the gates, those given by option and
+those that ``gates_found`` finds in pods, and keeps the last answer of each; ``merged_decisions`` makes one stream of
+their decisions, ``unwatched`` adds ceilings that only a gate knows. ``overview`` and ``history`` summarise it for
+people.
 
 *What it answers.* The table of URLs is ``k8s/status/endpoints``, the same that a gate serves. ``routing`` turns its
-rows into routes of FastAPI: typed parameters, who asks, ETags, problems, OpenAPI. ``endpoints`` answers about the
+rows into routes of FastAPI: typed parameters, the caller, ETags, problems, OpenAPI. ``endpoints`` answers about the
 cluster and passes actions on, ``tasks`` answers about the tasks of ``--store``, which ``served_tasks`` carries out,
 ``page`` renders the live page and the reference. ``app`` puts it together; ``command`` reads the options, and
 ``listening`` serves.
 
-*Who may.* On this machine everybody may look. From elsewhere a Kubernetes token says who asks, and the API server what
-that account may see (``access``): ``serve`` lends nobody its own rights.
+*Who may.* On this machine everybody may look. Callers from other machines need a Kubernetes token, and the API server
+decides what that account may see (``access``): ``serve`` lends nobody its own rights.
 """
 
 if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md

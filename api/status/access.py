@@ -1,7 +1,7 @@
-"""Who may see what. On this machine alone everybody sees all; elsewhere a Kubernetes token says who asks.
+"""Who may see what. On loopback everybody sees everything; from other machines a Kubernetes token names the caller.
 
 The API server decides: a TokenReview says whose token it is, a SubjectAccessReview whether that account may list the
-quotas of all namespaces, else of the one that was asked for. Its answers are used again for ten seconds.
+quotas of all namespaces, else of the requested one. Its answers are cached for ten seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.cluster.asking import Reach
 
 KEPT: Final = 10.0
-"""Seconds that an answer of the API server is used again."""
+"""Seconds that an answer of the API server is cached."""
 KEPT_MAX: Final = 4096
 TOKEN_MAX: Final = 8192
 COOKIE: Final = "backoff_ctrl_token"
@@ -33,7 +33,7 @@ _DELEGATE: Final = "bind the account that serve runs as to the ClusterRole syste
 ANYTHING: Final = "list", "resourcequotas"
 HOLDERS: Final = "list", "pods"
 EDITING: Final = "update", "resourcequotas"
-"""What whoever acts on a namespace has to be allowed there."""
+"""The right that an action on a namespace needs."""
 
 
 class Access(Protocol):
@@ -42,22 +42,22 @@ class Access(Protocol):
     asks_for_token: bool
 
     def check_origin(self, method: str, headers: Mapping[str, str]) -> None:
-        """Raise ``ProblemError`` if the request comes from a page of elsewhere."""
+        """Raise ``ProblemError`` if the request comes from a web page of another site."""
 
     def name(self, token: str) -> str:
-        """Return who asks; empty if nobody is known here. Raises ``ProblemError`` for an unknown token."""
+        """Return the caller's name; empty if callers are anonymous. Raises ``ProblemError`` for an unknown token."""
 
     def may(self, token: str, namespace: str | None, right: tuple[str, str] = ANYTHING) -> None:
         """Raise ``ProblemError`` if the caller may not see this namespace; None: all of them."""
 
 
 class Loopback:
-    """Everybody on this machine sees all; no page of elsewhere, and no name that was bound to this machine."""
+    """Everybody on this machine sees everything; pages of other sites and rebound names are refused."""
 
     asks_for_token = False
 
     def check_origin(self, method: str, headers: Mapping[str, str]) -> None:
-        """Only for a loopback host, and for no page of another; a page of another port may read, but not post."""
+        """Accept only loopback hosts, and no pages of other hosts; a page of another port may read, but not post."""
         host = headers.get("host", "")
         if not is_loopback(host):
             raise ProblemError(
@@ -73,15 +73,15 @@ class Loopback:
             )
 
     def name(self, token: str) -> str:  # noqa: ARG002 - part of the interface
-        """Nobody is known: every user of this machine comes from the same address."""
+        """Return "": all users of this machine come from the same address."""
         return ""
 
     def may(self, token: str, namespace: str | None, right: tuple[str, str] = ANYTHING) -> None:
-        """Let everybody in who reaches this machine's loopback: whoever does may ask the cluster as this user, too."""
+        """Allow everything: a client that reaches this machine's loopback can ask the cluster as this user, too."""
 
 
 class Tokens:
-    """A Kubernetes token says who asks, and the API server what that account may see."""
+    """A Kubernetes token names the caller, and the API server decides what that account may see."""
 
     asks_for_token = True
 
@@ -93,7 +93,7 @@ class Tokens:
         self._kept: dict[tuple[Any, ...], tuple[float, Any]] = {}
 
     def check_origin(self, method: str, headers: Mapping[str, str]) -> None:
-        """No page of another host may post, whatever cookies the browser sends with it."""
+        """Refuse posts from pages of other hosts, whatever cookies the browser sends with them."""
         origin = headers.get("origin")
         if method not in ("GET", "HEAD") and origin is not None and _host_of(origin) != headers.get("host", ""):
             raise ProblemError(403, f"this server does not answer web pages of {origin[:200]!r}", "#/headers/Origin")
@@ -162,7 +162,7 @@ class Tokens:
         return found
 
     def _once(self, key: tuple[Any, ...], ask: Callable[[], Any]) -> Any:
-        """Return what the API server said a moment ago, else ask it."""
+        """Return a recent answer of the API server, else ask it."""
         with self._lock:
             kept = self._kept.get(key)
         if kept is not None and self._clock() < kept[0]:
@@ -179,9 +179,9 @@ class Tokens:
 async def while_permitted(
     stream: AsyncGenerator[Any], permit: Callable[[], Awaitable[None]], clock: Callable[[], float]
 ) -> AsyncIterator[Any]:
-    """Yield what a stream has until ``permit`` raises ``ProblemError``: rights end while somebody listens, too.
+    """Yield a stream until ``permit`` raises ``ProblemError``: rights may be revoked while somebody listens.
 
-    It is asked as often as an answer of the API server is kept. Whoever comes again is told why.
+    It is called as often as a cached answer expires. A caller that connects again gets the reason.
     """
     asked = clock()
     async with aclosing(stream):

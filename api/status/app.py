@@ -1,4 +1,4 @@
-"""The application: URLs with what OpenAPI says of them, what is open to everybody, and what every answer carries."""
+"""The application: URLs with their OpenAPI, probes and metrics that are open to everybody, and common headers."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ WORDS: Final = {
     "readyz": {503: "Not ready: a reason in each line."},
     "decisions": {200: "Server-sent events: `decision`, and `gap` where some are missing."},
 }
-"""What OpenAPI says of answers by name and status."""
+"""OpenAPI's descriptions of answers by name and status."""
 
 
 @dataclass(frozen=True)
 class Connecting:
-    """Which gates to connect: those at these URLs, those found in these namespaces, and how they are reached."""
+    """The gates to connect, by URL and by namespaces to search, and how to reach them."""
 
     urls: Sequence[str] = ()
     namespaces: Sequence[str] = ()
@@ -107,7 +107,7 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: Se
 
 @asynccontextmanager
 async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do something until the end of the block."""
+    """Run a coroutine until the end of the block."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -125,7 +125,7 @@ def _add_endpoints(
     lacking: Callable[[], list[str]],
     tasks: ServedTasks | None,
 ) -> None:
-    """Add what the table names. What a gate answers with its own shapes, ``serve`` answers for all of them."""
+    """Add the endpoints of the table. For a gate's own shapes ``serve`` has shapes over all gates."""
     page, probes = examples.page, Probes(cluster, lacking, tasks)
     documents: dict[str, tuple[Any, Any]] = {
         "ceilings": (SeenPage[SeenCeiling], page(examples.CEILING, examples.LEARNED)),
@@ -154,7 +154,7 @@ def _add_endpoints(
 
 
 class Probes:
-    """Answers whether the program runs, how well, and with which figures."""
+    """Answers liveness, readiness, version and metrics."""
 
     def __init__(self, cluster: Cluster, lacking: Callable[[], list[str]], tasks: ServedTasks | None) -> None:
         """``lacking`` names rights that are missing; it may block."""
@@ -173,7 +173,7 @@ class Probes:
         return _text("".join(f"{line}\n" for line in lines), 503 if reasons else 200)
 
     async def version(self, _: Nothing, __: Caller) -> dict[str, str]:
-        """Which version this is."""
+        """The version of this program."""
         return {"version": own_version()}
 
     async def metrics(self, _: Nothing, caller: Caller) -> Response:
@@ -191,7 +191,7 @@ def _text(text: str, status: int = 200) -> Response:
 
 
 class _Guard:
-    """Refuses what comes from a page of elsewhere, and gives every answer the headers that browsers heed."""
+    """Refuses requests from pages of other sites, and adds security headers for browsers to every answer."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app

@@ -166,7 +166,7 @@ def _connecting(
 
 
 def _cluster(server: str | None, kubeconfig: str | None, context: str | None, namespaces: tuple[str, ...]) -> Cluster:
-    """Return the cluster, which answers. Raises ``BadInput``."""
+    """Return the cluster, after a first answer. Raises ``BadInput``."""
     from backoff_ctrl.k8s.cluster.asking import ReachError, find_place  # noqa: PLC0415
 
     from .observing import Cluster  # noqa: PLC0415
@@ -182,7 +182,7 @@ def _cluster(server: str | None, kubeconfig: str | None, context: str | None, na
 def _tasks(
     store: str, config: str | None, policy: tuple[str, ...], cluster: Cluster, bound: socket, *, tls: bool
 ) -> ServedTasks:
-    """Return the tasks of a store, which can be opened. Raises ``BadInput``."""
+    """Return the tasks of a store, after a check that it can be opened. Raises ``BadInput``."""
     from backoff_ctrl.api.commands.tasks.options import (  # noqa: PLC0415
         Platform,
         needs_packages,

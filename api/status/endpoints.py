@@ -97,7 +97,7 @@ class Endpoints:
     async def holders(self, query: OfHolders, caller: Caller) -> dict[str, Any]:
         """Who holds the quotas of a namespace."""
         if query.namespace is None:
-            raise ProblemError(400, "say of which namespace: ?namespace=", "#/query/namespace")
+            raise ProblemError(400, "choose a namespace with ?namespace=", "#/query/namespace")
         checked_name(query.namespace, "#/query/namespace")
         await caller.permit(query.namespace)
         await caller.permit(query.namespace, HOLDERS)
@@ -124,14 +124,14 @@ class Endpoints:
         await caller.permit(query.namespace)
         seq, first = self._merged.place(caller.headers.get("last-event-id") or query.after)
         if self._merged.listeners >= self._merged.listeners_max:
-            raise ProblemError(503, "too many listen to decisions already; try again later")
+            raise ProblemError(503, "too many listeners of decisions: try again later")
         heard = while_permitted(
             self._merged.listen(seq, first, query.namespace), lambda: caller.permit(query.namespace), time.monotonic
         )
         return StreamingResponse(heard, media_type="text/event-stream")
 
     async def gates(self, _: Nothing, caller: Caller) -> dict[str, Any]:
-        """The gates that are connected, as each tells of itself, and those that do not answer."""
+        """The connected gates, as each describes itself, and those that do not answer."""
         return await self._of_gates(caller, "/v1/gates", Gate)
 
     async def overload(self, _: Nothing, caller: Caller) -> dict[str, Any]:
@@ -163,7 +163,7 @@ class Endpoints:
         return self._listed(items, None)
 
     def _listed(self, items: list[Any], following: str | None) -> dict[str, Any]:
-        """Return a page, and which gates it lacks."""
+        """Return a page, and the gates that it lacks."""
         return {
             "as_of": shown(self._cluster.source.clock.wall()),
             "items": items,
@@ -189,15 +189,15 @@ class Acting:
         """Do what an operator wants: see docs/status-api.md."""
         name = query.action
         if name not in ACTIONS:
-            raise ProblemError(404, f"there are {', '.join(ACTIONS)}", "#/path/action")
+            raise ProblemError(404, f"unknown action: choose from {', '.join(ACTIONS)}", "#/path/action")
         if (none := self._gates.note()) is not None:
             raise ProblemError(409, none)
         self._check_local(caller)
         wanted = read_action(caller.headers.get("content-type", ""), await caller.body(), ACTIONS[name])
-        who = await caller.name()  # nobody is known on this machine
+        who = await caller.name()  # empty on this machine
         namespace = wanted.get("namespace") or (await self._gates.request(wanted["id"]))["namespace"]
         await caller.permit(namespace, EDITING)
-        told = {**wanted, "by": who} if who else wanted  # whatever the body says: the audit line names who was checked
+        told = {**wanted, "by": who} if who else wanted  # not what the body says: the audit line names this user
         gates = [gate for gate in self._gates.gates if self._access.asks_for_token or gate.own is not None]
         found = await asyncio.gather(*(self._tell(gate, name, told) for gate in gates))
         done = [text for text, _ in found if text]
@@ -207,7 +207,7 @@ class Acting:
         return Acted(shown(self._cluster.source.clock.wall()), name, "; ".join([*done, *missing]))
 
     def _check_local(self, caller: Caller) -> None:
-        """Raise ``ProblemError`` on this machine for whoever has not the token of this process' own gate."""
+        """Raise ``ProblemError`` on this machine for a caller without the token of this process' own gate."""
         if self._access.asks_for_token:
             return
         own = self._gates.own
@@ -231,7 +231,7 @@ class Acting:
 
 
 def _undone(errors: list[GateError]) -> ProblemError:
-    """Return the problem where no gate did it: the first that knew what was meant says why."""
+    """Return the problem if no gate did it: that of the first gate that knew the target."""
     known = next((each for each in errors if each.status != 404), errors[0])
     status = known.status if known.status in (404, 409) else 502
     return ProblemError(status, str(known))

@@ -33,7 +33,7 @@ class Explaining:
         self._gates = gates
 
     async def explain(self, manifest: Mapping[str, Any], namespace: str) -> Explained:
-        """Say what would happen to a manifest. Raises ``ProblemError`` for a malformed one."""
+        """Explain what would happen to a manifest. Raises ``ProblemError`` for a malformed one."""
         await self._gates.renew(namespace)
         holds = self._gates.holds(namespace)
         elsewhere = {key: hold.amount for key, hold in (holds or {}).items()}
@@ -55,7 +55,7 @@ class Explaining:
         return found
 
     async def confirm(self, manifest: Mapping[str, Any], namespace: str, found: Explained, token: str) -> None:
-        """Add what the API server answers to a dry run with the rights of the token's owner."""
+        """Add the API server's answer to a dry run with the rights of the token's owner."""
         ask = self._cluster.dry_run(token)
         found.confirmation = await run_in_threadpool(explaining.confirm, manifest, namespace, found, ask)
 
@@ -69,10 +69,10 @@ class Explaining:
 
 
 def merge(found: Explained, told: Iterable[tuple[str, Explained]]) -> list[str]:
-    """Bring what gates tell into an explanation; return the gates whose line makes a create wait that would fit.
+    """Merge the gates' answers into an explanation; return the gates whose line makes a fitting create wait.
 
-    The quotas decide whether it fits; what is not known of them a gate may have learned. A line makes it wait even
-    where it fits. An estimate is the latest of all gates where it waits, and null if one of them has none.
+    The quotas decide whether it fits; a gate may have learned what is not known of them here. A line makes it wait even
+    if it fits. The estimate is the latest of all gates where it waits, and null if one of them has none.
     """
     longer = []
     for part in found.parts:

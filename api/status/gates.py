@@ -1,8 +1,8 @@
-"""The gates that ``serve`` is connected to: how each is asked, what it tells, and what they tell as one.
+"""The gates that ``serve`` is connected to: requests to each, its answers, and their sum.
 
-Lines, holds and decisions are in gates. ``Gates`` follows each: it looks at its namespaces again and again, keeps what
-is held there and the ceilings that only it knows (``Told``), and passes its decisions on. Answers of a gate are bounded
-in time and size. The gate of this process (``OwnGate``), if there is one, is asked without HTTP.
+Only gates know lines, holds and decisions. ``Gates`` follows each: it polls its namespaces, keeps what is held there
+and the ceilings that only it knows (``Told``), and passes its decisions on. Answers of a gate are bounded in time and
+size. The gate of this process (``OwnGate``), if there is one, is asked without HTTP.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ PATIENCE: Final = 5.0
 AGAIN: Final = 2.0
 """Seconds until a stream of decisions that broke is opened again."""
 SILENT: Final = 60.0
-"""Seconds without anything from a stream, which sends a sign of life every 15 s."""
+"""The longest silence of a stream, in seconds: it sends a keep-alive every 15 s."""
 NEWS_EVERY: Final = 0.25
-"""Seconds between two looks whether something was decided at the gate of this process."""
+"""Seconds between two checks for new decisions of the gate of this process."""
 ANSWER_MAX: Final = 32 << 20
 """Bytes of one answer: a page of 1,000 waiting creates has about 500 kB."""
 LOOK_EVERY: Final = 2.0
-"""Seconds between two looks at a gate's namespaces."""
+"""Seconds between two reads of a gate's namespaces."""
 PAGE: Final = 1000
 AT_ONCE: Final = 4
-"""Namespaces whose ceilings are asked of one gate at a time."""
+"""Namespaces whose ceilings are requested from one gate at a time."""
 SINGLY_MAX: Final = 50
-"""Unwatched namespaces up to which each is asked for; of more, the whole list is read."""
+"""Up to so many unwatched namespaces are requested one by one; beyond that, the whole list is read."""
 RESTING: Final = 5
-"""A look that took long is followed by a pause of so many times its length."""
+"""A slow read is followed by a pause of so many times its length."""
 NONE: Final = (
     "no gate connected: lines are in gates; start serve with --gate URL, or with --gates-in NAMESPACE to find them"
 )
@@ -78,7 +78,7 @@ class Hold:
     waiting: int = 0
 
     def __add__(self, other: Hold) -> Hold:
-        """Return both together; of two blocks that which is probed next."""
+        """Return the sum of both, with the block that is probed first."""
         blocks = [each for each in (self.block, other.block) if each is not None]
         blocks.sort(key=lambda each: each.next_probe_at or "~")
         return Hold(
@@ -91,13 +91,13 @@ class Hold:
 
     @property
     def amount(self) -> int:
-        """What is not free because of it."""
+        """The amount that is not free because of it."""
         return self.held + self.reserved
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One ceiling as a gate told it; ``limited`` and ``used`` are in nano-units."""
+    """One ceiling as a gate reported it; ``limited`` and ``used`` are in nano-units."""
 
     ceiling: Ceiling
     limited: int
@@ -106,12 +106,12 @@ class Told:
 
     @property
     def share(self) -> float:
-        """What of the limit is used, from 0 to 1 and above."""
+        """The used share of the limit, from 0 to 1 and above."""
         return max(0.0, self.used / self.limited) if self.limited > 0 else 1.0
 
 
 def told_of(item: Mapping[str, Any]) -> Told:
-    """Return what a gate says of a ceiling. Raises ``ValueError`` if it is none."""
+    """Return a ceiling from a gate's document. Raises ``ValueError`` for an invalid one."""
     found: Ceiling = read(Ceiling, item)
     held, reserved = (parse_quantity(amount or "0") for amount in (found.held, found.reserved))
     hold = Hold(held, reserved, bool(found.kept), found.block, found.waiting or 0)
@@ -122,7 +122,7 @@ def told_of(item: Mapping[str, Any]) -> Told:
 
 
 class GateError(Exception):
-    """A gate does not answer as a gate. The message says why; ``status`` is that of its answer, 0 without one."""
+    """A gate did not answer properly. The message says why; ``status`` is that of its answer, 0 without one."""
 
     def __init__(self, why: str, status: int = 0) -> None:
         """``why`` is a sentence for people, such as the gate's own."""
@@ -135,29 +135,29 @@ class Gate:
     """One gate. ``why`` is empty while it answers."""
 
     number: int
-    """Grows from gate to gate, and is never used again: cursors hold it."""
+    """A number that grows from gate to gate, and is never reused: cursors contain it."""
     url: str
     pod: str = ""
-    """The pod that it was found in, as ``namespace/name``; empty: it was given with ``--gate``."""
+    """Its pod, as ``namespace/name``; empty: it was given with ``--gate``."""
     own: OwnGate | None = None
-    """It is that of this process; None: it is asked over HTTP."""
+    """The gate of this process; None: it is asked over HTTP."""
     why: str = "not asked yet"
     namespaces: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Its namespaces as it told them last, by name."""
+    """Its namespaces in its last answer, by name."""
     told: dict[str, dict[Key, Told]] = field(default_factory=dict)
-    """Its ceilings by namespace: where something is held, and all of those whose quotas ``serve`` does not watch."""
+    """Its ceilings by namespace: those with holds, and all of quotas that ``serve`` does not watch."""
 
 
 class Ways:
-    """How gates are reached."""
+    """TLS and credentials for requests to gates."""
 
     def __init__(self, authority: Path | None = None, token: Path | None = None) -> None:
-        """``authority`` signs the certificates of gates found in pods; ``token`` is for gates behind TLS, read anew."""
+        """``authority`` signs the certificates of gates found in pods; ``token`` is for TLS, and read each time."""
         self._token = token
         self._tls: ssl.SSLContext | None = None
         if authority is not None:
             self._tls = ssl.create_default_context(cafile=authority)
-            self._tls.check_hostname = False  # a pod has no name that lasts: the authority is for gates alone
+            self._tls.check_hostname = False  # pods have no lasting names: the authority is for gates alone
 
     def session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE), read_bufsize=LINE_MAX)
@@ -210,10 +210,10 @@ def _why(text: bytes) -> str:
 
 
 class OwnGate:
-    """Answers as a gate's status server does. It belongs to the event loop of ``serve``, but for ``ask``."""
+    """Answers like a gate's status server. It belongs to the event loop of ``serve``, except ``ask``."""
 
     def __init__(self, documents: Documents, ring: Ring, url: str, token: Token) -> None:
-        """``url`` is where ``serve`` itself is; who acts there has its ``token``."""
+        """``url`` is that of ``serve`` itself; actions there need its ``token``."""
         self.documents = documents
         self.url = url
         self.token = token
@@ -233,7 +233,7 @@ class OwnGate:
         return json.loads(b"".join(found.body))
 
     async def decisions(self) -> AsyncIterator[str]:
-        """Yield each decision as JSON, from the oldest that is kept on, for ever."""
+        """Yield each decision as JSON, beginning with the oldest that is kept, without end."""
         seq = 0
         while True:
             for told in self._ring.after(seq).decisions:
@@ -256,7 +256,7 @@ class Gates:
         watched: Callable[[str], bool],
         own: OwnGate | None = None,
     ) -> None:
-        """Ask the gates at these URLs; their decisions go to ``merged``. ``ways`` says how they are reached.
+        """Follow the gates at these URLs; their decisions go to ``merged``. ``ways`` says how to reach them.
 
         ``watched`` says whether the quotas of a namespace are watched: then no gate is asked for its ceilings.
         ``own`` is the gate of this process, if it has one.
@@ -295,7 +295,7 @@ class Gates:
         return gate
 
     def disconnect(self, gate: Gate) -> list[asyncio.Task[None]]:
-        """Let go of a gate; return what still ends."""
+        """Stop following a gate; return the tasks that are still ending."""
         self.gates.remove(gate)
         tasks = self._tasks.pop(gate.number)
         for task in tasks:
@@ -304,17 +304,17 @@ class Gates:
 
     @property
     def answering(self) -> list[Gate]:
-        """The gates that answered when they were asked last."""
+        """The gates that answered the last request."""
         return [gate for gate in self.gates if not gate.why]
 
     def unreachable(self) -> list[dict[str, str]]:
         return [{"gate": gate.url, "why": gate.why} for gate in self.gates if gate.why]
 
     def note(self) -> str | None:
-        """Say that no gate is connected: then an empty list does not mean that nothing waits. Else None."""
+        """Return a note if no gate is connected: then an empty list does not mean that nothing waits. Else None."""
         return None if self.gates else NONE
 
-    # -- what they tell ---------
+    # -- their answers ---------
 
     async def ask(
         self, gate: Gate, path: str, query: dict[str, str] | None = None, body: Any = None, token: str = ""
@@ -331,9 +331,9 @@ class Gates:
     async def page(
         self, path: str, shape: type, query: dict[str, str], start: list[Any], limit: int
     ) -> tuple[list[Any], list[Any] | None]:
-        """Return a page of what the gates list, one gate after the other, and where the next page begins.
+        """Return a page of the gates' lists, one gate after the other, and the cursor of the next page.
 
-        A place is the number of a gate, and the cursor there. A gate that does not answer is passed over.
+        A cursor is the number of a gate, and its own cursor. A gate that does not answer is skipped.
         """
         number, after = int(start[0]), str(start[1])
         items: list[Any] = []
@@ -360,7 +360,7 @@ class Gates:
         return items, None
 
     async def each(self, path: str) -> list[tuple[Gate, Any]]:
-        """Return the document that each gate has at a path; those that have none are passed over, and noted."""
+        """Return the document of each gate at a path; gates without one are skipped, and noted."""
         found = []
         for gate in list(self.gates):
             try:
@@ -371,7 +371,7 @@ class Gates:
         return found
 
     async def request(self, id: str) -> dict[str, Any]:  # noqa: A002 - what the URL calls it
-        """Return what a gate knows of a create. Raises ``ProblemError`` if none does."""
+        """Return a create from the gate that knows it. Raises ``ProblemError`` if none does."""
         for gate in list(self.gates):
             with contextlib.suppress(GateError, ValueError):
                 found: dict[str, Any] = await self.ask(gate, f"/v1/requests/{quote(id, safe='')}")
@@ -380,7 +380,7 @@ class Gates:
         raise ProblemError(404, self.note() or "no gate that answers knows a create with this id", "#/path/id")
 
     async def explained(self, namespace: str, manifest: Any) -> list[tuple[Gate, Any]]:
-        """Return what each gate says would happen to a manifest; None of one that does not say."""
+        """Return each gate's explanation of a manifest; None from one that gives none."""
         path = f"/v1/explain?namespace={quote(namespace, safe='')}"
         gates = self.answering
         told = await asyncio.gather(*(self.ask(gate, path, body=manifest) for gate in gates), return_exceptions=True)
@@ -388,10 +388,10 @@ class Gates:
             (gate, None if isinstance(each, BaseException) else each) for gate, each in zip(gates, told, strict=True)
         ]
 
-    # -- what they hold ---------
+    # -- their holds ---------
 
     def holds(self, namespace: str) -> dict[Key, Hold] | None:
-        """Sum up what the gates hold and reserve in a namespace, by quota and resource; None: none of them tells."""
+        """Sum up what the gates hold and reserve in a namespace, by quota and resource; None: no gate reports it."""
         answering = self.answering
         if not answering:
             return None
@@ -410,7 +410,7 @@ class Gates:
             self._keep(gate, {namespace: await self._pages(gate, "/v1/ceilings", {"namespace": namespace})})
 
     def _keep(self, gate: Gate, listed: dict[str, list[dict[str, Any]]], *, all_of_them: bool = False) -> None:
-        """Keep what a gate told of the ceilings of namespaces; ``all_of_them``: of others it tells nothing any more."""
+        """Store a gate's ceilings of these namespaces; ``all_of_them``: and drop those of others."""
         told = {}
         for name, items in listed.items():
             watched = self.watched(name)
@@ -419,7 +419,7 @@ class Gates:
         gate.told = told if all_of_them else {**gate.told, **told}
 
     async def _look(self, gate: Gate) -> None:
-        """Learn again and again who waits in which namespace, what is held there, and which ceilings only it knows."""
+        """Poll a gate: who waits in which namespace, what is held there, and which ceilings only it knows."""
         while True:
             begun = time.monotonic()
             try:
@@ -467,12 +467,12 @@ class Gates:
         return found
 
     async def _hear(self, gate: Gate) -> None:
-        """Pass its decisions on; after a break go on where it ended."""
+        """Pass its decisions on; after a break continue where it ended."""
         if gate.own is not None:
             async for told in gate.own.decisions():
                 self._merged.tell("decision", told)
         assert self._session is not None
-        last = "before-0"  # of no gate: it begins with the oldest that is kept
+        last = "before-0"  # no gate's id: it begins with the oldest that is kept
         patience = aiohttp.ClientTimeout(total=None, sock_connect=PATIENCE, sock_read=SILENT)
         while True:
             how = self._ways.options(gate, {"Last-Event-ID": last})
@@ -487,7 +487,7 @@ class Gates:
 
 
 def checked(shape: type, items: Any) -> list[dict[str, Any]]:
-    """Return items of a gate as they came, once they have this shape. Raises ``ValueError``."""
+    """Return raw items of a gate, after a check of their shape. Raises ``ValueError``."""
     documents: list[dict[str, Any]] = read(list[dict[str, Any]], items)
     for each in documents:
         read(shape, each)

@@ -1,7 +1,7 @@
 """Finds gates in the cluster: running pods with the label, in the namespaces that the operator named.
 
-Whoever may create pods in such a namespace may tell ``serve`` what waits anywhere, hence no namespace is looked at
-unasked.
+A user who may create pods in such a namespace can make ``serve`` show false data for any namespace, so only the named
+ones are searched.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LABEL: Final = "backoff-ctrl.dev/gate"
 """The label of a pod with a gate; its value is ``true``."""
 PORT: Final = "backoff-ctrl.dev/status-port"
 SCHEME: Final = "backoff-ctrl.dev/status-scheme"
-"""Annotations: where in the pod the status is (by default port 9095), and ``http`` (default) or ``https``."""
+"""Annotations: the port of the status (default 9095), and ``http`` (default) or ``https``."""
 DEFAULT_PORT: Final = "9095"
 LIST_EVERY: Final = 5.0
 """Seconds between two lists."""
@@ -37,23 +37,23 @@ class Finder:
     """Keeps ``gates`` in step with the pods."""
 
     def __init__(self, reach: Reach, namespaces: Sequence[str], gates: Gates) -> None:
-        """Look in these namespaces; without any, nothing is looked for."""
+        """Search these namespaces; without any, nothing is searched."""
         self._reach = reach
         self._namespaces = namespaces
         self._gates = gates
         self.why: dict[str, str] = {}
-        """Namespaces that can't be looked at, and why."""
+        """Namespaces that can't be searched, and why."""
 
     async def run(self) -> None:
         while self._namespaces:
             try:
                 await self.look()
-            except Exception:  # the page goes on with the gates that it has
+            except Exception:  # the page continues with the gates that it has
                 log.exception("looking for gates failed; it is retried")
             await asyncio.sleep(LIST_EVERY)
 
     async def look(self) -> None:
-        """Connect the gates that have come, let go of those that are gone. A list that fails changes nothing."""
+        """Connect new gates, and drop those that are gone. A list that fails changes nothing."""
         found: dict[str, str] = {}
         for namespace in self._namespaces:
             try:

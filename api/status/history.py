@@ -1,7 +1,7 @@
-"""How each ceiling went in the last 15 minutes: what was used, the limit, and how many creates waited for it.
+"""The history of each ceiling in the last 15 minutes: used amount, limit, and creates that waited for it.
 
-What does not change costs nothing: a ceiling keeps a point for each change, at most one for each look, and of many
-ceilings those of namespaces that changed first. The page draws it.
+A ceiling without changes costs nothing: it keeps a point for each change, at most one for each round. Of too many
+ceilings those of namespaces that changed first are kept. The page draws it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_EVERY: Final = 5.0
-"""Seconds between two looks."""
+"""Seconds between two rounds."""
 LASTS: Final = 900.0
 """Seconds that are kept."""
 POINTS_MAX: Final = int(LASTS / LOOK_EVERY) + 2
 CEILINGS_MAX: Final = 5_000
-"""Ceilings whose past is kept: about 10 MB if all of them change all the time."""
+"""Ceilings with a history: about 10 MB if all of them change all the time."""
 Ceiling: TypeAlias = tuple[str, str, str]
 """Namespace, quota and resource."""
 
 
 class Point(NamedTuple):
-    """What was so from a time on; amounts in nano-units."""
+    """The values from a time on; amounts in nano-units."""
 
     at: float
     used: int
@@ -47,7 +47,7 @@ class Point(NamedTuple):
 
 
 class History:
-    """The past of the ceilings that ``serve`` knows. Thread-safe."""
+    """The history of the ceilings that ``serve`` knows. Thread-safe."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class History:
         unwatched: Callable[[], Iterable[tuple[Ceiling, int, int]]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Look at what ``source`` watches; ``clock`` returns seconds.
+        """Record what ``source`` watches; ``clock`` returns seconds.
 
         ``holds`` returns what waits in a namespace. ``unwatched`` returns the ceilings that gates alone know, with
         what is used there and the limit.
@@ -66,21 +66,21 @@ class History:
         self._unwatched = unwatched
         self._clock = clock
         self._points: dict[Ceiling, deque[Point]] = {}
-        self._upto = 0  # the change that was seen last
+        self._upto = 0  # the last change that was read
         self._amounts: dict[str, dict[tuple[str, str], tuple[int, int]]] = {}  # as the source has them
         self._lock = threading.Lock()
 
     async def run(self) -> None:
-        """Look again and again."""
+        """Record periodically."""
         while True:
             try:
                 await run_in_threadpool(self.look)
-            except Exception:  # the page goes on without charts
-                log.exception("the past of the ceilings could not be recorded; it is retried")
+            except Exception:  # the page continues without charts
+                log.exception("the history of the ceilings could not be recorded; it is retried")
             await asyncio.sleep(LOOK_EVERY)
 
     def look(self) -> None:
-        """Note what has changed, and forget what is too old."""
+        """Record changes, and forget old points."""
         with self._lock:
             self._follow()
             now, seen = self._clock(), set()
@@ -95,7 +95,7 @@ class History:
                 waiting = holds[key[1:]].waiting if key[1:] in holds else 0
                 if not points or points[-1][1:] != (used, limited, waiting):
                     points.append(Point(now, used, limited, waiting))
-                while len(points) > 1 and points[1].at <= now - LASTS:  # the first one is what was so at the beginning
+                while len(points) > 1 and points[1].at <= now - LASTS:  # the first one has the values at the beginning
                     points.popleft()
             for key in self._points.keys() - seen:
                 del self._points[key]
@@ -106,7 +106,7 @@ class History:
             return list(self._points.get((namespace, quota, resource), ())), self._clock()
 
     def _follow(self) -> None:
-        """Bring up to date what the source knows: of 10,000 namespaces little has changed since the last time."""
+        """Update the amounts from the source: of 10,000 namespaces few have changed since the last round."""
         more = True
         while more:
             found = self._source.changes(self._upto)
@@ -132,7 +132,7 @@ class History:
 
 
 class Chart(NamedTuple):
-    """The past of a ceiling as an SVG of ``WIDTH`` x ``HEIGHT``: three paths, and what they say in words."""
+    """The history of a ceiling as an SVG of ``WIDTH`` x ``HEIGHT``: three paths, and a description in words."""
 
     used: str
     limited: str
@@ -146,7 +146,7 @@ _TOP: Final = 3
 
 
 def chart(points: Sequence[Point], now: float, written: Callable[[int], str]) -> Chart | None:
-    """Draw the points up to the present; None without any. ``written`` writes an amount for people.
+    """Draw the points up to the present; None without any. ``written`` formats an amount for people.
 
     Used and limited share a scale, waiting creates have their own, which both begin at 0.
     """

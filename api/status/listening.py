@@ -30,14 +30,14 @@ CONNECTIONS_MAX: Final = 1000
 BACKLOG: Final = 128
 RENEWAL_TICKS: Final = 600
 STALLED: Final = 10.0
-"""Seconds that whoever is answered may take nothing of what was sent; then the connection is closed."""
+"""Seconds for which a client may read nothing of an answer before its connection is closed."""
 
 
 def bind(host: str, port: int, stalled: float = STALLED) -> socket.socket:
     """Return a socket that listens there. Raises ``BadInput`` if the address can't be used.
 
-    Its connections end by themselves once nothing was taken for ``stalled`` seconds (where the kernel can do that): a
-    listener that is too slow is dropped, and nobody waits for it.
+    Its connections end by themselves if the client reads nothing for ``stalled`` seconds (where the kernel can do
+    that): a slow listener is dropped, and nothing waits for it.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named: else no TCP_NODELAY
@@ -74,7 +74,7 @@ def url_of(bound: socket.socket, *, tls: bool) -> str:
 
 
 def serve(app: FastAPI, bound: socket.socket, tls: tuple[Path, Path] | None) -> None:
-    """Run the application on a socket until SIGINT or SIGTERM; say where it is once it answers."""
+    """Run the application on a socket until SIGINT or SIGTERM; print its address once it answers."""
     config = uvicorn.Config(
         app,
         loop="asyncio",
@@ -91,7 +91,7 @@ def serve(app: FastAPI, bound: socket.socket, tls: tuple[Path, Path] | None) -> 
 
 
 class _Server(uvicorn.Server):
-    """Says where it is once it answers, and ends its streams before it waits for answers under way."""
+    """Prints its address once it answers, and ends its streams before it waits for answers under way."""
 
     def __init__(self, config: uvicorn.Config, url: str, end_streams: Callable[[], None]) -> None:
         super().__init__(config)
@@ -99,7 +99,7 @@ class _Server(uvicorn.Server):
         self._end_streams = end_streams
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - of the signal
-        """End in peace: the parent class would send itself the signal again afterwards. A second one ends at once."""
+        """End in order: the parent class would raise the signal again afterwards. A second one ends at once."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
@@ -111,7 +111,7 @@ class _Server(uvicorn.Server):
         """Ten times a second; once a minute the certificate is read again, since somebody may renew it."""
         config = self.config
         if counter % RENEWAL_TICKS == 0 and config.ssl is not None and config.ssl_certfile is not None:
-            with suppress(OSError, ValueError):  # half replaced: again a minute later
+            with suppress(OSError, ValueError):  # half replaced: retried a minute later
                 config.ssl.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, password="")
         return await super().on_tick(counter)
 

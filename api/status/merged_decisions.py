@@ -1,4 +1,4 @@
-"""The decisions of all gates as one stream: numbered anew, bounded, for listeners that resume where they were."""
+"""The decisions of all gates as one stream: renumbered, bounded, for listeners that resume where they were."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Merged:
         self._news.set()
 
     def tell(self, event: str, data: str) -> None:
-        """Take in an event of a gate. What is no decision is left out."""
+        """Take in an event of a gate. Events other than decisions are left out."""
         if event != "decision":
             return
         try:
@@ -49,7 +49,7 @@ class Merged:
         news.set()
 
     def place(self, last: str | None) -> tuple[int, str]:
-        """Return after which number a listener begins that saw the event ``last``, and what to tell it first."""
+        """Return the number after which a listener that saw the event ``last`` begins, and what to send it first."""
         if not last:
             return self.newest, ""
         epoch, _, text = last.rpartition("-")
@@ -68,7 +68,7 @@ class Merged:
         return found
 
     async def listen(self, seq: int, first: str, namespace: str | None) -> AsyncGenerator[str]:
-        """Yield what a listener gets, for ever: decisions after number ``seq``, of one namespace or of all."""
+        """Yield a listener's stream without end: decisions after number ``seq``, of one namespace or of all."""
         self.listeners += 1
         try:
             yield "retry: 2000\n\n" + first
@@ -88,7 +88,7 @@ class Merged:
             self.listeners -= 1
 
     def _after(self, seq: int, namespace: str | None) -> tuple[list[str], int]:
-        """Return the next piece after number ``seq``, and the number up to which it goes."""
+        """Return the next piece after number ``seq``, and the number of its last decision."""
         oldest = self.newest - len(self._kept)
         pieces = [_gap(oldest - seq)] if seq < oldest else []
         start = max(seq, oldest)

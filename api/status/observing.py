@@ -1,4 +1,4 @@
-"""The cluster as ``serve`` sees it: its quotas, watched; LimitRanges and holders, read when somebody asks."""
+"""The cluster as ``serve`` sees it: its quotas, which are watched; LimitRanges and holders, read on request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from backoff_ctrl.k8s.watching.hosted import HostedWatch
 from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchState
 
 KEPT: Final = 5.0
-"""Seconds that an answer of the API server about LimitRanges or holders is used again."""
+"""Seconds that an answer of the API server about LimitRanges or holders is cached."""
 KEPT_MAX: Final = 256
 HOLDERS_AT_ONCE: Final = 2
 """Namespaces whose holders are read at a time: each may list thousands of objects."""
@@ -60,7 +60,7 @@ class Cluster:
         self.reach.close()
 
     def unready(self) -> list[str]:
-        """Say why the answers are not complete; empty while all quotas that were asked for are watched."""
+        """Return why the answers are not complete; empty while all requested quotas are watched."""
         record = self._watch.record
         reasons = []
         for place in self._namespaces or (EVERYWHERE,):
@@ -71,7 +71,7 @@ class Cluster:
         return reasons
 
     def lacking(self, gates_in: Sequence[str], *, asks_who: bool) -> list[str]:
-        """Say which rights this account lacks for what ``serve`` shows, and what is missing by that."""
+        """Return the rights that this account lacks for ``serve``, each with what is missing without it."""
 
         def read() -> list[str]:
             try:
@@ -87,7 +87,7 @@ class Cluster:
         return status is not None and status.state is WatchState.QUOTAS
 
     def dry_run(self, token: str) -> AskServer:
-        """Return what asks the API server with a caller's own token, and with no right of ours."""
+        """Return a client of the API server with a caller's own token, and none of our rights."""
         place = self.place.as_bearer(token)
 
         def ask(method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, dict[str, Any]]:
@@ -115,7 +115,7 @@ class Cluster:
         return found
 
     def holders(self, namespace: str, quota: str | None) -> dict[str, Any]:
-        """Return who holds the quotas of a namespace. Raises ``ProblemError``."""
+        """Return the holders of the quotas of a namespace. Raises ``ProblemError``."""
 
         def read() -> dict[str, Any]:
             if not self._reading.acquire(timeout=KEPT):

@@ -1,4 +1,4 @@
-"""All namespaces at a glance: how full each is, and who waits there as the gates tell it."""
+"""All namespaces at a glance: how full each is, and who waits there by the gates' reports."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from .unwatched import Unwatched
 
 ALMOST: Final = 0.9
-"""What of a quota is used where it is called almost full."""
+"""The used share from which on a quota is called almost full."""
 CHARTED_MAX: Final = 12
-"""Namespaces up to which the page draws how their quotas went."""
+"""Up to so many namespaces the page draws the history of their quotas."""
 KEPT: Final = 1.0
-"""Seconds that the order of all namespaces is used again."""
+"""Seconds that the order of all namespaces is cached."""
 
 
 class Waits(TypedDict):
-    """Who waits in a namespace, or in several. ``waiting`` is None where no gate tells."""
+    """Who waits in a namespace, or in several. ``waiting`` is None if no gate reports it."""
 
     waiting: int | None
     oldest_since: str | None
@@ -44,7 +44,7 @@ class Waits(TypedDict):
 
 
 Line: TypeAlias = "Mapping[str, Waits] | None"
-"""All who wait, by namespace, as they are shown in the same answer; None: what gates told last is shown."""
+"""All waiting creates, by namespace, as in the same answer; None: use the gates' last reports."""
 
 
 NOBODY: Final = Waits(waiting=0, oldest_since=None, in_flight=0)
@@ -52,13 +52,13 @@ NOBODY: Final = Waits(waiting=0, oldest_since=None, in_flight=0)
 
 @dataclass
 class SeenNamespace:
-    """One namespace, as the cluster and the gates show it."""
+    """One namespace, from the cluster and the gates."""
 
     namespace: str
     watch: Watch | None
     quotas: int
     fullest: float | None
-    """What is used of its fullest quota, from 0 to 1 and above; null: it has no quota."""
+    """The used share of its fullest quota, from 0 to 1 and above; null: it has no quota."""
     waiting: int | None
     """Creates that wait, in all gates together. Null: no gate is connected that answers."""
     oldest_since: str | None
@@ -67,7 +67,7 @@ class SeenNamespace:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One resource of one quota: used, reserved for creates on their way, and free; shares of the limit."""
+    """One resource of one quota: used, held for creates in flight, and free, as shares of the limit."""
 
     quota: str
     resource: str
@@ -79,11 +79,11 @@ class Bar:
     reserved_share: float
     full: bool
     trend: str
-    """By how much the use rose in the last minutes: ``↑ 2``, ``↓ 1``; empty if it is as before, or unknown."""
+    """The change of use in the last minutes: ``↑ 2``, ``↓ 1``; empty if unchanged or unknown."""
     gate_url: str = ""
-    """The gate that told it; empty: the quota is watched here."""
+    """The gate that reported it; empty: the quota is watched here."""
     chart: Chart | None = None
-    """How it went in the last 15 minutes; None: not known, or there are too many namespaces to draw it."""
+    """Its last 15 minutes; None: not known, or there are too many namespaces to draw it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Overview:
         history: History,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Show what ``source`` observes, and what the gates tell."""
+        """Show what ``source`` observes, and what the gates report."""
         self._history = history
         self.unwatched = unwatched
         self._source = source
@@ -132,7 +132,7 @@ class Overview:
         self._until = float("-inf")
         self._order: list[tuple[float, str]] = []
         self._shares: dict[str, float | None] = {}  # by namespace, negative; None: it has no quota
-        self._upto = 0  # the change that these include
+        self._upto = 0  # the last change that these include
 
     def seen(self, name: str) -> SeenNamespace:
         """Return one namespace."""
@@ -154,14 +154,14 @@ class Overview:
         )
 
     def fullest(self, wanted: Callable[[str], bool], limit: int, line: Line = None) -> tuple[list[Card], int]:
-        """Return cards of the fullest namespaces that are wanted, and how many there are of them in all."""
+        """Return cards of the fullest wanted namespaces, and the number of all wanted ones."""
         names = [name for _, name in self._ordered() if wanted(name)]
         charted = len(names) <= CHARTED_MAX
         cards = [card for name in names[:limit] if (card := self._card(name, line, charted=charted)) is not None]
         return cards, len(names)
 
     def glance(self, wanted: Callable[[str], bool], line: Line = None) -> Glance:
-        """Sum up the namespaces that are wanted."""
+        """Sum up the wanted namespaces."""
         shares = [-share for share, name in self._ordered() if wanted(name)]
         answering = self._gates.answering
         every = line.items() if line is not None else _told(answering)
@@ -193,7 +193,7 @@ class Overview:
             return self._order
 
     def _changes(self) -> Iterator[Changes]:
-        """Yield what has changed since the last time: of 10,000 namespaces that is little."""
+        """Yield the changes since the last time: of 10,000 namespaces few have changed."""
         more = True
         while more:
             found = self._source.changes(self._upto)
@@ -229,7 +229,7 @@ class Overview:
         return chart(points, now, lambda amount: rounded(amount, bar.resource, points[-1].limited))
 
     def _waits(self, name: str) -> Waits:
-        """Sum up what the gates tell of a namespace; null where none tells anything at all."""
+        """Sum up the gates' reports on a namespace; null if there are none at all."""
         answering = self._gates.answering
         if not answering:
             return Waits(waiting=None, oldest_since=None, in_flight=None)
@@ -237,7 +237,7 @@ class Overview:
 
 
 def by_namespace(items: Iterable[Mapping[str, Any]]) -> dict[str, Waits]:
-    """Count the creates of a list of who waits, by namespace."""
+    """Count waiting creates by namespace."""
     found: dict[str, Waits] = {}
     for each in items:
         waits = found.setdefault(each["namespace"], Waits(waiting=0, oldest_since=each["since"], in_flight=0))
@@ -277,7 +277,7 @@ def _bar(quota: str, resource: str, ceiling: CeilingSnapshot, held: int) -> Bar:
         exact=f"{quantity(ceiling.used, resource)} of {quantity(ceiling.limited, resource)}",
         used_share=_share(ceiling, ceiling.used),
         reserved_share=_share(ceiling, held) if ceiling.limited else 0.0,
-        full=ceiling.headroom <= 0,  # by the quota: what gates told to hold may be used by now, and count twice
+        full=ceiling.headroom <= 0,  # by the quota: what gates hold may be used by now, and count twice
         trend=_arrow(ceiling.trend, resource, ceiling.limited),
     )
 

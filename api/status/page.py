@@ -1,4 +1,4 @@
-"""The live page at ``/``: rendered here, and brought up to date piece by piece by a little JavaScript."""
+"""The live page at ``/``: rendered here, and updated piece by piece by a little JavaScript."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ SCRIPTS: Final = {
 }
 PIECES: Final = ("state", "namespaces", "waiting", "tasks", "decisions")
 FEW: Final = 3
-"""Namespaces up to which who waits is the main part of the page, and the quotas stand beside it."""
+"""Up to so many namespaces the waiting creates are the main part of the page, beside the quotas."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the pieces of the page show at one time."""
+    """The data of all pieces of the page at one time."""
 
     waiting: list[Any]
     """Creates, as documents of the API: the first ones, if there are ``more``."""
@@ -137,7 +137,7 @@ class Page:
         }
 
     async def whole(self, query: OfLook, caller: Caller) -> Response:
-        """The page; the form for a token where nobody is known yet, and for a namespace where one is needed."""
+        """The page; or the form for a token if the caller is unknown, or for a namespace if one is needed."""
         try:
             await caller.permit(query.namespace)
         except ProblemError as error:
@@ -162,7 +162,7 @@ class Page:
         return Response(text, media_type=HTML)
 
     async def pieces(self, query: OfLook, caller: Caller) -> dict[str, Any]:
-        """All pieces of the page by name, as JSON: of one look, so that they never disagree."""
+        """All pieces of the page by name, as JSON: of one snapshot, so that they never disagree."""
         await caller.permit(query.namespace)
         pieces, look = await self._rendered(caller, query)
         return {"few": look.few, "pieces": pieces}
@@ -170,7 +170,7 @@ class Page:
     async def piece(self, query: OfPiece, caller: Caller) -> Response:
         """One piece of the page."""
         if query.piece not in PIECES:
-            raise ProblemError(404, f"the pieces of the page are {', '.join(PIECES)}", "#/path")
+            raise ProblemError(404, f"unknown piece: choose from {', '.join(PIECES)}", "#/path")
         await caller.permit(query.namespace)
         pieces, _ = await self._rendered(caller, query)
         return Response(pieces[query.piece], media_type=HTML)
@@ -179,7 +179,7 @@ class Page:
         """Who holds the quotas of a namespace, as a piece."""
         namespace = query.namespace
         if namespace is None:
-            raise ProblemError(400, "say of which namespace: ?namespace=", "#/query/namespace")
+            raise ProblemError(400, "choose a namespace with ?namespace=", "#/query/namespace")
         checked_name(namespace, "#/query/namespace")
         for right in (ANYTHING, HOLDERS):
             await caller.permit(namespace, right)
@@ -214,7 +214,7 @@ class Page:
     # -- pieces ---------
 
     async def _look(self, caller: Caller, query: OfLook | OfPiece) -> Look:
-        """Look once: at who waits first, so that all numbers of who waits come from there."""
+        """Take a snapshot: the waiting creates first, so that all their numbers come from there."""
         items: list[Any] = []
         more = None
         if self._gates.gates:
@@ -229,7 +229,7 @@ class Page:
         return Look(items, more is not None, cards, count, glance, tasks, len(self._gates.gates) > 1, why)
 
     async def _tasks_of(self, caller: Caller, query: OfLook | OfPiece) -> tuple[list[TaskItem], str]:
-        """Return the tasks that have not ended, those that wait first; or why they are not shown."""
+        """Return the unfinished tasks, waiting ones first; or why they are not shown."""
         if self._tasks is None:
             return [], ""
         if self._tasks.trouble:
@@ -261,7 +261,7 @@ class Page:
 
 
 def _wanted(query: OfLook | OfPiece) -> Callable[[str], bool]:
-    """Return what says whether a namespace passes the filters."""
+    """Return a predicate: whether a namespace passes the filters."""
     namespace, search = query.namespace, (query.search or "").lower()
     return lambda name: name == namespace if namespace else search in name.lower()
 
@@ -271,7 +271,7 @@ def add_page(app: FastAPI, page: Page, access: Access) -> None:
 
     async def file(query: OfFile, _: Caller) -> Response:
         if query.name not in SCRIPTS:
-            raise ProblemError(404, f"there are {', '.join(SCRIPTS)}", "#/path")
+            raise ProblemError(404, f"unknown file: choose from {', '.join(SCRIPTS)}", "#/path")
         return Response((FILES / query.name).read_bytes(), media_type=SCRIPTS[query.name])
 
     def add(path: str, query: type, function: Function, method: Literal["GET", "POST"] = "GET") -> None:
@@ -295,7 +295,7 @@ def percent(share: float) -> str:
 
 
 def ago(text: str | None, now: datetime) -> str:
-    """Return how long ago a time of the API was; a time to come counts from now."""
+    """Return the age of a time of the API; 0 for a time in the future."""
     if not text:
         return ""
     try:
@@ -306,7 +306,7 @@ def ago(text: str | None, now: datetime) -> str:
 
 
 def until(text: str | None, now: datetime, word: str = "in") -> str:
-    """Return when something is likely, from now on: ``in`` a time, or ``within`` one."""
+    """Return when something is likely: ``in`` a duration, or ``within`` one."""
     if not text:
         return ""
     try:
@@ -320,7 +320,7 @@ _HTML = "text/html; charset=utf-8"
 
 
 def add_reference(app: FastAPI, templates: Environment) -> None:
-    """Add the page; its text is made once, when somebody first asks for it."""
+    """Add the page, which is rendered once, at the first request."""
     templates.filters |= {"type_of": type_of, "pretty": partial(json.dumps, indent=2, ensure_ascii=False)}
     made: list[str] = []
 

@@ -1,4 +1,4 @@
-"""How FastAPI serves the table of endpoints: typed parameters, who asks, documents with ETags, problems, OpenAPI."""
+"""How FastAPI serves the table of endpoints: typed parameters, the caller, documents with ETags, problems, OpenAPI."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     "4XX": {"model": Problem, "content": {PROBLEM: {}}, "description": "A problem (RFC 9457)."},
     "5XX": {"model": Problem, "content": {PROBLEM: {}}, "description": "The cluster or a gate can't be asked."},
 }
-"""What every URL may answer, as OpenAPI says it."""
+"""OpenAPI's description of answers that every URL may give."""
 Function = Callable[[Any, "Caller"], Awaitable[Any]]
 """Answers an endpoint by its typed query for a caller: with a document, or a whole ``Response``."""
 
@@ -51,7 +51,7 @@ class Document(Response):
 
 
 class Caller:
-    """Who asks, and what came with the request beside its URL."""
+    """The caller, and the parts of the request beside its URL."""
 
     def __init__(self, request: Request, access: Access) -> None:
         self.token = token_of(request.headers, request.cookies)
@@ -66,7 +66,7 @@ class Caller:
         await run_in_threadpool(self._access.may, self.token, namespace, right)
 
     async def name(self) -> str:
-        """Return the account's name; empty where nobody is known. Raises ``ProblemError`` for an unknown token."""
+        """Return the account's name; empty for an anonymous caller. Raises ``ProblemError`` for an unknown token."""
         return await run_in_threadpool(self._access.name, self.token)
 
     async def body(self, limit: Callable[[int], None] = too_large) -> bytes:
@@ -96,10 +96,10 @@ def add_endpoint(  # noqa: PLR0913 - each is said of it in OpenAPI
     words: Mapping[int, str] | None = None,
     include_in_schema: bool = True,
 ) -> None:
-    """Have the application answer an endpoint.
+    """Add an endpoint to the application.
 
-    ``shape`` and ``example`` are those of the document, None: it is no document but of ``content_type``; ``body`` is an
-    example of what is posted. ``words`` describe answers by status.
+    ``shape`` and ``example`` are those of the document; None: the answer has ``content_type`` instead. ``body`` is an
+    example of a request's body. ``words`` describe answers by status.
     """
 
     def caller(request: Request) -> Caller:
@@ -192,7 +192,7 @@ def handle_problems(app: FastAPI) -> None:
         return problem(error.problem)
 
     async def malformed(request: Request, error: Exception) -> Response:
-        """Say what is wrong in our words: they are those of a gate's own server, too."""
+        """Describe the error in the same words as a gate's own server."""
         assert isinstance(error, RequestValidationError)
         for dependency in request.scope["route"].dependant.dependencies:
             endpoint = getattr(dependency.call, "endpoint", None)

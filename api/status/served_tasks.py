@@ -30,18 +30,18 @@ class ServedTasks:
     """A store, and its manager beside the application."""
 
     def __init__(self, file: Path, platform: Platform, configuration: Any, url: str, token: Token) -> None:
-        """``url`` is where they are served; ``token`` is asked of who changes anything where nobody else is known."""
+        """``url`` is where they are served; anonymous callers need ``token`` to change anything."""
         self.url = url
         self.token = token
         self.trouble = ""
-        """Why nothing is carried out any more; empty while that is not so."""
+        """Why tasks are no longer carried out; empty: they are."""
         self._file = file
         self._platform = platform
         self._configuration = configuration
         self._manager: Manager | None = None
 
     def samples(self) -> Iterator[Sample]:
-        """Yield how the tasks go; nothing while another process carries them out."""
+        """Yield metrics of the tasks; nothing while another process carries them out."""
         if self._manager is not None and self._manager.reconciler is not None:
             yield from samples(self._manager.reconciler)
 
@@ -68,7 +68,7 @@ class ServedTasks:
 
     @asynccontextmanager
     async def log(self, task: Stored, container: str) -> AsyncIterator[TaskLog]:
-        """Open the way to a task's log, read with the account of this server. Raises ``PluginError``."""
+        """Open a task's log, read with the account of this server. Raises ``PluginError``."""
         entry = self.entry(task)
         async with ClusterSession(self._configuration) as session:
             yield TaskLog(session, entry, lambda: self.store.get(task.namespace, task.name), container)
@@ -91,7 +91,7 @@ class ServedTasks:
 
 
 def samples(reconciler: Reconciler) -> Iterator[Sample]:
-    """Yield what a reconciler counts. Ask in its event loop."""
+    """Yield the samples of a reconciler. Call it on its event loop."""
     counts = reconciler.counts
     for phase, number in reconciler.phases().items():
         yield Sample("tasks", (phase,), number)

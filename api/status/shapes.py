@@ -1,4 +1,4 @@
-"""The shapes of what ``serve`` alone answers: pages that say which gates they lack; and examples of all answers."""
+"""The shapes of answers that only ``serve`` gives: pages that name the gates they lack; and examples of all answers."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ class Unreachable:
 
 @dataclass
 class SeenPage(Generic[Item]):
-    """A part of a list, as far as the gates that answer tell it. ``next`` is the cursor of the following part."""
+    """A part of a list, from the gates that answer. ``next`` is the cursor of the following part."""
 
     as_of: str
     items: list[Item]
     next: str | None = None
     unreachable: list[Unreachable] = field(default_factory=list)
     note: str | None = None
-    """That no gate is connected; else null."""
+    """A note that no gate is connected; else null."""
 
 
 @dataclass
 class SeenCeiling(Ceiling):
-    """One ceiling, and the gate that told it."""
+    """One ceiling, and the gate that reported it."""
 
     gate_url: str | None = None
-    """Null: ``serve`` watches the quota itself. Else the gate that heard of it last."""
+    """Null: ``serve`` watches the quota itself. Else the gate with the latest news of it."""
 
 
 @dataclass
 class SeenGate(Gate):
-    """One gate, and where it is."""
+    """One gate, and its URL."""
 
     gate_url: str = ""
 

@@ -1,11 +1,11 @@
-"""What ``serve`` answers below ``/v1/tasks``. It writes wishes alone; the manager writes how they go.
+"""The endpoints of ``serve`` below ``/v1/tasks``. They only write requests; the manager writes the status.
 
-The manager's account may create more than who asks it. So whoever creates a task has to be allowed to create that kind
-of object in that namespace, and whoever aborts one to delete it there: the API server says so. To see tasks one needs
-the right to list pods, and to see what they run (containers with their variables and arguments, templates) the right to
-get that kind of object there. On this machine nobody is known: there the token that the server draws is needed to
-change anything, to see what tasks run and to read their logs, since any local user, and any page in a browser, reaches
-loopback. A log needs the right to get ``pods/log``.
+The manager's account may create more than its callers may. So the API server is asked for each caller: creating a task
+needs the right to create that kind of object in that namespace, and aborting one the right to delete it there. Listing
+tasks needs the right to list pods; seeing what they run (containers with their variables and arguments, templates) the
+right to get that kind of object there; a log the right to get ``pods/log``. On loopback callers are anonymous, and any
+local user and any page in a browser can connect: there changing anything, seeing what tasks run and reading their logs
+needs the token that the server draws.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ from .shapes import AT
 audit = logging.getLogger("backoff_ctrl.audit")
 WITHOUT: Final = "this server has no task store: start it with --store FILE (backoff-ctrl serve --store tasks.db)"
 AHEAD: Final = "update", "resourcequotas"
-"""The right that a priority above 0 needs: who may change the quota decides who is served first under it."""
+"""The right that a priority above 0 needs: those who may change the quota decide who goes first under it."""
 LOGS: Final = "get", "pods/log"
 FOLLOWED_MAX: Final = 50
 """Logs that are read at a time: each holds a connection to the API server."""
 GONE_EVERY: Final = 0.5
-"""Seconds between two looks whether who follows a log that is still empty has left, or the server ends."""
+"""Seconds between two checks whether the reader of a log that is still empty has left, or the server ends."""
 _LOCAL: Final = "send the token of this server: Authorization: Bearer TOKEN, found in {}"
 _TAKEN: Final = (
-    "task {0}/{1} exists: choose another name (only accounts that may get such objects there are told whether its spec "
+    "task {0}/{1} exists: choose another name (only accounts that may get such objects there learn whether its spec "
     "is the same)"
 )
 
@@ -75,14 +75,14 @@ class OfLog:
     namespace: str = parameter("The namespace of the task.", in_path=True)
     name: str = parameter("The name of the task.", in_path=True)
     container: str | None = parameter("The container; by default the task's main container.")
-    follow: bool = parameter("Whether to go on, as it is written, until the task has ended.", False)
+    follow: bool = parameter("Whether to follow the log until the task has ended.", False)
 
 
 class TaskEndpoints:
     """Answers about the tasks of one store; None: ``serve`` has none."""
 
     def __init__(self, tasks: ServedTasks | None, access: Access, clock: Callable[[], float]) -> None:
-        """Answer whom ``access`` lets in; ``clock`` returns Unix time."""
+        """Answer callers that ``access`` permits; ``clock`` returns Unix time."""
         self._tasks = tasks
         self._access = access
         self._clock = clock
@@ -90,7 +90,7 @@ class TaskEndpoints:
         self._ending = False
 
     def close(self) -> None:
-        """End what waits for the first line of a log: the server ends."""
+        """End requests that wait for the first line of a log, because the server ends."""
         self._ending = True
 
     async def list(self, query: OfNamespace, caller: Caller) -> dict[str, Any]:
@@ -114,11 +114,11 @@ class TaskEndpoints:
     async def create(self, _: Nothing, caller: Caller) -> Response:
         """Create the task in the body: 201 if it is new, 200 if an equal one is there already.
 
-        Whoever may not see what that one runs is told 409 in either case: else they could guess it, value by value.
+        A caller that may not see what an existing task runs gets a 409 in either case: else it could guess the spec.
         """
         tasks = self._there
         self._check_local(caller)
-        await caller.name()  # nobody unknown has a body of theirs read
+        await caller.name()  # refuse unknown callers before reading the body
         body = await caller.body()
         manifest = await run_in_threadpool(read_manifest, body, caller.headers.get("content-type", ""))
         try:
@@ -129,9 +129,9 @@ class TaskEndpoints:
             raise ProblemError(422, str(error), _pointer(error.path)) from None
         resource = entry.resource_to_watch.resource
         await caller.permit(wish.namespace, ("create", resource))
-        if task.spec.priority > 0:  # it goes ahead of what all others wait for
+        if task.spec.priority > 0:  # it goes ahead of all others in line
             await caller.permit(wish.namespace, AHEAD)
-        if wish.abort:  # an equal task that is there already, perhaps of somebody else, would end
+        if wish.abort:  # an existing equal task, perhaps of somebody else, would end
             await caller.permit(wish.namespace, ("delete", resource))
         await self._check_name(caller, wish)
         try:
@@ -153,7 +153,7 @@ class TaskEndpoints:
         return response
 
     async def abort(self, query: OfTask, caller: Caller) -> Response:
-        """Request that a task ends; the answer is the task as it is."""
+        """Request the end of a task; the answer is the task."""
         self._check_local(caller)
         namespace, name = _named(query)
         await caller.permit(namespace, HOLDERS)
@@ -167,7 +167,7 @@ class TaskEndpoints:
         return await self._document(caller, task)
 
     async def delete(self, query: OfTask, caller: Caller) -> Response:
-        """Forget a task that has ended; the answer is the task as it was."""
+        """Delete an ended task; the answer is the task as it was."""
         self._check_local(caller)
         namespace, name = _named(query)
         await caller.permit(namespace, HOLDERS)
@@ -184,14 +184,14 @@ class TaskEndpoints:
         return whole
 
     async def log(self, query: OfLog, caller: Caller) -> Response:
-        """Return what a task's pods have written, as text: once, or with ``follow=true`` until the task has ended."""
+        """Return the log of a task's pods as text: once, or with ``follow=true`` until the task has ended."""
         self._check_local(caller)
         namespace, name = _named(query)
         await caller.permit(namespace, HOLDERS)
         await caller.permit(namespace, LOGS)
         task = await self._one(namespace, name)
         if self._followed >= FOLLOWED_MAX:
-            raise ProblemError(503, "too many read logs already; try again later")
+            raise ProblemError(503, "too many readers of logs: try again later")
         lines = self._lines(task, query.container or "", follow=query.follow)
         first = await self._first(caller, lines)
         heard = while_permitted(lines, lambda: caller.permit(namespace, LOGS), time.monotonic)
@@ -276,7 +276,7 @@ class TaskEndpoints:
             raise ProblemError(409, str(error)) from None
 
     async def _document(self, caller: Caller, task: Stored) -> Response:
-        """Answer with a task: whole for who may read such objects, else without what may hold secrets."""
+        """Answer with a task: whole if the caller may read such objects, else without fields that may hold secrets."""
         whole = await self._may_read_object(caller, task)
         return answered(caller.headers, document(task, self._clock(), whole=whole))
 
@@ -286,7 +286,7 @@ class TaskEndpoints:
         try:
             resource = self._there.entry(task).resource_to_watch.resource
             await caller.permit(task.namespace, ("get", resource))
-        except PluginError:  # nobody knows any more what kind it is
+        except PluginError:  # its kind is no longer known
             return False
         except ProblemError as error:
             if error.problem.status != 403:
@@ -295,7 +295,7 @@ class TaskEndpoints:
         return True
 
     def _check_local(self, caller: Caller) -> None:
-        """Raise ``ProblemError`` on this machine for who has not the server's token."""
+        """Raise ``ProblemError`` on this machine for a caller without the server's token."""
         token = self._there.token
         if not self._access.asks_for_token and not token.allows(caller.headers.get("authorization", "")):
             raise ProblemError(401, _LOCAL.format(token.where), "#/headers/Authorization")

@@ -1,6 +1,6 @@
 """What gates add to the ceilings of the cluster: what they hold there, and the ceilings that only they know.
 
-Those are of quotas that ``serve`` does not watch, each as the gate told it that heard of it last.
+Those are of quotas that ``serve`` does not watch, each from the gate with the latest news of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .shapes import SeenCeiling
 
 
 class Unwatched:
-    """The ceilings of quotas that ``serve`` does not watch, as far as gates tell them."""
+    """The ceilings of quotas that ``serve`` does not watch, as reported by gates."""
 
     def __init__(self, source: Source, gates: Gates) -> None:
         self._source = source
@@ -75,7 +75,7 @@ class Unwatched:
 
 
 def with_holds(ceiling: Ceiling, holds: Mapping[Key, Hold] | None) -> Ceiling:
-    """Return a ceiling of the cluster with what the gates hold there; None: none of them tells."""
+    """Return a ceiling of the cluster with what the gates hold there; None: no gate reports it."""
     if holds is None:
         ceiling.held = ceiling.reserved = ceiling.kept = ceiling.block = ceiling.waiting = None
         return ceiling

@@ -187,7 +187,7 @@ class StatusServer:
         if request.method == "HEAD":
             return response
         if self.streams.full:
-            raise ProblemError(503, "too many listen to decisions already; try again later")
+            raise ProblemError(503, "too many listeners of decisions: try again later")
         seq, first = self.streams.place(request.headers.get("Last-Event-ID") or after)
         connection = request.protocol
         assert isinstance(connection, _Connection)

@@ -1,4 +1,20 @@
-"""What each verb does: get, list, watch, create, update, patch, delete and the subresources; and the controllers."""
+"""The verbs of the sandbox: get, list, watch, create, update, patch, delete and the subresources; and the controllers.
+
+``requests`` reads method, path and query into a value: target, verb, options. ``reading`` answers get and list,
+``watching`` streams events. ``writing`` takes a create or an update through the admission chain, in the API server's
+order, into the store. ``patching`` applies one of four types of patches to the stored object and writes the result like
+an update: ``patches`` has JSON, merge and strategic merge patch, ``apply`` server-side apply with its field managers.
+``deleting`` knows grace periods, preconditions, finalizers and propagation.
+
+``controllers`` are not verbs. They follow the store, like the controller manager: garbage collection, the end of
+namespaces, and the objects that each namespace contains.
+
+``http/server`` calls the verbs on the sandbox's event loop, each without an await between its first read and its last
+write, so that each is atomic. ``core`` wires them to the store and to admission.
+
+What surprises: pages of a list stay consistent because later changes are undone when a page is read. A watch may see a
+change a little after the answer to the request that made it. And fields are owned only in objects that were applied.
+"""
 
 if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
     raise ImportError("import this room as part of backoff_ctrl", name=__name__)
