@@ -9,8 +9,8 @@ an update: ``patches`` has JSON, merge and strategic merge patch, ``apply`` serv
 ``controllers`` are not verbs. They follow the store, like the controller manager: garbage collection, the end of
 namespaces, and the objects that each namespace contains.
 
-``http/server`` calls the verbs on the sandbox's event loop, each without an await between its first read and its last
-write, so that each is atomic. ``core`` wires them to the store and to admission.
+``http/server`` makes the verbs on a ``Core``, which has the store and admission, and calls them on the sandbox's event
+loop. Each call is atomic: it does not await between its first read and its last write.
 
 What surprises: pages of a list stay consistent because later changes are undone when a page is read. A watch may see a
 change a little after the answer to the request that made it. And fields are owned only in objects that were applied.

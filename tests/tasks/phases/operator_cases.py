@@ -250,7 +250,7 @@ CASES: Final = [
     Case("ray", "failed without a reason", ray("Failed", endTime=ago(seconds=4)), RETRYABLE, FAILED_RAY, SYSTEM, cleanup=True),
     Case("ray", "failed without a reason, as before 1.2", ray("Failed", "FAILED", endTime=ago(seconds=4)), RETRYABLE, FAILED_RAY, USER, cleanup=True),
     Case("ray", "waiting", ray("Waiting"), "Running", says="waits for a job"),
-    Case("ray", "retrying", ray("Retrying", failed=1), "Running", says="tried again"),
+    Case("ray", "retrying", ray("Retrying", failed=1), "Running", says="retried"),
     Case("ray", "a state of a newer operator", ray("ValidationPending"), "Running", says="ValidationPending"),
     Case("dask", "no status", {}, "Initializing", says="unknown"),
     Case("dask", "created", {"jobStatus": "JobCreated"}, "Initializing", says="job created"),
