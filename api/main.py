@@ -28,7 +28,7 @@ COMMANDS: Final = {
     "phase": ("backoff_ctrl.api.commands.phase:command", "Show an object's phase, as a plugin reads it."),
     "demo": ("backoff_ctrl.api.demo.command:command", "Compare plain retries with the gate on a recorded workload."),
     "sandbox": ("backoff_ctrl.api.commands.sandbox:command", "Run an embedded API server with quota admission."),
-    "proxy": ("backoff_ctrl.api.commands.proxy:command", "Stand between creators and the API server: the sidecar."),
+    "proxy": ("backoff_ctrl.api.commands.proxy:command", "Run the sidecar, between creators and the API server."),
     "inject": ("backoff_ctrl.api.injection.command:command", "Give pods the sidecar: the admission webhook."),
     "holders": (
         "backoff_ctrl.api.commands.holders:command",

@@ -14,7 +14,7 @@ SHELLS: Final = ("bash", "zsh", "fish")
 VARIABLE: Final = "_BACKOFF_CTRL_COMPLETE"
 """The environment variable by which the script asks the program for completions, as click defines it."""
 _NO_FILES: Final = ":4"
-"""Tells kubectl to complete no file names: ShellCompDirectiveNoFileComp of cobra."""
+"""Makes kubectl complete no file names: ShellCompDirectiveNoFileComp of cobra."""
 _FILES: Final = ":0"
 
 

@@ -155,7 +155,7 @@ _GO_DROPS_TOKENS = (
     help="Creators' connections at a time; fewer if the file descriptor limit is lower. Further ones get 503.",
 )
 def command(listen: str, upstream: str | None, kubeconfig: str | None, context: str | None, **given: Any) -> int:
-    """Stand between a creator in any language and the API server, until Ctrl-C or SIGTERM.
+    """Run the sidecar, a proxy between creators in any language and the API server, until Ctrl-C or SIGTERM.
 
     Creates of pods, claims and Services, and of other kinds that a quota names, wait here while the quota is full, and
     are sent in order as soon as there is room. Everything else passes through unchanged: reads, watches, logs, exec.

@@ -163,7 +163,7 @@ def amounts_at(parent: Mapping[str, Any], key: str, path: str) -> dict[str, int]
 def amount_of(value: object, path: str) -> int:
     """Return a quantity in nano-units, rounded up to whole thousandths."""
     try:
-        amount = parse_quantity(value)  # type: ignore[arg-type]  # it refuses whatever is no quantity
+        amount = parse_quantity(value)  # type: ignore[arg-type]  # it refuses anything but a quantity
     except QuantityError as error:
         raise FieldError(f"{path}: {error}") from None
     if amount < 0:

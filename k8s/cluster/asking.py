@@ -202,7 +202,7 @@ def answer_later(answer: Future[T], call: Callable[[], T]) -> None:
             return
         try:
             answer.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - raised by whoever waits for the answer
+        except BaseException as error:  # noqa: BLE001 - raised again where the answer is awaited
             answer.set_exception(error)
 
     threading.Thread(target=run, name="backoff-ctrl-ask", daemon=True).start()

@@ -62,7 +62,7 @@ class ClusterAccess:
             if hasattr(self.configuration, name):
                 setattr(bearer, name, getattr(self.configuration, name))
         bearer.api_key = {"authorization": f"Bearer {token}"} if token else {}
-        return ClusterAccess(bearer, self.namespace, "the token of whoever asks")
+        return ClusterAccess(bearer, self.namespace, "the caller's token")
 
     @property
     def detour(self) -> dict[str, Any]:

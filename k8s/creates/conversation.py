@@ -162,7 +162,7 @@ class Conversation:
         return action
 
     def abandon(self, error: BaseException) -> Raise:
-        """End at once, whatever the state: there is no way to go on."""
+        """End at once, whatever the state: it can't continue."""
         self.state = State.OVER
         return Raise(error, self._held_worth())
 

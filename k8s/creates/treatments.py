@@ -26,7 +26,7 @@ class Reaction(Enum):
     AGAIN = auto()  # not stored, and the cause passes by itself: rejoin the line, a limited number of times
     LOOK_UP = auto()  # it may have been stored: look before anything else
     EXISTS = auto()  # the name is taken: look whose object it is
-    COUNTED_SOON = auto()  # a quota has not counted this kind yet: send it again, and let all others go on
+    COUNTED_SOON = auto()  # a quota has not counted this kind yet: send it again, and let all others continue
     REFRESH = auto()  # fetch new credentials, once
     DENIED = auto()  # rights are missing, or the server has not loaded them yet
     GIVE_BACK = auto()  # trying again would not help: return the answer to the caller

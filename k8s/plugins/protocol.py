@@ -16,7 +16,7 @@ from backoff_ctrl.k8s.charges.parts import Part
 from .phases import PhaseInfo
 
 if TYPE_CHECKING:
-    from .config import K8sPluginConfig  # loads pydantic, which who asks for help can spare
+    from .config import K8sPluginConfig  # loads pydantic, which --help does not need
 
 JSON: TypeAlias = dict[str, Any]
 

@@ -165,7 +165,7 @@ def _by_type(chosen: Mapping[str, PluginEntry], defaults: Mapping[str, PluginEnt
 
 
 def builtin_entries() -> tuple[PluginEntry, ...]:
-    from .generic import entry_of  # noqa: PLC0415 - loads pydantic, which who asks for help can spare
+    from .generic import entry_of  # noqa: PLC0415 - loads pydantic, which --help does not need
     from .kinds import job, jobset, pods  # noqa: PLC0415 - likewise
     from .operator_config import shipped_configs  # noqa: PLC0415 - likewise
 

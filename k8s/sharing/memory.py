@@ -38,7 +38,7 @@ LARGEST: Final = 16 * 1024 * 1024
 MOST_QUOTAS: Final = 20_000
 """The number of quotas that are saved, newest first. A file with more was not written by this code."""
 SLICE: Final = 32  # namespaces written between two pauses
-PAUSE: Final = 0.0002  # seconds, in which other threads go on
+PAUSE: Final = 0.0002  # seconds, in which other threads run
 STRAY: Final = 3600.0  # seconds after which a temporary file is deleted: its writer was killed
 
 

@@ -1,4 +1,4 @@
-"""The catalogue of metrics as data. What is not listed here is not exposed, and docs/metrics.md is made from it.
+"""The catalogue of metrics as data. Only metrics in it are exposed, and docs/metrics.md is made from it.
 
 Names and units follow Prometheus, the labels ``namespace``, ``resourcequota`` and ``resource`` kube-state-metrics, so
 that ``on(namespace, resourcequota, resource)`` joins with ``kube_resourcequota``. Amounts are in base units: cores,

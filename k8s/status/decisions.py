@@ -61,7 +61,7 @@ class Ring:
 
     def renew(self) -> None:
         """Start over in a forked child, where the lock may be held for ever."""
-        self.__init__(self._kept.maxlen or KEPT)  # type: ignore[misc]  # the same object goes on
+        self.__init__(self._kept.maxlen or KEPT)  # type: ignore[misc]  # the same object stays in use
 
     @property
     def newest(self) -> int:

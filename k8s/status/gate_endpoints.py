@@ -99,7 +99,7 @@ class GateEndpoints:
         return self.reply_at(endpoint, read(endpoint, query, in_path), sent or Sent())
 
     def reply_at(self, endpoint: Endpoint, query: Any, sent: Sent) -> Reply:
-        """Return the answer of an endpoint that is no stream. Raises ``ProblemError``."""
+        """Return the answer of an endpoint other than a stream. Raises ``ProblemError``."""
         found = getattr(self, endpoint.name)(query, sent)
         if isinstance(found, Text):
             return Reply(found.status, found.content_type, found.pieces)

@@ -137,7 +137,7 @@ class Source:
         return None if found is None else (found, now)
 
     def changes(self, since: int) -> Changes:
-        """Return some of the namespaces that have changed after the change ``since``, and how to go on; 0: all."""
+        """Return some of the namespaces that have changed after the change ``since``, and where to continue; 0: all."""
         return self.ledger.look(lambda engine, now: engine.changes(since, NAMESPACES_MAX, now))
 
     def waiting(self, namespace: str, after: tuple[float, int] | None, limit: int) -> Iterator[WaitingSnapshot]:

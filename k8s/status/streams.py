@@ -180,7 +180,7 @@ class Streams:
             text, upto = texts[place]
             listener.give(text, upto)
             if upto < newest and not text:
-                self._stir()  # nothing of its namespace yet: go on in the next round
+                self._stir()  # nothing of its namespace yet: continue in the next round
 
     async def _text_after(self, place: Place) -> tuple[bytes, int]:
         """Write a piece of what comes after a place; return it, and the number of its last decision."""

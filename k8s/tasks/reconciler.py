@@ -251,7 +251,7 @@ class Reconciler:
             await self._keep(task, await self._step(task))
         except (BrokenStoreError, LeaseLostError):
             raise
-        except Exception as error:  # noqa: BLE001 - of one task; the others go on
+        except Exception as error:  # noqa: BLE001 - of one task; the others continue
             await self._failed(task, error)
         else:
             self._errors.pop(uid, None)

@@ -244,7 +244,7 @@ class SqliteStore:
             results: Sequence[int | Exception]
             try:
                 results = await self.call(lambda writes=writes: self.tables.set_statuses(writes, self.holder))  # type: ignore[misc]
-            except Exception as error:  # noqa: BLE001 - each writer is told
+            except Exception as error:  # noqa: BLE001 - each writer gets it
                 results = [error] * len(batch)
             for (_, written), result in zip(batch, results, strict=True):
                 if written.done():  # its writer was cancelled

@@ -450,7 +450,7 @@ def _stored(row: Sequence[Any]) -> Stored:
 def _spec(text: str) -> dict[str, Any]:
     spec = json.loads(text)
     if not isinstance(spec, dict) or not isinstance(spec.get("type"), str):
-        raise ValueError("its spec names no type")  # noqa: TRY004 - damage, as json tells it
+        raise ValueError("its spec names no type")  # noqa: TRY004 - damage, like errors of json
     return spec
 
 

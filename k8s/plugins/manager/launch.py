@@ -1,4 +1,4 @@
-"""One create in the background: it waits its turn at the gate, however long that takes, while steps go on.
+"""One create in the background: it waits its turn at the gate, however long that takes, while steps continue.
 
 An object that controllers make pods of is a gang: room for all of them is reserved with it, and again after a restart.
 """

@@ -45,7 +45,7 @@ class ChargedKinds(Subscriber):
     def charges(self, namespace: str, resource: str) -> bool:
         return resource in ALWAYS or resource in self._kinds.get(namespace, ())
 
-    def observed(self, namespace: str, quota: str, seen: ObservedQuota) -> None:  # noqa: ARG002 - as it is told
+    def observed(self, namespace: str, quota: str, seen: ObservedQuota) -> None:  # noqa: ARG002 - a fixed signature
         """Learn the kinds that a quota names."""
         self.named(namespace, {**seen.spec, **seen.hard})
 

@@ -124,7 +124,7 @@ class Holding:
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 while self._open:  # some may be about to join the line
-                    self._gate.cancel_own(f"{CLOSING}, and callers are told to retry")
+                    self._gate.cancel_own(f"{CLOSING}, and callers should retry")
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._idle.wait(), _STEP)
                 await self._gate.drain()

@@ -463,7 +463,7 @@ def test_creates_that_are_handed_back_at_the_end_have_one_line(caplog: pytest.Lo
     with caplog.at_level(logging.INFO):
         run_virtual(check())
     (line,) = _lines(caplog)
-    assert "callers are told to retry: cancelling 3 unfinished creates" in line
+    assert "callers should retry: cancelling 3 unfinished creates" in line
 
 
 def test_past_its_time_a_create_has_a_line(caplog: pytest.LogCaptureFixture) -> None:
