@@ -144,7 +144,7 @@ class Top(App[None]):
     def on_heard(self, message: Heard) -> None:
         if not self._frozen and self.is_running:
             try:
-                line = told(message.decision)
+                line = decision_line(message.decision)
             except ValueError:
                 return  # an invalid time
             self.query_one("#decisions", RichLog).write(line)
@@ -243,7 +243,7 @@ def _extras(ceiling: Ceiling) -> list[tuple[str, str]]:
     return [(amount, word) for amount, word in found if amount and parse_quantity(amount)]
 
 
-def told(decision: Decision) -> Text:
+def decision_line(decision: Decision) -> Text:
     """Write one decision as a line. Raises ``ValueError``."""
     line = Text(f"{clock(read_time(decision.at))} ", "dim")
     line.append(f"{printable(decision.event).ljust(11)} ", _STYLES.get(decision.event, ""))

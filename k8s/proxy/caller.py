@@ -115,7 +115,7 @@ class Caller(asyncio.Protocol):
             self._was_unread()
         self._leave()
 
-    def told(self, if_unread: Callable[[], object] | None) -> None:
+    def notice_unread(self, if_unread: Callable[[], object] | None) -> None:
         """Call ``if_unread`` if the connection breaks before the answer just written can have been read.
 
         It may have broken already. A clean end says nothing: callers that have read everything end so, too.

@@ -157,7 +157,7 @@ class Connection(Protocol):
     def pass_on(self, asked: Asked, *, continued: bool = False) -> Passage:
         """Let the present request pass to the API server."""
 
-    def told(self, if_unread: Callable[[], object] | None) -> None:
+    def notice_unread(self, if_unread: Callable[[], object] | None) -> None:
         """Call ``if_unread`` if the connection breaks before the answer that was just written can have been read."""
 
     def skip(self) -> None:
@@ -466,13 +466,13 @@ class Held:
         if error is None:
             response = task.result()
             if caller.transport.is_closing():  # it closed just now: uvloop takes no more bytes
-                caller.told(response.if_unread)
+                caller.notice_unread(response.if_unread)
                 caller.finished(self, close=True)
                 return
             known = self._asked.has_credentials or caller.shared.server.uses_own
             note = b"" if known else note_for(response.status, response.body)
             caller.transport.write(whole(response, close=close, note=note))
-            caller.told(response.if_unread)
+            caller.notice_unread(response.if_unread)
         else:
             log.error("a create failed inside the proxy", exc_info=error)
             caller.shared.counts.failed += 1

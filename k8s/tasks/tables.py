@@ -110,7 +110,7 @@ def open_file(file: Path, *, create: bool = True) -> sqlite3.Connection:
 
     Only its user may read it: a task's environment may hold secrets. Any thread may use the connection, one at a time.
     """
-    with told(file):
+    with store_errors(file):
         if create:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with suppress(FileExistsError):
@@ -183,7 +183,7 @@ def which(file: Path) -> tuple[int, int] | None:
 
 
 @contextmanager
-def told(file: Path) -> Iterator[None]:
+def store_errors(file: Path) -> Iterator[None]:
     """Raise errors of SQLite and of the disk as ``StoreError``: the file, what is wrong and what to do."""
     try:
         yield
@@ -256,7 +256,7 @@ class Tables:
 
     def check(self) -> None:
         """Read the whole file once. Raises ``BrokenStoreError`` if it is damaged."""
-        with self._lock, told(self.file):
+        with self._lock, store_errors(self.file):
             (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise damaged(self.file, " ".join(str(found).split()))
@@ -384,7 +384,7 @@ class Tables:
     @contextmanager
     def reading(self) -> Iterator[Run]:
         """Read in one transaction."""
-        with self._lock, told(self.file):
+        with self._lock, store_errors(self.file):
             yield self._connection.execute
 
     @contextmanager
@@ -394,7 +394,7 @@ class Tables:
         ``through``: it is on the disk when this returns, whatever happens to the machine; else a power cut may lose the
         last statuses, which the reconciler then finds out again.
         """
-        with self._lock, told(self.file):
+        with self._lock, store_errors(self.file):
             if which(self.file) != self._opened:  # SQLite would write on, to a file that nobody can open again
                 raise BrokenStoreError(
                     f"{self.file} was deleted or replaced while it was in use, so nothing more is written to it: "

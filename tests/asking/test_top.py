@@ -17,7 +17,7 @@ from textual.widgets import DataTable, RichLog, Static
 from backoff_ctrl.api.commands.instance.client import Instance, read_url
 from backoff_ctrl.api.commands.instance.waiting import cells
 from backoff_ctrl.api.commands.top_look import look
-from backoff_ctrl.api.commands.top_screen import Heard, Lost, Seen, Top, bars, told
+from backoff_ctrl.api.commands.top_screen import Heard, Lost, Seen, Top, bars, decision_line
 from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.status.shapes import Block, Ceiling, Decision, Waiting
 from tests import scripted_server as scripts
@@ -155,7 +155,7 @@ def test_the_time_of_a_decision_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()
     try:
-        line = told(Decision(1, "2026-11-22T11:00:30+02:00", "g", "waits", "1", "team", "pods", "p")).plain
+        line = decision_line(Decision(1, "2026-11-22T11:00:30+02:00", "g", "waits", "1", "team", "pods", "p")).plain
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -171,7 +171,7 @@ def test_nothing_that_is_drawn_moves_the_cursor() -> None:
     assert [cells(waiting, AT, ["place"], several_gates=each) for each in (False, True)] == [("1",), ("1 at g",)]
     assert cells(waiting, AT, ["namespace", "name"], several_gates=False) == ("a?[2J?b[red]", "pods/a?[2J?b[red]")
     decision = Decision(1, "2026-11-22T09:00:00Z", "g", "waits", "1", evil, "pods", evil)
-    assert told(decision).plain.endswith("a?[2J?b[red] pods/a?[2J?b[red]")
+    assert decision_line(decision).plain.endswith("a?[2J?b[red] pods/a?[2J?b[red]")
     every = ceiling("1", "2")
     every.namespace = evil
     assert "\x1b" not in bars([every], 80, AT).plain

@@ -72,7 +72,7 @@ class Checker:
             said = f"{plugin.kind.resource} {made.namespace}/{made.name} is being deleted, and not by this manager"
             self._counts.unexpected_deletions[plugin.id] += 1
             return known, system_failure(UNEXPECTED_DELETION, said)
-        self._launcher.stand(task, plugin, resource)
+        self._launcher.reserve_again(task, plugin, resource)
         return known, info
 
     def failed(self, key: Key, known: State, error: PluginBugError) -> tuple[State, PhaseInfo]:

@@ -117,7 +117,7 @@ class Launcher:
         if place == (asked.resource, asked.namespace, asked.name):
             launch.adopt(resource)
 
-    def stand(self, task: TaskContext, plugin: PluginCalls, resource: JSON) -> None:
+    def reserve_again(self, task: TaskContext, plugin: PluginCalls, resource: JSON) -> None:
         """Reserve, once per process, room for what a living object of another process may still make."""
         key = key_of_task(task.metadata)
         if key in self._met:

@@ -347,7 +347,7 @@ async def test_the_answer_to_a_create_is_written_when_it_is_said_to_be() -> None
             bare.setblocking(False)
             with pytest.raises(BlockingIOError):
                 bare.recv(100)
-            known.told(None)
+            known.notice_unread(None)
             assert bare.recv(100) == OK
         answer.cancel()
         assert request.body == b"body"
