@@ -36,8 +36,9 @@ test: $(STAMP) ## run the suite, on the sandbox and a real Kubernetes, with bran
 	$(BIN)/coverage report
 	@echo "pragmas that exempt lines of the engine: $$(grep -rc 'pragma: no' backoff_ctrl/engine --include='*.py' | awk -F: '{n += $$2} END {print n}')"
 
+# Nothing is built for these, so that a process takes whole modules: to hand out 7,700 tests one by one costs more than many of them.
 test-quick: $(STAMP) ## run what needs neither a real Kubernetes nor a second: sandbox only, fewer drawn examples, no coverage
-	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/python -m pytest -m 'not real and not long' $(SIDE_BY_SIDE) $(ARGS)
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/python -m pytest -m 'not real and not long' $(SIDE_BY_SIDE) --dist loadfile $(ARGS)
 
 test-go: $(STAMP) ## run the rest of the suite: what needs Helm, Prometheus, Kubernetes' own suite or programs on client-go
 	$(BIN)/python -m pytest -m go $(SIDE_BY_SIDE) --cache-clear $(ARGS) || { test $$? -eq 1 && $(BIN)/python -m tools.flaky; }

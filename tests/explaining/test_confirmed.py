@@ -158,6 +158,7 @@ def test_serve_never_lends_its_rights(tmp_path: Path) -> None:
         assert any(each.headers.get("authorization") == "Bearer ours" for each in script.of("GET"))
 
 
+@pytest.mark.long
 def test_the_command_asks_as_its_user(tmp_path: Path) -> None:
     """And says what a dry run can't show."""
     with running_sandbox() as sandbox:

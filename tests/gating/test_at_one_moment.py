@@ -269,6 +269,7 @@ def test_a_create_goes_on_in_one_thread_of_a_pool_while_another_is_about_to_leav
 # -- cancelled by others ---------
 
 
+@pytest.mark.long
 async def test_a_call_that_somebody_else_cancels_has_an_unknown_outcome() -> None:
     """A refresh of credentials that several share, say. It was taken for its caller's end, again and again."""
 
@@ -447,11 +448,11 @@ def test_no_subscriber_is_lost_among_many(quick_switches: None) -> None:
     ledger = Gate().ledger
 
     def subscribe(_: int) -> list[Callable[[], None]]:
-        return [ledger.subscribe(Stopping()) for _ in range(200)]
+        return [ledger.subscribe(Stopping()) for _ in range(50)]
 
     with ThreadPoolExecutor(8) as pool:
         ends = [end for found in pool.map(subscribe, range(8)) for end in found]
-        assert len(ledger.subscribers) == 8 * 200
+        assert len(ledger.subscribers) == 8 * 50
         list(pool.map(lambda end: end(), ends))
     assert ledger.subscribers == ()
 

@@ -182,6 +182,7 @@ def steps_of(act: Callable[[], object]) -> Counter[str]:
     return steps
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("act", [Gate.waiting, Gate.close])
 def test_looking_at_and_closing_take_as_many_steps_per_waiting_create_however_many_wait(
     act: Callable[[Gate], object],

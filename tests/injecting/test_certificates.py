@@ -60,6 +60,7 @@ def test_a_leaf_is_replaced_at_two_thirds_of_its_life(days: int, changes: bool) 
     assert later.bundle == kept.bundle
 
 
+@pytest.mark.long
 def test_an_authority_is_followed_by_another_without_a_moment_in_which_a_leaf_is_not_trusted() -> None:
     """What the API server has is always one step behind what is written."""
     now, trusted = NOW, b""

@@ -147,6 +147,7 @@ def test_the_api_is_a_page_of_its_own(served: Served) -> None:
     assert 'list of <a href="#Waiting">Waiting</a>' in page
 
 
+@pytest.mark.long
 def test_a_few_namespaces_leave_the_room_to_who_waits(served: Served) -> None:
     """Up to three; each quota has a chart of its last 15 minutes, in words, too."""
     page = text(served.url)

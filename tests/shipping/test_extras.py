@@ -72,6 +72,7 @@ NEEDS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("extra", "command"), NEEDS, ids=[" ".join(command[2:3]) or "metrics" for _, command in NEEDS])
 def test_what_needs_an_extra_says_which(bare: Path, tmp_path: Path, extra: str, command: list[str]) -> None:
     """One line on stderr, and an exit code that is not that of success; with the extra another line, or none."""

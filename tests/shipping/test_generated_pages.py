@@ -33,6 +33,7 @@ def test_a_value_that_nothing_describes_is_an_error() -> None:
         tables.described("one:\n  two: 3\n")
 
 
+@pytest.mark.long
 def test_the_sandbox_promises_cases_of_each_kind() -> None:
     """Plain HTTP, kubectl, informers."""
     for line in ("Get shows pods as a table.", "Informers see the same sequence.", "## What it does not promise"):

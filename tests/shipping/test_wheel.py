@@ -95,6 +95,7 @@ def test_the_installed_wheel_knows_the_operators_that_ship(site: Path, tmp_path:
     assert (told["plugin"], told["phase"]) == ("ray", "Queued")
 
 
+@pytest.mark.long
 def test_the_wheel_holds_one_package_and_nothing_else(wheel: Path) -> None:
     """It has every module of the rooms, the type marker and the licence; no tests, benchmarks or generators."""
     names = zipfile.ZipFile(wheel).namelist()

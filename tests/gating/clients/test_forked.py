@@ -135,6 +135,7 @@ BOTH_ASK = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_child_has_connections_of_its_own() -> None:
     """On a connection of both, each could read the other's answer, and the other one would wait in vain."""

@@ -139,6 +139,7 @@ def test_each_event_is_sent_with_fresh_credentials() -> None:
         assert [seen.headers.get("authorization") for seen in at.script.seen] == ["Bearer fresh"]
 
 
+@pytest.mark.long
 def test_an_overloaded_server_gets_the_same_event_again_later() -> None:
     """After 429 and 500, until it accepts the event."""
     answers = iter([failure(429, "TooManyRequests", "later"), failure(500, "InternalError", "oh")])

@@ -99,6 +99,7 @@ def test_a_gang_waits_until_all_of_it_fits(core: Any) -> None:
     assert [each.metadata.name for each in made] == [f"member-{number}" for number in range(6)]
 
 
+@pytest.mark.long
 def test_a_gang_that_never_fits_is_an_error_at_once(core: Any) -> None:
     """With the part and the amount; nothing was sent."""
     with pytest.raises(
@@ -304,6 +305,7 @@ def test_a_count_that_is_none_is_an_error_at_once(count: Any) -> None:
         gang_of("team", [(pod("a"), 1), (pod("b"), count)])
 
 
+@pytest.mark.long
 def test_a_job_whose_pods_never_fit_is_refused_at_once_with_what_asks_most(core: Any) -> None:
     """For sync and for async; the part is named as people know it."""
     job = {

@@ -141,6 +141,7 @@ async def test_a_failure_of_the_gate_lets_requests_pass() -> None:
         assert proxy.upstream.all == []
 
 
+@pytest.mark.long
 async def test_at_the_end_held_answers_are_still_sent() -> None:
     """The listener ends watches at once, idle connections soon, serves whoever still comes, and waits for the rest."""
     creates = Chosen()
@@ -259,6 +260,7 @@ async def test_an_answer_that_was_read_is_not_unread(goes_on: bool) -> None:
         assert unread == []
 
 
+@pytest.mark.long
 async def test_requests_are_not_begun_for_a_caller_that_reads_no_answers() -> None:
     """Else their answers would pile up here. It goes on as soon as the caller reads; one that never does is dropped."""
 

@@ -112,6 +112,7 @@ def test_a_socket_that_others_reach_is_refused_though_handed_over(
         _refused(listening, reason.format(listening.getsockname()[1]), kubeconfig, *options)
 
 
+@pytest.mark.long
 def test_a_path_that_others_may_use_is_refused_with_our_credentials(tmp_path: Path) -> None:
     """Whatever process has made it: systemd's own default lets everybody of the machine connect."""
     kubeconfig = write_kubeconfig(tmp_path / "config", "http://127.0.0.1:9")
@@ -382,6 +383,7 @@ def test_a_signal_while_it_still_loads_ends_it_with_zero(loading: str, number: s
     assert "Traceback" not in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("listen", "scheme", "said"),
     [("127.0.0.1:0", "https", True), ("127.0.0.1:0", "http", False), ("unix", "https", False)],

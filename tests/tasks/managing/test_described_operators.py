@@ -81,6 +81,7 @@ async def test_it_is_created_once_all_of_its_pods_fit_and_ends_by_its_state(benc
     await bench.until(one, Phase.SUCCESS)
 
 
+@pytest.mark.long
 async def test_one_that_never_fits_is_refused_before_it_is_created(bench: Bench) -> None:
     """Its pods would be refused one by one, by a quota that nobody could raise in time."""
     info = await bench.until(thing("one", 5), Phase.PERMANENT_FAILURE)

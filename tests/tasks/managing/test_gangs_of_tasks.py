@@ -84,6 +84,7 @@ async def test_a_job_is_created_when_all_its_pods_fit_and_its_pods_get_that_room
     await bench.until(two, Phase.QUEUED)
 
 
+@pytest.mark.long
 async def test_a_job_that_never_fits_as_a_whole_is_refused_though_one_pod_of_it_would_fit(
     bench: Bench, sandbox: BackgroundSandbox
 ) -> None:

@@ -95,6 +95,7 @@ async def test_the_lines_of_an_object_with_pods_begin_with_the_pods_name() -> No
     assert await read(cluster, stored(type="job", kind="Job")) == b"[early] a\n[late] b\n"
 
 
+@pytest.mark.long
 async def test_a_log_is_followed_from_attempt_to_attempt_until_the_task_has_ended() -> None:
     """One that has not started yet is asked again, and a line is there as soon as it is written."""
     written = threading.Event()
