@@ -128,7 +128,7 @@ async def test_get_asks_for_tables_and_watches_them(sandbox: Sandbox, session: a
     await create(session, pod("a"))
     _, listed = await ask(session, "GET", f"{PODS}?limit=500", accept=GET)
     assert listed["rows"][0]["cells"][0] == "a"
-    version = sandbox._core.store.version
+    version = listed["metadata"]["resourceVersion"]
     await create(session, pod("b"))
     await create(session, pod("c"))
     path = f"{PODS}?watch=true&resourceVersion={version}&timeoutSeconds=1"

@@ -18,13 +18,14 @@ from backoff_ctrl.engine import (
     Overloaded,
     Parts,
     Policy,
+    Rejected,
     Reservation,
     TicketError,
 )
 from tests.engine.gangs.test_strangers import lacks
 from tests.engine.gangs.test_the_whole import watched
 from tests.engine.gangs.test_unwatched import granted, looks, read
-from tests.timeline import NS, ONE, Timeline, amounts_of, flying, refusals, state_of
+from tests.timeline import NS, ONE, QUOTA, Timeline, amounts_of, flying, refusals, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     TraceFunction: TypeAlias = Callable[[FrameType, str, Any], Any]
+
+REFUSED = Rejected(QUOTA, amounts_of(1), amounts_of(8), amounts_of(8))
 
 
 def test_what_is_left_beside_a_gang_that_has_all_it_needs_is_everybodys_at_once() -> None:
@@ -47,7 +50,8 @@ def test_what_is_left_beside_a_gang_that_has_all_it_needs_is_everybodys_at_once(
     assert state_of(behind) == "sent"
 
 
-def test_a_gang_whose_draws_are_refused_for_ever_is_given_back() -> None:
+@pytest.mark.parametrize("answer", [REFUSED, Overloaded(None, "namespace")], ids=["refused", "overloaded"])
+def test_a_gang_whose_draws_come_back_for_ever_is_given_back(answer: Rejected | Overloaded) -> None:
     """A draw that returns to the line extends no limit: else the gang would close the line behind it without end."""
     line = Timeline(Policy(base=1, cap=8, gang_limit=60))
     request = line.reserve((4, 1))
@@ -58,22 +62,10 @@ def test_a_gang_whose_draws_are_refused_for_ever_is_given_back() -> None:
         line.draw(gang)
     for _ in range(40):
         for ticket in flying(line):
-            line.refused(ticket, 8, 8)
+            line.settle(ticket, answer)
         line.later(2)
     assert gang.end == "limit"
     assert [(e.drawn, e.undrawn) for _, e in line.log if isinstance(e, GivenBack)] == [(1, 3)]
-
-
-def test_a_server_that_is_overloaded_for_ever_keeps_no_gang_alive() -> None:
-    """As a quota that refuses for ever."""
-    line = watched(0, 8, Policy(gang_limit=60))
-    gang = line.gang((4, 1))
-    line.draw(gang)
-    for _ in range(40):
-        for ticket in flying(line):
-            line.settle(ticket, Overloaded(None, "namespace"))
-        line.later(2)
-    assert gang.end == "limit"
     assert line.reserved() == 0
 
 
