@@ -17,9 +17,9 @@ from backoff_ctrl.k8s.creates.actions import Return, Ticketed
 from backoff_ctrl.k8s.creates.conversation import Conversation, Creation
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gated.gating import waiting
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from tests.gating.watching.test_watching import ceiling, pod, watching
 from tests.playbook import answered
+from tests.virtual_tests import in_virtual_time
 from tests.watch_script import ONE, ScriptedServer, elapse, observed
 
 if TYPE_CHECKING:
@@ -69,21 +69,18 @@ def test_a_pod_that_has_already_ended_is_not_reported_as_alive(phase: Any, name:
     assert outcome_of("pods", "Pod", found).stored == name
 
 
-def test_a_namespace_that_comes_into_use_while_the_watch_ends_starts_nothing() -> None:
+@in_virtual_time
+async def test_a_namespace_that_comes_into_use_while_the_watch_ends_starts_nothing() -> None:
     """Between the end of the watch and the end of its tasks, nothing is started that would never be stopped."""
-
-    async def main() -> None:
-        for namespaces in (("team",), None):
-            server = ScriptedServer()
-            async with observed(server, namespaces) as seen:
-                seen.task.cancel()
-                await elapse(0)
-                seen.watch.add("late")
-                await asyncio.gather(seen.task, return_exceptions=True)
-            assert not server.count("list", namespace="late")
-            assert not server.count("list", PODS, "late")
-
-    run_virtual(main())
+    for namespaces in (("team",), None):
+        server = ScriptedServer()
+        async with observed(server, namespaces) as seen:
+            seen.task.cancel()
+            await elapse(0)
+            seen.watch.add("late")
+            await asyncio.gather(seen.task, return_exceptions=True)
+        assert not server.count("list", namespace="late")
+        assert not server.count("list", PODS, "late")
 
 
 def test_a_stored_pod_that_cant_be_read_is_alive_all_the_same() -> None:
@@ -102,58 +99,52 @@ def create(seen: Observed, uid: str, used: str) -> None:
     line.end(made, Created(stored=uid))
 
 
-def test_a_recount_frees_only_what_pods_that_have_ended_were_charged() -> None:
+@in_virtual_time
+async def test_a_recount_frees_only_what_pods_that_have_ended_were_charged() -> None:
     """A recount that misses a live pod frees nothing until that pod ends; a broken watch of pods is reported."""
+    server = ScriptedServer()
+    server.quota(hard="3")
+    async with observed(server) as seen:
+        ledger = seen.ledger
+        assert ledger.ends_told_of == {"team": True}
+        server.pod("a")
+        server.pod("b")
+        uids = [server.uid(PODS, "team", name) for name in "ab"]
+        for number, uid in enumerate(uids, 1):
+            create(seen, uid, used=str(number))
+        await elapse(1.1)  # old enough that a recount after their end no longer counts them
+        server.quota(hard="3", used="1")
+        await elapse(0.1)
+        assert ledger.left() == 1
 
-    async def main() -> None:
-        server = ScriptedServer()
-        server.quota(hard="3")
-        async with observed(server) as seen:
-            ledger = seen.ledger
-            assert ledger.ends_told_of == {"team": True}
-            server.pod("a")
-            server.pod("b")
-            uids = [server.uid(PODS, "team", name) for name in "ab"]
-            for number, uid in enumerate(uids, 1):
-                create(seen, uid, used=str(number))
-            await elapse(1.1)  # old enough that a recount after their end no longer counts them
-            server.quota(hard="3", used="1")
-            await elapse(0.1)
-            assert ledger.left() == 1
-
-            server.remove(PODS, "team", "a")
-            await elapse(0.1)
-            assert ledger.left() == 2
-            server.quota(hard="3", used="0")
-            await elapse(0.1)
-            assert ledger.left() == 2
-            server.cut(plural=PODS)
-            await elapse(0.1)
-            assert ledger.left() == 3
-            await elapse(5)
-            assert ledger.ends_told_of == {"team": True}
-
-    run_virtual(main())
+        server.remove(PODS, "team", "a")
+        await elapse(0.1)
+        assert ledger.left() == 2
+        server.quota(hard="3", used="0")
+        await elapse(0.1)
+        assert ledger.left() == 2
+        server.cut(plural=PODS)
+        await elapse(0.1)
+        assert ledger.left() == 3
+        await elapse(5)
+        assert ledger.ends_told_of == {"team": True}
 
 
-def test_ends_are_reported_only_while_pods_may_be_watched() -> None:
+@in_virtual_time
+async def test_ends_are_reported_only_while_pods_may_be_watched() -> None:
     """Quotas are watched, pods are not at first: the ledger is not promised their ends until they are."""
-
-    async def main() -> None:
-        server = ScriptedServer()
-        server.quota()
-        server.forbidden = {(PODS, "team")}
-        async with observed(server, ask_again=60) as seen:
-            await elapse(100)
-            assert seen.ledger.ends_told_of == {}
-            server.forbidden.clear()
-            await elapse(100)
-            assert seen.ledger.ends_told_of == {"team": True}
-            seen.watch.add("other")
-            await elapse(1)
-            assert seen.ledger.ends_told_of == {"team": True, "other": True}
-
-    run_virtual(main())
+    server = ScriptedServer()
+    server.quota()
+    server.forbidden = {(PODS, "team")}
+    async with observed(server, ask_again=60) as seen:
+        await elapse(100)
+        assert seen.ledger.ends_told_of == {}
+        server.forbidden.clear()
+        await elapse(100)
+        assert seen.ledger.ends_told_of == {"team": True}
+        seen.watch.add("other")
+        await elapse(1)
+        assert seen.ledger.ends_told_of == {"team": True, "other": True}
 
 
 async def test_a_restarted_engine_knows_where_ends_are_reported() -> None:

@@ -28,6 +28,7 @@ from backoff_ctrl.k8s.watching.objects import (
     is_older,
     read_event,
 )
+from tests.virtual_tests import in_virtual_time
 from tests.watch_script import ScriptedServer, elapse, observed
 
 JSON = st.recursive(
@@ -106,25 +107,22 @@ def test_a_line_of_any_content_is_an_event_or_refused(line: Any) -> None:
         max_size=20,
     )
 )
-def test_the_watch_outlives_any_lines(lines: list[Any]) -> None:
+@in_virtual_time
+async def test_the_watch_outlives_any_lines(lines: list[Any]) -> None:
     """Afterwards a regular change still counts, and no internal error has occurred."""
+    server = ScriptedServer()
+    server.quota(hard="2")
+    async with observed(server) as seen:
+        await elapse(30)
+        for line in lines:
+            if not (isinstance(line, dict) and line.get("type") == "ERROR"):
+                server.tell(line)
+        server.quota(hard="8")
+        await elapse(1)
 
-    async def main() -> None:
-        server = ScriptedServer()
-        server.quota(hard="2")
-        async with observed(server) as seen:
-            await elapse(30)
-            for line in lines:
-                if not (isinstance(line, dict) and line.get("type") == "ERROR"):
-                    server.tell(line)
-            server.quota(hard="8")
-            await elapse(1)
-
-            assert seen.ledger.left() == 8
-            assert seen.record.counts.failures == 0
-            assert not seen.task.done()
-
-    run_virtual(main())
+        assert seen.ledger.left() == 8
+        assert seen.record.counts.failures == 0
+        assert not seen.task.done()
 
 
 def event(kind: str, version: str, hard: str = "9", **more: Any) -> dict[str, Any]:
@@ -156,65 +154,56 @@ MALFORMED: list[tuple[Any, Ignored]] = [
 
 
 @pytest.mark.parametrize(("line", "reason"), MALFORMED, ids=lambda value: str(value)[:40])
-def test_malformed_events_are_counted_by_reason_and_change_nothing(line: Any, reason: Ignored) -> None:
+@in_virtual_time
+async def test_malformed_events_are_counted_by_reason_and_change_nothing(line: Any, reason: Ignored) -> None:
     """Known quotas stay, and so does the stream."""
+    server = ScriptedServer()
+    server.quota(hard="2")
+    async with observed(server) as seen:
+        await elapse(1)
+        server.tell(line)
+        await elapse(1)
 
-    async def main() -> None:
-        server = ScriptedServer()
-        server.quota(hard="2")
-        async with observed(server) as seen:
-            await elapse(1)
-            server.tell(line)
-            await elapse(1)
-
-            assert seen.record.counts.ignored == {str(reason): 1}
-            assert seen.ledger.left() == 2
-            assert seen.ledger.news == ["team/q", "watching team"]
-            assert server.count("watch") == 1
-
-    run_virtual(main())
+        assert seen.record.counts.ignored == {str(reason): 1}
+        assert seen.ledger.left() == 2
+        assert seen.ledger.news == ["team/q", "watching team"]
+        assert server.count("watch") == 1
 
 
-def test_a_quota_that_becomes_unreadable_is_dropped() -> None:
+@in_virtual_time
+async def test_a_quota_that_becomes_unreadable_is_dropped() -> None:
     """Its old amounts must not count any longer; other quotas still do, and so does this one once it is fixed."""
+    server = ScriptedServer()
+    server.quota("q", hard="2")
+    server.quota("good", hard="3")
+    async with observed(server) as seen:
+        await elapse(1)
+        server.put("resourcequotas", "team", "q", {"spec": {"scopes": 5}, "status": {"hard": {"pods": "1"}}})
+        await elapse(1)
+        assert seen.ledger.left("q") is None
+        assert seen.ledger.left("good") == 3
+        assert seen.record.counts.ignored == {"unreadable": 1}
 
-    async def main() -> None:
-        server = ScriptedServer()
-        server.quota("q", hard="2")
-        server.quota("good", hard="3")
-        async with observed(server) as seen:
-            await elapse(1)
-            server.put("resourcequotas", "team", "q", {"spec": {"scopes": 5}, "status": {"hard": {"pods": "1"}}})
-            await elapse(1)
-            assert seen.ledger.left("q") is None
-            assert seen.ledger.left("good") == 3
-            assert seen.record.counts.ignored == {"unreadable": 1}
-
-            server.quota("q", hard="4")
-            await elapse(1)
-            assert seen.ledger.left("q") == 4
-
-    run_virtual(main())
+        server.quota("q", hard="4")
+        await elapse(1)
+        assert seen.ledger.left("q") == 4
 
 
-def test_malformed_items_do_not_spoil_the_rest_of_a_list() -> None:
+@in_virtual_time
+async def test_malformed_items_do_not_spoil_the_rest_of_a_list() -> None:
     """One item without metadata, one that is not an object, one unreadable quota, one good quota."""
+    server = ScriptedServer()
+    objects = server._objects.setdefault("resourcequotas", {})
+    objects["team", "1"] = {"spec": {}}
+    objects["team", "2"] = [1, 2]  # type: ignore[assignment]
+    server.put("resourcequotas", "team", "3", {"spec": {"hard": "all"}})
+    server.quota("good", hard="3")
+    async with observed(server) as seen:
+        await elapse(1)
 
-    async def main() -> None:
-        server = ScriptedServer()
-        objects = server._objects.setdefault("resourcequotas", {})
-        objects["team", "1"] = {"spec": {}}
-        objects["team", "2"] = [1, 2]  # type: ignore[assignment]
-        server.put("resourcequotas", "team", "3", {"spec": {"hard": "all"}})
-        server.quota("good", hard="3")
-        async with observed(server) as seen:
-            await elapse(1)
-
-            assert seen.ledger.left("good") == 3
-            assert seen.ledger.observes()
-            assert seen.record.counts.ignored == {"no-metadata": 1, "no-event": 1, "unreadable": 1}
-
-    run_virtual(main())
+        assert seen.ledger.left("good") == 3
+        assert seen.ledger.observes()
+        assert seen.record.counts.ignored == {"no-metadata": 1, "no-event": 1, "unreadable": 1}
 
 
 def test_a_flood_of_malformed_events_makes_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,66 +9,61 @@ from typing import TYPE_CHECKING
 
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchRecord, WatchState, WatchStatus
+from tests.virtual_tests import in_virtual_time
 from tests.watch_script import ScriptedServer, elapse, observed
 
 if TYPE_CHECKING:
     import pytest
 
 
-def test_each_state_is_shown_with_its_time_and_reason() -> None:
+@in_virtual_time
+async def test_each_state_is_shown_with_its_time_and_reason() -> None:
     """For metrics and pages."""
+    server = ScriptedServer()
+    server.quota()
+    server.forbidden = {("pods", "team")}
+    async with observed(server) as seen:
 
-    async def main() -> None:
-        server = ScriptedServer()
-        server.quota()
-        server.forbidden = {("pods", "team")}
-        async with observed(server) as seen:
+        def status() -> WatchStatus:
+            return seen.record.status()["team"]
 
-            def status() -> WatchStatus:
-                return seen.record.status()["team"]
-
-            await elapse(100)
-            assert (status().state, status().why) == (WatchState.QUOTAS, "")
-            server.down = True
-            server.cut()
-            await elapse(0.001)
-            assert (status().state, status().lost) == (WatchState.LEARNING, True)
-            assert status().why == "connection reset; 403: may not list pods"
-            await elapse(1000)
-            assert status().state is WatchState.LEARNING
-            assert 100 <= status().since < 101
-            server.down = False
-            await elapse(100)
-            assert status().state is WatchState.QUOTAS
-            server.forbidden = {("resourcequotas", "team")}
-            server.cut()
-            await elapse(1000)
-            assert status().state is WatchState.PODS
-            assert status().why == "403: may not list resourcequotas"
-
-    run_virtual(main())
+        await elapse(100)
+        assert (status().state, status().why) == (WatchState.QUOTAS, "")
+        server.down = True
+        server.cut()
+        await elapse(0.001)
+        assert (status().state, status().lost) == (WatchState.LEARNING, True)
+        assert status().why == "connection reset; 403: may not list pods"
+        await elapse(1000)
+        assert status().state is WatchState.LEARNING
+        assert 100 <= status().since < 101
+        server.down = False
+        await elapse(100)
+        assert status().state is WatchState.QUOTAS
+        server.forbidden = {("resourcequotas", "team")}
+        server.cut()
+        await elapse(1000)
+        assert status().state is WatchState.PODS
+        assert status().why == "403: may not list resourcequotas"
 
 
-def test_what_is_counted() -> None:
+@in_virtual_time
+async def test_what_is_counted() -> None:
     """Lists, resumed streams, reconnects, refusals and changes each have a counter."""
+    server = ScriptedServer()
+    server.quota()
+    async with observed(server) as seen:
+        counts = seen.record.counts
+        for hard in "345":
+            server.quota(hard=hard)
+        await elapse(30)
+        server.end()
+        await elapse(30)
+        server.cut()
+        await elapse(30)
 
-    async def main() -> None:
-        server = ScriptedServer()
-        server.quota()
-        async with observed(server) as seen:
-            counts = seen.record.counts
-            for hard in "345":
-                server.quota(hard=hard)
-            await elapse(30)
-            server.end()
-            await elapse(30)
-            server.cut()
-            await elapse(30)
-
-            assert (counts.relists, counts.resumed, counts.reconnects, counts.events) == (3, 1, 1, 3)
-            assert (counts.forbidden, counts.expired, counts.failures, counts.ignored) == (0, 0, 0, {})
-
-    run_virtual(main())
+        assert (counts.relists, counts.resumed, counts.reconnects, counts.events) == (3, 1, 1, 3)
+        assert (counts.forbidden, counts.expired, counts.failures, counts.ignored) == (0, 0, 0, {})
 
 
 def test_a_thousand_namespaces_lost_at_once_are_few_lines(caplog: pytest.LogCaptureFixture) -> None:
@@ -110,25 +105,22 @@ def test_a_watch_that_ended_with_its_client_is_no_loss_in_the_log(caplog: pytest
     assert "cannot watch" not in caplog.text
 
 
-def test_the_watch_of_all_stands_for_each_namespace_only_while_it_is_healthy() -> None:
+@in_virtual_time
+async def test_the_watch_of_all_stands_for_each_namespace_only_while_it_is_healthy() -> None:
     """Otherwise the namespace's own state counts, or that of the watch of all if it has none."""
+    record = WatchRecord()
+    assert record.of("team") is None
+    record.quotas(EVERYWHERE, seen=True)
+    assert record.of("team") == record.status()[EVERYWHERE]
+    record.quotas(EVERYWHERE, seen=False, why="403")
+    record.pods("team", seen=True)
 
-    async def main() -> None:
-        record = WatchRecord()
-        assert record.of("team") is None
-        record.quotas(EVERYWHERE, seen=True)
-        assert record.of("team") == record.status()[EVERYWHERE]
-        record.quotas(EVERYWHERE, seen=False, why="403")
-        record.pods("team", seen=True)
-
-        team, other = record.of("team"), record.of("other")
-        assert team is not None
-        assert other is not None
-        assert (team.state, other.state) == (WatchState.PODS, WatchState.LEARNING)
-        record.close("team")
-        assert record.of("team") == other
-
-    run_virtual(main())
+    team, other = record.of("team"), record.of("other")
+    assert team is not None
+    assert other is not None
+    assert (team.state, other.state) == (WatchState.PODS, WatchState.LEARNING)
+    record.close("team")
+    assert record.of("team") == other
 
 
 async def test_the_status_may_be_read_from_any_thread_while_it_changes() -> None:
