@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Final
 
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.replay.clients import make_client
@@ -80,17 +80,17 @@ def once(way: str, creates: int, quota: int, seconds: float) -> dict[str, float]
             each.stdin.write("go\n")
             each.stdin.flush()
         created = [[(came - began, at - began) for came, at in json.loads(each.communicate()[0])] for each in running]
-        counts, stored = asyncio.run(counted(url))
+        refused, stored = asyncio.run(counted(url))
     assert stored == creates, f"{way}: {stored} pods of {creates}"
-    return {"refused": counts["refused"], **fairness(created)}
+    return {"refused": refused, **fairness(created)}
 
 
-async def counted(url: str) -> tuple[Any, int]:
-    """Return the counters of the server, and how many different pods there are. A pod that is there twice fails."""
+async def counted(url: str) -> tuple[int, int]:
+    """Return how many creates the server refused, and how many pods there are. A pod that is there twice fails."""
     async with reached(find_place(url, None, None, None)) as cluster:
-        stored = await cluster.stored()
-        assert max(stored.values()) == 1, "a pod was created twice"
-        return await cluster.creates(), len(stored)
+        record = await cluster.count()
+        assert max(record.admitted.values()) == 1, "a pod was created twice"
+        return record.refused, len(record.admitted)
 
 
 def fairness(created: list[list[tuple[float, float]]]) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,7 @@ from rich.table import Table
 
 from backoff_ctrl.api.exits import BadInput, Failed
 from backoff_ctrl.k8s.replay.clients import CLIENTS, ReplayError, Result, Run, run_in_virtual_time
-from backoff_ctrl.k8s.replay.gangs import GANG_CLIENTS, GangResult, GangWorkload, run_gangs, with_gangs
+from backoff_ctrl.k8s.replay.gangs import GANG_CLIENTS, GangResult, run_gangs, with_gangs
 from backoff_ctrl.k8s.replay.picture import PictureError, draw
 from backoff_ctrl.k8s.replay.reference import Bounds, area_bound, arrival_bound, bounds_of
 from backoff_ctrl.k8s.replay.workload import PACKAGED, Workload, make_workload, read_trace
@@ -203,10 +203,27 @@ def document(
         "dropped_rows": workload.dropped,
         "namespaces": workload.hard(),
         "factor": factor,
-        "reference": dataclasses.asdict(bounds),
+        "reference": bounds._asdict(),
         "clients": {name: dataclasses.asdict(each.result) for name, each in runs.items()},
         "in_virtual_time": {name: dataclasses.asdict(each.result) for name, each in virtual.items()},
     }
+
+
+def _show(sentence: str, headings: Sequence[str], rows: Iterable[Sequence[str]], legend: Iterable[str]) -> Console:
+    """Print the size of the workload, the table, and what its names mean; return where more may be printed."""
+    terminal = Console()
+    width = max(terminal.width, NARROWEST) if terminal.is_terminal else WIDE
+    console = Console(width=width, highlight=False, soft_wrap=True)
+    console.print(sentence)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1 if width >= WIDE else 0), pad_edge=False)
+    table.caption, table.caption_justify = "All times are in seconds of the trace.", "left"
+    for heading in headings:
+        table.add_column(heading, justify="right" if table.columns else "left", no_wrap=True)
+    for cells in rows:
+        table.add_row(*cells)
+    console.print(table, soft_wrap=False)
+    console.print(*legend, sep="\n")
+    return console
 
 
 def _print(
@@ -217,37 +234,24 @@ def _print(
     in_virtual_time: Mapping[str, Run],
     factor: float | None,
 ) -> None:
-    """Print the size of the workload, the table, and what its rows and columns mean."""
-    terminal = Console()
-    width = max(terminal.width, NARROWEST) if terminal.is_terminal else WIDE
-    console = Console(width=width, highlight=False)
     last = max(pod.arrival for pod in workload.pods)
     speed = "in virtual time" if factor is None else f"over HTTP, {factor:.0f} times faster than recorded"
     first = workload.first_row
-    console.print(
+    headings = ["client", "creates\nsent", "refused", "calls\nsaved", "wait\np50", "wait\np95", "makespan"]
+    headings += [] if factor is None else ["creates\nvs virtual\ntime", "makespan\nvs virtual\ntime"]
+    console = _show(
         f"{len(workload.pods)} pods of {Path(source).name} (rows {first}-{first + len(workload.pods) - 1} of the "
         f"{workload.rows:,} that ran; {workload.dropped:,} never did), in {len(workload.quotas)} namespaces with a "
         f"quota each. They arrive over {last:,.0f} s, replayed {speed}.",
-        soft_wrap=True,
+        headings,
+        _rows(bounds, runs, {} if factor is None else in_virtual_time),
+        ["", *(f"  {name:15} {meaning}" for name, meaning in LEGEND.items() if name in {*runs, "reference"})],
     )
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1 if width >= WIDE else 0), pad_edge=False)
-    table.caption, table.caption_justify = "All times are in seconds of the trace.", "left"
-    table.add_column("client", no_wrap=True)
-    headings = ["creates\nsent", "refused", "calls\nsaved", "wait\np50", "wait\np95", "makespan"]
-    headings += [] if factor is None else ["creates\nvs virtual\ntime", "makespan\nvs virtual\ntime"]
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    for cells in _rows(bounds, runs, {} if factor is None else in_virtual_time):
-        table.add_row(*cells)
-    console.print(table)
     bound = max(bounds.area_bound_s, bounds.arrival_bound_s)
-    meanings = (f"  {name:15} {meaning}" for name, meaning in LEGEND.items() if name in {*runs, "reference"})
-    console.print("", *meanings, sep="\n", soft_wrap=True)
     console.print(
         "\ncalls saved: creates not sent, compared with plain.\n"
         f"makespan: from the first arrival to the end of the last pod. It cannot be below {bound:,.0f} s here (the "
-        "larger of demand x time / quota and last arrival + run time).",
-        soft_wrap=True,
+        "larger of demand x time / quota and last arrival + run time)."
     )
     if factor is not None:
         console.print("vs virtual time: compared with a simulation of the same replay, without a server.")
@@ -340,11 +344,12 @@ def _compare_gangs(workload: Workload, source: str, *, as_json: bool) -> None:
                 raise Failed(f"{name}: {error}") from error
         compared = _run_all(workload, progress) if as_json else None
     if compared:
+        sizes = [len(gang) for gang in work.gangs]
         more = {
-            "gangs": len(work.gangs),
-            "pods_in_gangs": work.members,
-            "sizes": [len(gang) for gang in work.gangs],
-            "area_bound_s": area_bound(work.workload),
+            "gangs": len(sizes),
+            "pods_in_gangs": sum(sizes),
+            "sizes": sizes,
+            "area_bound_s": area_bound(work),
             "clients": {name: dataclasses.asdict(result) for name, result in results.items()},
         }
         click.echo(json.dumps({**document(workload, *compared), "gangs": more}, indent=2))
@@ -353,48 +358,33 @@ def _compare_gangs(workload: Workload, source: str, *, as_json: bool) -> None:
     _check(results)
 
 
-def _print_gangs(work: GangWorkload, source: str, results: Mapping[str, GangResult]) -> None:
-    """Print the size of the workload, the table, and what its rows and columns mean."""
-    console = Console(highlight=False) if Console().is_terminal else Console(width=WIDE, highlight=False)
-    workload, sizes = work.workload, [len(gang) for gang in work.gangs]
-    gangs = f"{work.members} of them in {len(sizes)} gangs of {min(sizes)} to {max(sizes)}" if sizes else "no gangs"
-    console.print(
-        f"{len(workload.pods)} pods of {Path(source).name}, {gangs}, in {len(workload.quotas)} namespaces with a quota "
-        "each; in virtual time.",
-        soft_wrap=True,
+def _print_gangs(work: Workload, source: str, results: Mapping[str, GangResult]) -> None:
+    sizes = [len(gang) for gang in work.gangs]
+    gangs = f"{sum(sizes)} of them in {len(sizes)} gangs of {min(sizes)} to {max(sizes)}" if sizes else "no gangs"
+    console = _show(
+        f"{len(work.pods)} pods of {Path(source).name}, {gangs}, in {len(work.quotas)} namespaces with a quota each; "
+        "in virtual time.",
+        ["", *results],
+        (
+            [label, *(cell(result).format(gangs=len(sizes)) for result in results.values())]
+            for label, cell in GANG_ROWS.items()
+        ),
+        (f"  {name:15} {meaning}" for name, meaning in GANG_LEGEND.items()),
     )
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    table.caption, table.caption_justify = "All times are in seconds of the trace.", "left"
-    table.add_column("")
-    for name in results:
-        table.add_column(name, justify="right", no_wrap=True)
-    for label, cell in GANG_ROWS.items():
-        table.add_row(label, *(cell(result).format(gangs=len(sizes)) for result in results.values()))
-    console.print(table)
-    console.print(*(f"  {name:15} {meaning}" for name, meaning in GANG_LEGEND.items()), sep="\n", soft_wrap=True)
-    bound = max(area_bound(workload), arrival_bound(workload))
     console.print(
         "\nheld a half: some members lived for over a second without the others. A gang runs only once all of it "
         "lives.\n"
         "computes nothing: the time that members of incomplete gangs held quota, in pod-seconds.\n"
-        f"makespan: from the first arrival to the end of the last pod. It cannot be below {bound:,.0f} s here.",
-        soft_wrap=True,
+        "makespan: from the first arrival to the end of the last pod. It cannot be below "
+        f"{max(area_bound(work), arrival_bound(work)):,.0f} s here."
     )
-    for line in _sentences(work, results):
-        console.print(line, soft_wrap=True)
-
-
-def _sentences(work: GangWorkload, results: Mapping[str, GangResult]) -> Iterator[str]:
-    """Yield which clients deadlock, and whether the others created every pod once."""
-    ended = []
+    ended = {name: result for name, result in results.items() if result.stood_still_at_s is None}
     for name, result in results.items():
-        if result.stood_still_at_s is None:
-            ended.append(name)
-        else:
-            yield (
+        if result.stood_still_at_s is not None:
+            console.print(
                 f"{name} is deadlocked from {result.stood_still_at_s:,.0f} s on: the "
-                f"{len(work.gangs) - result.gangs_complete} gangs that are not complete hold the quota that they wait "
-                f"for. {result.lost} pods are never created."
+                f"{len(sizes) - result.gangs_complete} gangs that are not complete hold the quota that they wait for. "
+                f"{result.lost} pods are never created."
             )
-    if ended and not any(results[name].lost or results[name].duplicated for name in ended):
-        yield f"Created every pod exactly once, as counted at the server: {', '.join(ended)}."
+    if ended and not any(result.lost or result.duplicated for result in ended.values()):
+        console.print(f"Created every pod exactly once, as counted at the server: {', '.join(ended)}.")

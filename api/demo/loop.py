@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import click
@@ -18,8 +18,8 @@ from backoff_ctrl.engine.quantities import format_quantity
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.replay.clients import Gated, make_client, replay
 from backoff_ctrl.k8s.replay.over_http import HttpCluster, reached, sandbox_process
-from backoff_ctrl.k8s.replay.rooms import quota_of
-from backoff_ctrl.k8s.replay.workload import QUOTA_NAME, Trace, Workload, in_nano, make_workload
+from backoff_ctrl.k8s.replay.virtual_time import Record
+from backoff_ctrl.k8s.replay.workload import QUOTA_NAME, Trace, Workload, in_nano, make_workload, quota_of
 from backoff_ctrl.k8s.status.serving import Service
 
 FACTOR: Final = 100.0
@@ -29,13 +29,11 @@ CLIENT: Final = "gate_observing"
 
 @dataclass(slots=True)
 class Totals:
-    """Counts over all rounds so far."""
+    """What happened so far."""
 
     rounds: int = 0
-    creates: int = 0
-    refused: int = 0
-    admitted: int = 0
     waiting: int = 0
+    record: Record = field(default_factory=Record)
 
 
 def keep_replaying(trace: Trace, pods: int, seed: int) -> None:
@@ -46,8 +44,8 @@ def keep_replaying(trace: Trace, pods: int, seed: int) -> None:
             asyncio.run(_keep_replaying(url, trace, pods, seed, totals))
     except KeyboardInterrupt:
         click.echo(
-            f"Stopped: {totals.admitted:,} pods were created and {totals.refused:,} creates rejected in "
-            f"{totals.rounds} complete rounds; {totals.waiting} pods were still waiting."
+            f"Stopped: {totals.record.admitted.total():,} pods were created and {totals.record.refused:,} creates "
+            f"rejected in {totals.rounds} complete rounds; {totals.waiting} pods were still waiting."
         )
 
 
@@ -56,6 +54,7 @@ async def _keep_replaying(url: str, trace: Trace, pods: int, seed: int, totals: 
     async with reached(find_place(url, None, None, None)) as cluster:
         client = make_client(CLIENT, cluster, seed=seed, factor=FACTOR)
         assert isinstance(client, Gated)
+        totals.record = cluster.record
         cluster.record_usage()
         await cluster.until_observed(client)
         with _page(url, client) as told, Live(console=console, auto_refresh=False) as live:
@@ -63,7 +62,7 @@ async def _keep_replaying(url: str, trace: Trace, pods: int, seed: int, totals: 
             while True:
                 workload = make_workload(trace, pods=pods, seed=seed + totals.rounds)
                 await _furnish(cluster, workload)
-                await _round(workload, cluster, client, totals, live)
+                await _round(workload, client, totals, live)
                 totals.rounds += 1
                 await _clear_away(cluster)
 
@@ -80,8 +79,8 @@ async def _furnish(cluster: HttpCluster, workload: Workload) -> None:
 
 async def _clear_away(cluster: HttpCluster) -> None:
     """Delete the pods that have ended, and forget what was recorded."""
-    cluster.admitted_at.clear()
-    cluster.usage.clear()
+    cluster.record.admitted_at.clear()
+    cluster.record.usage.clear()
     ended = await cluster.ask("GET", "/api/v1/pods?fieldSelector=status.phase%3DSucceeded")
     for pod in json.loads(ended.body)["items"]:
         where = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
@@ -106,21 +105,13 @@ def _page(url: str, client: Gated) -> Iterator[str]:
         yield f"The live page is at {stack.enter_context(page_beside(url, gate.url))}"
 
 
-async def _round(workload: Workload, cluster: HttpCluster, client: Gated, totals: Totals, live: Live) -> None:
+async def _round(workload: Workload, client: Gated, totals: Totals, live: Live) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
-    admitted = totals.admitted
-
-    async def count() -> None:
-        creates = await cluster.creates()
-        totals.creates, totals.refused = creates["seen"], creates["refused"]
-        totals.admitted = admitted + len(cluster.admitted_at)
 
     async def refresh() -> None:
         while True:
-            await count()
-            elapsed = (loop.time() - began) * FACTOR
-            table, totals.waiting = _table(workload, cluster, elapsed, totals)
+            table, totals.waiting = _table(workload, totals.record, (loop.time() - began) * FACTOR)
             live.update(table, refresh=True)
             await asyncio.sleep(REFRESH)
 
@@ -129,24 +120,23 @@ async def _round(workload: Workload, cluster: HttpCluster, client: Gated, totals
         await replay(workload.faster(FACTOR), client)
     finally:
         refreshing.cancel()
-    await count()
 
 
-def _table(workload: Workload, cluster: HttpCluster, elapsed: float, totals: Totals) -> tuple[Table, int]:
+def _table(workload: Workload, record: Record, elapsed: float) -> tuple[Table, int]:
     """Return the table of all namespaces, and the total number of waiting pods."""
     table = Table(
         title=f"seed {workload.seed}, {elapsed:,.0f} s into the workload (at {FACTOR:.0f} times its speed)   "
-        f"creates sent {totals.creates:,}, refused {totals.refused:,}, admitted {totals.admitted:,}",
+        f"creates sent {record.creates:,}, refused {record.refused:,}, admitted {record.admitted.total():,}",
         title_justify="left",
     )
     for heading in ("namespace", "resource", "used", "limited", "arrived", "created", "waiting"):
         table.add_column(heading, justify="left" if heading in ("namespace", "resource") else "right")
-    latest = {namespace: used for _, namespace, used in cluster.usage}
+    latest = {namespace: used for _, namespace, used in record.usage}
     all_waiting = 0
     for namespace in workload.quotas:
         pods = [pod for pod in workload.pods if pod.namespace == namespace]
         arrived = sum(pod.arrival <= elapsed for pod in pods)
-        placed = sum(pod.name in cluster.admitted_at for pod in pods)
+        placed = sum(pod.name in record.admitted_at for pod in pods)
         all_waiting += max(0, arrived - placed)
         numbers = [str(arrived), str(placed), str(max(0, arrived - placed))]
         for resource, limited in in_nano(workload.quotas[namespace]).items():

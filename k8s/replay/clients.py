@@ -22,7 +22,8 @@ import dataclasses
 import json
 import random
 import re
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
@@ -33,10 +34,11 @@ from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.gangs import gang_of
 from backoff_ctrl.k8s.gate.ledger import Ledger
 
 from .reference import measure
-from .virtual_time import NANO, QuotaAdmission, Usage, run_virtual
+from .virtual_time import NANO, QuotaAdmission, Record, Usage, run_virtual
 from .workload import Pod, Workload
 
 CLIENTS: Final = ("plain", "ancestor", "gate_learning", "gate_observing")
@@ -72,12 +74,17 @@ class Cluster(Protocol):
         ...
 
 
-class Client(Protocol):
+class Client(ABC):
     """A way to create pods in a cluster whose quota may be full."""
 
+    @abstractmethod
     async def place(self, pod: Pod) -> None:
         """Return when the pod has been created. Raises ``RuntimeError`` for an answer that retries can't help."""
-        ...
+
+    async def place_gang(self, pods: Sequence[Pod]) -> None:
+        """Create the members one after the other, and keep what there is: half gangs, too."""
+        for pod in pods:
+            await self.place(pod)
 
 
 def make_client(name: str, cluster: Cluster, *, seed: int, factor: float = 1.0, policy: Policy | None = None) -> Client:
@@ -94,7 +101,7 @@ def make_client(name: str, cluster: Cluster, *, seed: int, factor: float = 1.0, 
             raise ValueError(f"there is no client named {name!r}")
 
 
-class Plain:
+class Plain(Client):
     """A plain retry loop per pod, with the pauses of tenacity's ``wait_random_exponential(multiplier=1, max=60)``."""
 
     def __init__(self, cluster: Cluster, *, seed: int, factor: float = 1.0) -> None:
@@ -111,7 +118,7 @@ class Plain:
         check(answer)
 
 
-class Gated:
+class Gated(Client):
     """Sends each pod's create through one gate, the real one. ``observe`` lets the gate observe the quotas, too."""
 
     def __init__(
@@ -135,15 +142,26 @@ class Gated:
 
     async def place(self, pod: Pod) -> None:
         self.start()
-        check(await self.gate.create(creation_of(pod), self.transport(pod.namespace)))
+        check(await self.gate.create(_creation_of(pod), Transport(self._cluster, pod.namespace)))
 
-    def transport(self, namespace: str) -> Transport:
-        """Return what sends creates to the cluster."""
-        return Transport(self._cluster, namespace)
+    async def place_gang(self, pods: Sequence[Pod]) -> None:
+        """Wait in line until the whole gang is admitted, then create its members at once."""
+        self.start()
+        first = pods[0]
+        transport = Transport(self._cluster, first.namespace)
+        members = [(pod.manifest(), 1) for pod in pods]
+        asked = gang_of(first.namespace, members, name=f"gang-of-{first.name}", server="replay", credential="replay")
+        async with self.gate.gang(asked, transport) as gang:
+            for answer in await asyncio.gather(*(gang.create(_creation_of(pod), transport) for pod in pods)):
+                check(answer)
+
+    def check_open(self) -> None:
+        """Raise ``RuntimeError`` if the gate failed open."""
+        if self.gate.counts.failed_open:
+            raise RuntimeError(f"the gate failed open {self.gate.counts.failed_open} times: see the log")
 
 
-def creation_of(pod: Pod) -> Creation:
-    """Describe a pod's create to the gate."""
+def _creation_of(pod: Pod) -> Creation:
     return Creation(server="replay", credential="replay", namespace=pod.namespace, resource="pods", body=pod.manifest())
 
 
@@ -175,46 +193,65 @@ def check(answer: Answer) -> None:
 # -- the ancestor ---------
 
 
-class Ancestor:
-    """The ancestor's algorithm: one handler per namespace, and each waiting task is tried again every 10 s."""
+class Ancestor(Client):
+    """The ancestor's algorithm: one back-off per namespace, and each waiting task is tried again every 10 s."""
 
     def __init__(self, cluster: Cluster, *, factor: float = 1.0) -> None:
         self._cluster = cluster
         self._factor = factor
-        self._handlers: dict[str, Handler] = {}
+        self._backoffs: dict[str, Backoff] = {}
 
     async def place(self, pod: Pod) -> None:
-        """Try the task again until its pod is created."""
         loop = asyncio.get_running_loop()
         body = pod.manifest()
         [container] = body["spec"]["containers"]
         limits = {name: parse_quantity(amount) for name, amount in container["resources"]["limits"].items()}
-        handler = self._handlers.setdefault(pod.namespace, Handler(Blocker(loop.time(), unit=1 / self._factor)))
+        backoff = self._backoffs.setdefault(pod.namespace, Backoff(loop.time(), unit=1 / self._factor))
         while True:
-            was_blocking = handler.blocker.blocks(loop.time())
-            if handler.tries(limits, loop.time()):
+            was_blocking = backoff.blocks(loop.time())
+            if backoff.tries(limits, loop.time()):
                 answer = await self._cluster.create(pod.namespace, body)
                 if answer.status not in RETRIED:
                     check(answer)
-                    return handler.succeeded(loop.time())
+                    return backoff.succeeded(loop.time())
                 message = json.loads(answer.body)["message"] if answer.status == 403 else ""
-                handler.refused(message, was_blocking, loop.time())
+                backoff.refused(message, was_blocking, loop.time())
             await asyncio.sleep(REEVALUATION / self._factor)
 
 
 @dataclass(slots=True)
-class Blocker:
-    """``SimpleBackOffBlocker``: a timer. Seconds; ``now`` is given."""
+class Backoff:
+    """``ComputeResourceAwareBackOffHandler``: the timer and the ceilings of one kind and namespace. Seconds."""
 
     next_eligible: float
     base: float = 2.0
     cap: float = 20.0
     unit: float = 1.0  # length of one "second": shorter when the replay is faster than the trace
     exponent: int = 0
+    ceilings: dict[str, int] = field(default_factory=dict)  # nano-units by name without "limits."
 
     def blocks(self, now: float) -> bool:
-        """Say whether it still blocks; it does at the very instant of its end."""
+        """Say whether the timer still blocks; it does at the very instant of its end."""
         return not self.next_eligible < now
+
+    def tries(self, limits: Mapping[str, int], now: float) -> bool:
+        """Say whether the create is sent: if the timer is over, or every amount is below its ceiling."""
+        below = (amount < self.ceilings.get(name, INFINITE + 1) for name, amount in limits.items())
+        return not self.blocks(now) or all(below)
+
+    def succeeded(self, now: float) -> None:
+        """Reset the timer, which still blocks at this very instant, and all ceilings."""
+        self.exponent, self.next_eligible = 0, now
+        self.ceilings = dict.fromkeys(self.ceilings, INFINITE)
+
+    def refused(self, message: str, was_blocking: bool, now: float) -> None:
+        """Learn from a quota 403. The timer advances unless it was blocking when the create was sent."""
+        if not was_blocking:
+            self.back_off(now)
+        for name, amount in requested_limits(message).items():
+            known = self.ceilings.get(name)
+            if known is None or _value(amount) < _value(known):
+                self.ceilings[name] = amount
 
     def back_off(self, now: float) -> float:
         """Block for base^exponent, at most the cap; the exponent stops growing once the cap is passed."""
@@ -225,40 +262,6 @@ class Blocker:
             self.exponent += 1
         self.next_eligible = now + delay * self.unit
         return delay
-
-    def reset(self, now: float) -> None:
-        """Start over. It still blocks at this very instant."""
-        self.exponent = 0
-        self.next_eligible = now
-
-
-@dataclass(slots=True)
-class Handler:
-    """``ComputeResourceAwareBackOffHandler``: the timer and the ceilings of one kind and namespace."""
-
-    blocker: Blocker
-    ceilings: dict[str, int] = field(default_factory=dict)  # nano-units by name without "limits."
-
-    def tries(self, limits: Mapping[str, int], now: float) -> bool:
-        """Say whether the create is sent: if the timer is over, or every amount is below its ceiling."""
-        return not self.blocker.blocks(now) or self._eligible(limits)
-
-    def _eligible(self, limits: Mapping[str, int]) -> bool:
-        return all(amount < self.ceilings.get(name, INFINITE + 1) for name, amount in limits.items())
-
-    def succeeded(self, now: float) -> None:
-        """Reset the timer and all ceilings."""
-        self.blocker.reset(now)
-        self.ceilings = dict.fromkeys(self.ceilings, INFINITE)
-
-    def refused(self, message: str, was_blocking: bool, now: float) -> None:
-        """Learn from a quota 403. The timer advances unless it was blocking when the create was sent."""
-        if not was_blocking:
-            self.blocker.back_off(now)
-        for name, amount in requested_limits(message).items():
-            known = self.ceilings.get(name)
-            if known is None or _value(amount) < _value(known):
-                self.ceilings[name] = amount
 
 
 def requested_limits(message: str) -> dict[str, int]:
@@ -315,48 +318,40 @@ class Run:
     admitted_at: Mapping[str, float]
 
 
-def counted(
-    client: str,
-    workload: Workload,
-    *,
-    creates: int,
-    refused: int,
-    admitted: Mapping[str, int],
-    admitted_at: Mapping[str, float],
-    usage: Usage,
-) -> Run:
-    """Make the result: pods never admitted count as lost, further admissions of a pod as duplicated."""
-    measured = measure(workload, admitted_at)
-    result = Result(
-        creates_sent=creates,
-        refused=refused,
-        admitted=sum(admitted.values()),
-        lost=sum(pod.name not in admitted for pod in workload.pods),
-        duplicated=sum(times - 1 for times in admitted.values()),
-        makespan_s=measured.makespan,
-        wait_p50_s=measured.wait_p50,
-        wait_p95_s=measured.wait_p95,
-    )
-    return Run(client, result, usage, admitted_at)
+def tally(workload: Workload, record: Record) -> dict[str, int]:
+    """Count creates and pods: those never admitted are lost, further admissions of a pod are duplicates."""
+    return {
+        "creates_sent": record.creates,
+        "refused": record.refused,
+        "admitted": record.admitted.total(),
+        "lost": sum(pod.name not in record.admitted for pod in workload.pods),
+        "duplicated": sum(times - 1 for times in record.admitted.values()),
+    }
+
+
+def result_of(client: str, workload: Workload, record: Record) -> Run:
+    """Make the result of a run whose record has times of the trace, from the first arrival on."""
+    measured = measure(workload, record.admitted_at)
+    return Run(client, Result(**tally(workload, record), **measured._asdict()), record.usage, record.admitted_at)
 
 
 async def replay(workload: Workload, client: Client, on_placed: Callable[[], object] = lambda: None) -> None:
-    """Let every pod arrive at its time, and return when all are created.
+    """Let every pod and gang arrive at its time, and return when all are created.
 
     Raises ``ReplayError`` from the first error, which ends the run.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
 
-    async def arrive(pod: Pod) -> None:
-        await asyncio.sleep(began + pod.arrival - loop.time())
-        await client.place(pod)
+    async def arrive(pods: Sequence[Pod]) -> None:
+        await asyncio.sleep(began + pods[0].arrival - loop.time())
+        await (client.place(pods[0]) if len(pods) == 1 else client.place_gang(pods))
         on_placed()
 
     try:
         async with asyncio.TaskGroup() as group:
-            for pod in workload.pods:
-                group.create_task(arrive(pod), name=pod.name)
+            for unit in workload.units:
+                group.create_task(arrive(unit), name=unit[0].name)
     except ExceptionGroup as errors:
         first = errors.exceptions[0]
         raise ReplayError(f"the replay ended early: {type(first).__name__}: {first}") from first
@@ -368,26 +363,12 @@ def run_in_virtual_time(workload: Workload, name: str, make: Callable[..., Clien
     Raises ``RuntimeError`` if the gate failed open.
     """
 
-    async def main() -> QuotaAdmission:
+    async def main() -> Record:
         cluster = QuotaAdmission(workload)
         client = (make or partial(make_client, name))(cluster, seed=workload.seed)
         await replay(workload, client)
-        check_gate(client)
-        return cluster
+        if isinstance(client, Gated):
+            client.check_open()
+        return cluster.record
 
-    record = run_virtual(main()).record
-    return counted(
-        name,
-        workload,
-        creates=record.creates,
-        refused=record.refused,
-        admitted=record.admitted,
-        admitted_at=record.admitted_at,
-        usage=record.usage,
-    )
-
-
-def check_gate(client: Client) -> None:
-    """Raise ``RuntimeError`` if it is a gate that failed open."""
-    if isinstance(client, Gated) and client.gate.counts.failed_open:
-        raise RuntimeError(f"the gate failed open {client.gate.counts.failed_open} times: see the log")
+    return result_of(name, workload, run_virtual(main()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import track
 from rich.table import Table
 
 from backoff_ctrl.engine.policy import Policy
@@ -45,41 +45,32 @@ class Job:
     trace: Path = PACKAGED
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One client on one workload. Ratios are against the better reference; 1.0 where both are zero."""
-
-    client: str
-    result: Result
-    makespan_ratio: float
-    wait_p50_ratio: float
-    wait_p95_ratio: float
-
-
-Finished = tuple[Job, Bounds, list[Comparison]]
+Finished = tuple[Job, Bounds, dict[str, Result]]
+Figures = dict[str, float]
+"""A client's figures by name: its result, and its ratios to the better reference."""
 
 
 def work(job: Job) -> Finished:
     """Make the job's workload and run its clients."""
     cap = RUN_TIME_CAP if job.capped else None
     workload = make_workload(read_trace(job.trace), pods=job.pods, seed=job.seed, run_time_cap=cap)
-    bounds = bounds_of(workload)
-    comparisons = []
-    for name in CLIENTS if job.capped else UNCAPPED:
-        make = partial(make_client, name, policy=None if job.capped else PATIENT)
-        comparisons.append(compare(name, run_in_virtual_time(workload, name, make).result, bounds))
-    return job, bounds, comparisons
+    policy = None if job.capped else PATIENT
+    results = {
+        name: run_in_virtual_time(workload, name, partial(make_client, name, policy=policy)).result
+        for name in (CLIENTS if job.capped else UNCAPPED)
+    }
+    return job, bounds_of(workload), results
 
 
-def compare(client: str, result: Result, bounds: Bounds) -> Comparison:
-    """Compare a result with the references."""
-    return Comparison(
-        client,
-        result,
-        _ratio(result.makespan_s, bounds.makespan_s),
-        _ratio(result.wait_p50_s, bounds.wait_p50_s),
-        _ratio(result.wait_p95_s, bounds.wait_p95_s),
-    )
+def compare(result: Result, bounds: Bounds) -> Figures:
+    """Return the figures of one run."""
+    return {
+        **dataclasses.asdict(result),
+        "refused_per_admitted": result.refused_per_admitted,
+        "makespan_ratio": _ratio(result.makespan_s, bounds.makespan_s),
+        "wait_p50_ratio": _ratio(result.wait_p50_s, bounds.wait_p50_s),
+        "wait_p95_ratio": _ratio(result.wait_p95_s, bounds.wait_p95_s),
+    }
 
 
 def _ratio(measured: float, reference: float) -> float:
@@ -89,38 +80,25 @@ def _ratio(measured: float, reference: float) -> float:
     return measured / reference if reference else float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """One client over all seeds: medians, except that admitted, lost and duplicated pods are summed."""
+def summarize(runs: list[Figures]) -> Figures:
+    """Summarize one client's runs, one per seed: medians, except that admitted, lost and duplicated pods are summed.
 
-    creates_sent: float
-    refused: float
-    refused_per_admitted: float
-    refused_per_1000: float  # of all seeds together
-    admitted: int
-    makespan_ratio: float
-    wait_p50_ratio: float
-    wait_p95_ratio: float
-    lost: int
-    duplicated: int
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A measured figure and its allowed maximum."""
-
-    client: str
-    figure: str
-    at_most: float
-    measured: float
-
-    @property
-    def met(self) -> bool:
-        """Whether the figure is at most the maximum."""
-        return self.measured <= self.at_most
-
-    def __str__(self) -> str:
-        return f"{self.client}: {self.figure} is {self.measured:.4g}, the bar is {self.at_most:g}"
+    ``refused_per_1000`` is of all seeds together.
+    """
+    median = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+    total = {name: sum(run[name] for run in runs) for name in runs[0]}
+    return {
+        "creates_sent": median["creates_sent"],
+        "refused": median["refused"],
+        "refused_per_admitted": median["refused_per_admitted"],
+        "refused_per_1000": 1000 * total["refused"] / max(1, total["admitted"]),
+        "admitted": total["admitted"],
+        "makespan_ratio": median["makespan_ratio"],
+        "wait_p50_ratio": median["wait_p50_ratio"],
+        "wait_p95_ratio": median["wait_p95_ratio"],
+        "lost": total["lost"],
+        "duplicated": total["duplicated"],
+    }
 
 
 BARS: Final[list[tuple[str, str, float]]] = [
@@ -131,97 +109,79 @@ BARS: Final[list[tuple[str, str, float]]] = [
     ("gate_observing", "makespan_ratio", 1.005),
     ("gate_observing", "wait_p95_ratio", 1.02),
 ]
+"""The largest figures that are allowed, by client. For every client no pod may be lost or duplicated."""
 
 
-def summarize(rows: list[Comparison]) -> Summary:
-    """Summarize one client's comparisons, one per seed."""
-    results = [row.result for row in rows]
-    admitted = sum(result.admitted for result in results)
-    refused = sum(result.refused for result in results)
-    return Summary(
-        creates_sent=statistics.median(result.creates_sent for result in results),
-        refused=statistics.median(result.refused for result in results),
-        refused_per_admitted=statistics.median(result.refused_per_admitted for result in results),
-        refused_per_1000=1000 * refused / max(1, admitted),
-        admitted=admitted,
-        makespan_ratio=statistics.median(row.makespan_ratio for row in rows),
-        wait_p50_ratio=statistics.median(row.wait_p50_ratio for row in rows),
-        wait_p95_ratio=statistics.median(row.wait_p95_ratio for row in rows),
-        lost=sum(result.lost for result in results),
-        duplicated=sum(result.duplicated for result in results),
-    )
-
-
-def judge(summaries: dict[str, Summary]) -> list[Bar]:
-    """Compare the summaries with the bars. For every client there is a bar of no lost and no duplicated pods."""
-    bars = [Bar(client, figure, at_most, getattr(summaries[client], figure)) for client, figure, at_most in BARS]
-    for client, summary in summaries.items():
-        bars += [Bar(client, "lost", 0, summary.lost), Bar(client, "duplicated", 0, summary.duplicated)]
-    return bars
+def judge(summaries: Mapping[str, Figures]) -> list[dict[str, Any]]:
+    """Compare the summaries with the bars."""
+    none = [(client, figure, 0) for client in summaries for figure in ("lost", "duplicated")]
+    return [
+        {"client": client, "figure": figure, "at_most": at_most, "measured": measured, "met": measured <= at_most}
+        for client, figure, at_most in [*BARS, *none]
+        for measured in [summaries[client][figure]]
+    ]
 
 
 def report(finished: list[Finished]) -> dict[str, Any]:
     """Make the JSON document of all results."""
     capped = [done for done in finished if done[0].capped]
     summaries = _summaries(capped)
-    uncapped = _summaries(done for done in finished if not done[0].capped)
     return {
         "seeds": [job.seed for job, _, _ in capped],
         "pods": capped[0][0].pods,
-        "clients": {client: dataclasses.asdict(summary) for client, summary in summaries.items()},
-        "uncapped": {client: dataclasses.asdict(summary) for client, summary in uncapped.items()},
-        "bars": [{**dataclasses.asdict(bar), "met": bar.met} for bar in judge(summaries)],
+        "clients": summaries,
+        "uncapped": _summaries(done for done in finished if not done[0].capped),
+        "bars": judge(summaries),
         "by_seed": [
             {
                 "seed": job.seed,
                 "capped": job.capped,
-                "reference": dataclasses.asdict(bounds),
-                "clients": {each.client: dataclasses.asdict(each.result) for each in comparisons},
+                "reference": bounds._asdict(),
+                "clients": {client: dataclasses.asdict(result) for client, result in results.items()},
             }
-            for job, bounds, comparisons in finished
+            for job, bounds, results in finished
         ],
     }
 
 
-def _summaries(finished: Iterable[Finished]) -> dict[str, Summary]:
-    rows: dict[str, list[Comparison]] = {}
-    for _, _, comparisons in finished:
-        for comparison in comparisons:
-            rows.setdefault(comparison.client, []).append(comparison)
-    return {client: summarize(group) for client, group in rows.items()}
+def _summaries(finished: Iterable[Finished]) -> dict[str, Figures]:
+    runs: dict[str, list[Figures]] = {}
+    for _, bounds, results in finished:
+        for client, result in results.items():
+            runs.setdefault(client, []).append(compare(result, bounds))
+    return {client: summarize(group) for client, group in runs.items()}
+
+
+COLUMNS: Final = {
+    "creates_sent": ("creates sent", ".0f"),
+    "refused": ("refused", ".0f"),
+    "refused_per_admitted": ("refused per\nadmitted", ".2f"),
+    "makespan_ratio": ("makespan\nratio", ".3f"),
+    "wait_p50_ratio": ("wait p50\nratio", ".3f"),
+    "wait_p95_ratio": ("wait p95\nratio", ".3f"),
+    "lost": ("lost", "d"),
+    "duplicated": ("dupli-\ncated", "d"),
+}
+"""The table's columns: heading and format of each figure."""
 
 
 def print_table(document: dict[str, Any]) -> None:
     """Print the summaries as a table."""
-
     table = Table(
         title=f"{document['pods']} pods, medians over seeds {document['seeds']}; ratios to the better reference",
         title_justify="left",
     )
     table.add_column("client")
-    for heading in (
-        "creates sent", "refused", "refused per\nadmitted", "makespan\nratio", "wait p50\nratio",
-        "wait p95\nratio", "lost", "dupli-\ncated",
-    ):  # fmt: skip
-        table.add_column(heading, justify="right")
+    for heading in COLUMNS.values():
+        table.add_column(heading[0], justify="right")
     for suffix, group in (("", document["clients"]), (", uncapped run times", document["uncapped"])):
         for client, figures in group.items():
-            summary = Summary(**figures)
-            table.add_row(
-                client + suffix,
-                f"{summary.creates_sent:.0f}",
-                f"{summary.refused:.0f}",
-                f"{summary.refused_per_admitted:.2f}",
-                f"{summary.makespan_ratio:.3f}",
-                f"{summary.wait_p50_ratio:.3f}",
-                f"{summary.wait_p95_ratio:.3f}",
-                str(summary.lost),
-                str(summary.duplicated),
-            )
+            cells = (f"{figures[name]:{form}}" for name, (_, form) in COLUMNS.items())
+            table.add_row(client + suffix, *cells)
         table.add_section()
     Console(width=110, highlight=False).print(table)
-    observing = Summary(**document["clients"]["gate_observing"])
-    print(f"gate_observing: {observing.refused_per_1000:.2f} refusals per 1,000 admissions, of {observing.admitted:,}")
+    gate = document["clients"]["gate_observing"]
+    print(f"gate_observing: {gate['refused_per_1000']:.2f} refusals per 1,000 admissions, of {gate['admitted']:,}")
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -265,31 +225,28 @@ def main(seeds: str, pods: int, processes: int, trace: Path, as_json: bool) -> N
 
 def _measured(jobs: list[Job], processes: int) -> list[Finished]:
     """Do the jobs, in separate processes if ``processes`` > 1, with a progress bar on stderr; return them in order."""
-    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     with ExitStack() as stack:
-        progress = stack.enter_context(
-            Progress(*columns, console=console, transient=True, disable=not console.is_interactive)
-        )
         pool = stack.enter_context(get_context("spawn").Pool(processes)) if processes > 1 else None
         results: Iterable[Finished] = pool.imap(work, jobs) if pool else map(work, jobs)
-        return list(progress.track(results, total=len(jobs)))
+        hidden = not console.is_interactive
+        return list(track(results, "replaying", len(jobs), console=console, transient=True, disable=hidden))
 
 
 def judge_aloud(document: dict[str, Any]) -> None:
     """List the missed bars and exit 1. With unpublished seeds or pods only lost and duplicated pods count."""
-    bars = [Bar(*(bar[key] for key in ("client", "figure", "at_most", "measured"))) for bar in document["bars"]]
-    missed = [bar for bar in bars if not bar.met]
+    missed = [bar for bar in document["bars"] if not bar["met"]]
     if (document["seeds"], document["pods"]) != PUBLISHED:
-        missed = [bar for bar in missed if bar.figure in ("lost", "duplicated")]
+        missed = [bar for bar in missed if bar["figure"] in ("lost", "duplicated")]
         click.echo("bars are checked for 400 pods and seeds 1-9 only", err=True)
     elif document["clients"]["gate_observing"]["admitted"] < ADMISSIONS_MIN:
         click.echo(f"missed: gate_observing has fewer than {ADMISSIONS_MIN} admissions", err=True)
         raise SystemExit(1)
     elif not missed:
-        click.echo(f"all {len(bars)} bars are met", err=True)
+        click.echo(f"all {len(document['bars'])} bars are met", err=True)
     for bar in missed:
-        click.echo(f"missed: {bar}", err=True)
+        figure = f"{bar['client']}: {bar['figure']} is {bar['measured']:.4g}"
+        click.echo(f"missed: {figure}, the bar is {bar['at_most']:g}", err=True)
     if missed:
         raise SystemExit(1)
 

@@ -15,20 +15,19 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final
 
-from backoff_ctrl.k8s.gate.gangs import gang_of
-
-from .clients import Client, Gated, ReplayError, check, check_gate, creation_of, make_client
+from .clients import Gated, make_client, replay, tally
 from .reference import percentile
 from .virtual_time import QuotaAdmission, Record, run_virtual
 from .workload import Pod, Workload
 
 End = Callable[[], object]
 
+GANG_CLIENTS: Final = ("plain", "gate_observing")
+"""The clients that are compared."""
 SHARE: Final = 5  # one pod of so many is in a gang
 SMALLEST: Final = 2
 LARGEST: Final = 16
@@ -39,27 +38,7 @@ STANDSTILL: Final = 600.0
 LOOK: Final = 60.0  # seconds between looks for a standstill
 
 
-@dataclass(frozen=True, slots=True)
-class GangWorkload:
-    """A workload, and which of its pods belong together. ``units`` are gangs and single pods, by arrival."""
-
-    workload: Workload
-    gangs: tuple[tuple[Pod, ...], ...]
-
-    @property
-    def members(self) -> int:
-        """The number of pods in gangs."""
-        return sum(len(gang) for gang in self.gangs)
-
-    @property
-    def units(self) -> list[tuple[Pod, ...]]:
-        """What is created as one: each gang, and each other pod."""
-        in_gangs = {pod.name for gang in self.gangs for pod in gang}
-        singles = [(pod,) for pod in self.workload.pods if pod.name not in in_gangs]
-        return sorted([*self.gangs, *singles], key=lambda unit: unit[0].arrival)
-
-
-def with_gangs(workload: Workload) -> GangWorkload:
+def with_gangs(workload: Workload) -> Workload:
     """Put a fifth of the pods into gangs, as the recipe says; fewer if too few pods of a namespace fit together."""
     rng = random.Random(f"gangs {workload.seed}")
     left = {pod.name: pod for pod in workload.pods}
@@ -80,7 +59,8 @@ def with_gangs(workload: Workload) -> GangWorkload:
                 del left[pod.name]
     arrivals = {pod.name: pod for gang in gangs for pod in gang}
     pods = sorted((arrivals.get(pod.name, pod) for pod in workload.pods), key=lambda pod: pod.arrival)
-    return GangWorkload(replace(workload, pods=tuple(pods)), tuple(gangs))
+    names = tuple(tuple(pod.name for pod in gang) for gang in gangs)
+    return replace(workload, pods=tuple(pods), gangs=names)
 
 
 def _together(first: Pod, behind: Iterable[Pod], size: int, quota: Mapping[str, int]) -> list[Pod]:
@@ -138,10 +118,11 @@ class GangRun:
 class Computing:
     """Which pods of the simulated cluster compute: the members of a gang once all of them live."""
 
-    def __init__(self, work: GangWorkload) -> None:
-        self.gangs = [GangRun(frozenset(pod.name for pod in gang)) for gang in work.gangs]
+    def __init__(self, workload: Workload) -> None:
+        self.gangs = [GangRun(frozenset(gang)) for gang in workload.gangs]
         self.running = 0  # pods that compute
         self.changed_at = 0.0  # when a pod was last admitted or ended
+        self._last_arrival = max(pod.arrival for pod in workload.pods)
         self._gang_of = {name: gang for gang in self.gangs for name in gang.names}
 
     def start(self, name: str, seconds: float, end: End) -> None:
@@ -158,31 +139,11 @@ class Computing:
         self.changed_at = asyncio.get_running_loop().time()
         end()
 
-
-async def _one_by_one(client: Client, pods: Sequence[Pod]) -> None:
-    """Create the members one after the other, each with retries, and keep what there is: half gangs, too."""
-    for pod in pods:
-        await client.place(pod)
-
-
-async def _as_one(client: Client, pods: Sequence[Pod]) -> None:
-    """Wait in line until the whole gang is admitted, then create its members at once."""
-    assert isinstance(client, Gated)
-    client.start()
-    first = pods[0]
-    transport = client.transport(first.namespace)
-    members = [(pod.manifest(), 1) for pod in pods]
-    asked = gang_of(first.namespace, members, name=f"gang-of-{first.name}", server="replay", credential="replay")
-    async with client.gate.gang(asked, transport) as gang:
-        for answer in await asyncio.gather(*(gang.create(creation_of(pod), transport) for pod in pods)):
-            check(answer)
-
-
-GANG_CLIENTS: Final[Mapping[str, Callable[[Client, Sequence[Pod]], Awaitable[None]]]] = {
-    "plain": _one_by_one,
-    "gate_observing": _as_one,
-}
-"""The clients that are compared, and how they create a gang."""
+    async def standstill(self) -> None:
+        """Return once nothing will change any more."""
+        loop = asyncio.get_running_loop()
+        while self.running or loop.time() - max(self.changed_at, self._last_arrival) <= STANDSTILL:  # noqa: ASYNC110 - the clock decides
+            await asyncio.sleep(LOOK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,73 +171,48 @@ class GangResult:
     stood_still_at_s: float | None
 
 
-def run_gangs(work: GangWorkload, name: str) -> GangResult:
+def run_gangs(workload: Workload, name: str) -> GangResult:
     """Run one client in virtual time. Raises ``ReplayError`` if it ends early, ``RuntimeError`` if the gate failed."""
 
     async def main() -> GangResult:
-        computing = Computing(work)
-        cluster = QuotaAdmission(work.workload, start=computing.start)
-        client = make_client(name, cluster, seed=work.workload.seed)
-        stood_still_at = await _replay(work, client, partial(GANG_CLIENTS[name], client), computing)
-        check_gate(client)
-        return _count(work, cluster.record, computing, stood_still_at)
+        computing = Computing(workload)
+        cluster = QuotaAdmission(workload, start=computing.start)
+        client = make_client(name, cluster, seed=workload.seed)
+        replaying = asyncio.create_task(replay(workload, client))
+        standstill = asyncio.create_task(computing.standstill())
+        await asyncio.wait({replaying, standstill}, return_when=asyncio.FIRST_COMPLETED)
+        stood_still_at = None if replaying.done() else computing.changed_at
+        replaying.cancel()
+        standstill.cancel()
+        await asyncio.wait({replaying, standstill})
+        if stood_still_at is None:
+            replaying.result()
+        if isinstance(client, Gated):
+            client.check_open()
+        return _result(workload, cluster.record, computing, stood_still_at)
 
     return run_virtual(main())
 
 
-async def _replay(
-    work: GangWorkload, client: Client, place_gang: Callable[[Sequence[Pod]], Awaitable[None]], computing: Computing
-) -> float | None:
-    """Let everything arrive at its time; return when all is created, or the time since when nothing changes any more.
-
-    Raises ``ReplayError`` from the first error, which ends the run.
-    """
-    loop = asyncio.get_running_loop()
-    last = max(pod.arrival for pod in work.workload.pods)
-
-    async def arrive(pods: Sequence[Pod]) -> None:
-        await asyncio.sleep(pods[0].arrival - loop.time())
-        await (client.place(pods[0]) if len(pods) == 1 else place_gang(pods))
-
-    pending = {loop.create_task(arrive(unit)) for unit in work.units}
-    while pending:
-        done, pending = await asyncio.wait(pending, timeout=LOOK, return_when=asyncio.FIRST_EXCEPTION)
-        errors = [error for task in done if (error := task.exception()) is not None]
-        stands_still = not computing.running and loop.time() - max(computing.changed_at, last) > STANDSTILL
-        if pending and (errors or stands_still):
-            for task in pending:
-                task.cancel()
-            await asyncio.wait(pending)
-        if errors:
-            raise ReplayError(f"the replay ended early: {type(errors[0]).__name__}: {errors[0]}") from errors[0]
-        if pending and stands_still:
-            return computing.changed_at
-    return None
-
-
-def _count(work: GangWorkload, record: Record, computing: Computing, stood_still_at: float | None) -> GangResult:
-    """Make the result from what the server saw."""
+def _result(workload: Workload, record: Record, computing: Computing, stood_still_at: float | None) -> GangResult:
     until = computing.changed_at if stood_still_at is None else stood_still_at
-    pods = work.workload.pods
+    gangs = computing.gangs
     starts = dict(record.admitted_at)
-    for gang in computing.gangs:
+    for gang in gangs:
         starts.update(dict.fromkeys(gang.names, math.inf if gang.complete_at is None else gang.complete_at))
-    in_gangs = {name for gang in computing.gangs for name in gang.names}
-    waits = sorted(starts[gang[0].name] - gang[0].arrival for gang in work.gangs)
-    singles = sorted(starts.get(pod.name, math.inf) - pod.arrival for pod in pods if pod.name not in in_gangs)
+    waits: tuple[list[float], list[float]] = ([], [])  # of single pods, of gangs
+    for unit in workload.units:
+        waits[len(unit) > 1].append(starts.get(unit[0].name, math.inf) - unit[0].arrival)
+    singles, together = map(sorted, waits)
     return GangResult(
-        creates_sent=record.creates,
-        refused=record.refused,
-        admitted=sum(record.admitted.values()),
-        lost=sum(pod.name not in record.admitted for pod in pods),
-        duplicated=sum(times - 1 for times in record.admitted.values()),
-        gangs_complete=sum(gang.complete_at is not None for gang in computing.gangs),
-        gangs_held_half=sum(gang.held_half(until) for gang in computing.gangs),
-        half_held_longest_s=max((gang.held(until) for gang in computing.gangs), default=0.0),
-        half_held_pod_s=sum(gang.idle(until) for gang in computing.gangs),
-        makespan_s=_or_never(max(starts.get(pod.name, math.inf) + pod.run_time for pod in pods)),
-        gang_wait_p50_s=_or_never(percentile(waits, 50)),
-        gang_wait_p95_s=_or_never(percentile(waits, 95)),
+        **tally(workload, record),
+        gangs_complete=sum(gang.complete_at is not None for gang in gangs),
+        gangs_held_half=sum(gang.held_half(until) for gang in gangs),
+        half_held_longest_s=max((gang.held(until) for gang in gangs), default=0.0),
+        half_held_pod_s=sum(gang.idle(until) for gang in gangs),
+        makespan_s=_or_never(max(starts.get(pod.name, math.inf) + pod.run_time for pod in workload.pods)),
+        gang_wait_p50_s=_or_never(percentile(together, 50)),
+        gang_wait_p95_s=_or_never(percentile(together, 95)),
         single_wait_p50_s=_or_never(percentile(singles, 50)),
         single_wait_p95_s=_or_never(percentile(singles, 95)),
         stood_still_at_s=stood_still_at,

@@ -9,7 +9,6 @@ import logging
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager
 from importlib.util import find_spec
@@ -30,9 +29,9 @@ from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.quotas import QuotaWatch
 from backoff_ctrl.k8s.watching.status import WatchState
 
-from .clients import Client, Gated, Run, counted, make_client, replay
+from .clients import Client, Gated, Run, make_client, replay, result_of
 from .rooms import set_apart
-from .virtual_time import Usage
+from .virtual_time import Record
 from .workload import POD_LABEL, QUOTA_NAME, Workload
 
 log = logging.getLogger(__name__)
@@ -65,21 +64,20 @@ class HttpCluster:
         self._session = session
         self._creating = creating
         self._tasks: list[asyncio.Task[None]] = []
-        self._counts: Counter[str] = Counter()
         self._watch: QuotaWatch | None = None
-        self.admitted_at: dict[str, float] = {}  # by POD_LABEL, seconds of the loop's clock
-        self.usage: Usage = []  # of each watch event, once ``record_usage`` was called
+        self.record = Record()
 
     async def create(self, namespace: str, body: dict[str, Any]) -> Answer:
         """POST a pod."""
         if self._namespaces is not None:
             body = set_apart(body)
         answer = await self.ask("POST", f"/api/v1/namespaces/{namespace}/pods", body, self._creating)
-        self._counts["seen"] += 1
-        self._counts["refused"] += answer.status == 403
+        self.record.creates += 1
+        self.record.refused += answer.status == 403
         if answer.status == 201:
             name = body["metadata"]["labels"][POD_LABEL]
-            self.admitted_at.setdefault(name, asyncio.get_running_loop().time())
+            self.record.admitted[name] += 1
+            self.record.admitted_at.setdefault(name, asyncio.get_running_loop().time())
         return answer
 
     async def look_up(self, namespace: str, name: str) -> Answer:
@@ -105,23 +103,22 @@ class HttpCluster:
             return [f"/api/v1/{resource}"]
         return [f"/api/v1/namespaces/{namespace}/{resource}" for namespace in self._namespaces]
 
-    async def creates(self) -> Mapping[str, int]:
-        """Return how many creates were seen and refused: as counted by the sandbox, or by a cluster's answers."""
-        if self._namespaces is not None:
-            return self._counts
-        counts: dict[str, dict[str, int]] = json.loads((await self.ask("GET", "/sandbox/counters")).body)
-        return counts["creates"]
+    async def count(self) -> Record:
+        """Bring the record up to date: creates as the sandbox counts them, and the pods that exist.
 
-    async def stored(self) -> Counter[str]:
-        """Count the existing pods by POD_LABEL: a pod that was created twice counts twice."""
-        found: Counter[str] = Counter()
+        A pod that was created twice counts twice. A cluster counts no creates: there the answers are the record.
+        """
+        if self._namespaces is None:
+            seen = json.loads((await self.ask("GET", "/sandbox/counters")).body)["creates"]
+            self.record.creates, self.record.refused = seen["seen"], seen["refused"]
+        self.record.admitted.clear()
         for path in self._everywhere("pods"):
             pods = json.loads((await self.ask("GET", path)).body)["items"]
-            found.update(pod["metadata"]["labels"][POD_LABEL] for pod in pods)
-        return found
+            self.record.admitted.update(pod["metadata"]["labels"][POD_LABEL] for pod in pods)
+        return self.record
 
     def record_usage(self) -> None:
-        """Record every change of the quotas in ``usage`` from now on, for the picture."""
+        """Record every change of the quotas from now on, for the picture."""
         for path in self._everywhere("resourcequotas"):
             self._spawn(self._record(path))
 
@@ -135,7 +132,7 @@ class HttpCluster:
                 if event["type"] in ("ADDED", "MODIFIED"):
                     used = (event["object"].get("status") or {}).get("used") or {}
                     amounts = {name: parse_quantity(amount) for name, amount in used.items()}
-                    self.usage.append((loop.time(), event["object"]["metadata"]["namespace"], amounts))
+                    self.record.usage.append((loop.time(), event["object"]["metadata"]["namespace"], amounts))
 
     def observe(self, ledger: Ledger) -> None:
         """Let a ledger observe the quotas from now on, as the product does: by list and watch."""
@@ -222,16 +219,10 @@ async def run_over_http(
             if isinstance(client, Gated):
                 with contextlib.suppress(asyncio.CancelledError):
                     await client.gate.aclose()
-        counts, stored = await cluster.creates(), await cluster.stored()
-        return counted(
-            name,
-            workload,
-            creates=counts["seen"],
-            refused=counts["refused"],
-            admitted=stored,
-            admitted_at={pod: (when - began) * factor for pod, when in cluster.admitted_at.items()},
-            usage=[((when - began) * factor, space, used) for when, space, used in cluster.usage],
-        )
+        record = await cluster.count()
+        record.admitted_at = {pod: (when - began) * factor for pod, when in record.admitted_at.items()}
+        record.usage = [((when - began) * factor, space, used) for when, space, used in record.usage]
+        return result_of(name, workload, record)
 
 
 def run_on_sandbox(workload: Workload, client: str, factor: float, on_placed: Callable[[], object]) -> Run:

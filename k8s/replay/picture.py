@@ -6,6 +6,7 @@ It shows one resource in one namespace: the most contended resource of the large
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ from typing import Any, Final
 from backoff_ctrl.engine.errors import BackoffError
 
 from .clients import Run
+from .reference import areas
 from .workload import UNITS, Workload, in_nano
 
 _LABELS: Final = {"limits.cpu": "CPUs", "limits.memory": "MiB", "requests.nvidia.com/gpu": "GPUs"}
@@ -33,18 +35,11 @@ class PictureError(BackoffError, RuntimeError):
 
 
 def hardest_pressed(workload: Workload) -> tuple[str, str]:
-    """Return the namespace with the most pods, and its resource with the largest sum(demand x run time) / quota."""
-    areas: dict[tuple[str, str], float] = {}
-    for pod in workload.pods:
-        for resource, amount in pod.demand.items():
-            key = (pod.namespace, resource)
-            areas[key] = areas.get(key, 0.0) + amount * pod.run_time / workload.quotas[key[0]][key[1]]
-    sizes: dict[str, int] = {}
-    for pod in workload.pods:
-        sizes[pod.namespace] = sizes.get(pod.namespace, 0) + 1
-    largest = max(sizes, key=lambda namespace: sizes[namespace])
-    # Not the largest share of all: that may be of a namespace with few pods, where hardly any wait.
-    return max((key for key in areas if key[0] == largest), key=lambda key: areas[key])
+    """Return the namespace with the most pods, and its resource with the largest area."""
+    [(largest, _)] = Counter(pod.namespace for pod in workload.pods).most_common(1)
+    # Not the largest area of all: that may be of a namespace with few pods, where hardly any wait.
+    of_largest = {key: area for key, area in areas(workload).items() if key[0] == largest}
+    return max(of_largest, key=lambda key: of_largest[key])
 
 
 def draw(workload: Workload, runs: Sequence[Run], path: Path) -> None:
@@ -60,21 +55,23 @@ def draw(workload: Workload, runs: Sequence[Run], path: Path) -> None:
     with mpl.rc_context({"svg.hashsalt": "backoff-ctrl", "font.size": 9, "svg.fonttype": "none"}):
         figure = Figure(figsize=(9, 1.2 + 1.9 * len(runs)), layout="constrained")
         axes = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
-        for axis, run in zip(axes, runs, strict=True):
-            _draw_run(axis, run, workload, namespace, resource)
+        first, *_ = [_draw_run(axis, run, workload, namespace, resource) for axis, run in zip(axes, runs, strict=True)]
         axes[-1].set_xlabel("time since the first arrival, in seconds of the trace")
         figure.suptitle(
             f"{resource} in namespace {namespace}: used, limited, and the number of waiting pods\n"
             f"({len(workload.pods)} pods in all namespaces, seed {workload.seed})",
             fontsize=11,
         )
-        handles, labels = _legend(axes[0])
+        handles, labels = (
+            [*one, *other] for one, other in zip(*(each.get_legend_handles_labels() for each in first), strict=True)
+        )
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=110)
 
 
-def _draw_run(axis: Any, run: Run, workload: Workload, namespace: str, resource: str) -> None:
+def _draw_run(axis: Any, run: Run, workload: Workload, namespace: str, resource: str) -> tuple[Any, Any]:
+    """Draw one panel; return its left and its right axis."""
     unit = in_nano({resource: 1})[resource] * (1000 if UNITS[resource] == "m" else 1)
     limit = in_nano(workload.quotas[namespace])[resource] / unit
     steps = [(when, used.get(resource, 0) / unit) for when, space, used in run.usage if space == namespace]
@@ -96,15 +93,9 @@ def _draw_run(axis: Any, run: Run, workload: Workload, namespace: str, resource:
     line.set_ylabel("waiting pods", color=_WAITING)
     line.tick_params(axis="y", colors=_WAITING)
     axis.set_xlim(0, None)
-    axis.waiters = line
     for each in (axis, line):
         each.spines["top"].set_visible(False)
-
-
-def _legend(axis: Any) -> tuple[list[Any], list[str]]:
-    handles, labels = axis.get_legend_handles_labels()
-    more, words = axis.waiters.get_legend_handles_labels()
-    return handles + more, labels + words
+    return axis, line
 
 
 def waiters(workload: Workload, admitted_at: Mapping[str, float], namespace: str) -> tuple[list[float], list[int]]:

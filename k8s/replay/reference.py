@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from .workload import Pod, Workload
 
@@ -25,17 +25,15 @@ KEEP_STALLED: Final = 60.0  # seconds, or five mean times between releases if th
 STALLED_RELEASES: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(NamedTuple):
     """Seconds. A wait runs from arrival to admission; the makespan from the first arrival to the last end."""
 
-    makespan: float
-    wait_p50: float
-    wait_p95: float
+    makespan_s: float
+    wait_p50_s: float
+    wait_p95_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """What a workload's results are compared with, in seconds: the better of the two references, measure by measure,
     and two lower bounds of the makespan.
     """
@@ -129,13 +127,8 @@ def _overtake(first: set[_Waiter], now: float) -> None:
 def bounds_of(workload: Workload) -> Bounds:
     """Run both references and compute the bounds."""
     keeping, first_fit = (measure(workload, reference(workload, keep=keep)) for keep in (True, False))
-    return Bounds(
-        makespan_s=min(keeping.makespan, first_fit.makespan),
-        wait_p50_s=min(keeping.wait_p50, first_fit.wait_p50),
-        wait_p95_s=min(keeping.wait_p95, first_fit.wait_p95),
-        area_bound_s=area_bound(workload),
-        arrival_bound_s=arrival_bound(workload),
-    )
+    makespan, p50, p95 = map(min, keeping, first_fit)
+    return Bounds(makespan, p50, p95, area_bound(workload), arrival_bound(workload))
 
 
 _ENDS, _ARRIVES, _LOOKS = range(3)  # the order of events at one instant
@@ -185,14 +178,19 @@ def percentile(ordered: list[float], percent: int) -> float:
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
-def area_bound(workload: Workload) -> float:
-    """Return the maximum of sum(demand x run time) / quota over namespaces and resources: a minimum of the makespan."""
-    areas: dict[tuple[str, str], float] = {}
+def areas(workload: Workload) -> dict[tuple[str, str], float]:
+    """Return sum(demand x run time) / quota by namespace and resource: the seconds of full use that each takes."""
+    sums: dict[tuple[str, str], float] = {}
     for pod in workload.pods:
         for resource, amount in pod.demand.items():
             key = (pod.namespace, resource)
-            areas[key] = areas.get(key, 0.0) + amount * pod.run_time
-    return max((area / workload.quotas[name][key] for (name, key), area in areas.items()), default=0.0)
+            sums[key] = sums.get(key, 0.0) + amount * pod.run_time
+    return {(name, key): area / workload.quotas[name][key] for (name, key), area in sums.items()}
+
+
+def area_bound(workload: Workload) -> float:
+    """Return the largest of the areas: a minimum of the makespan."""
+    return max(areas(workload).values(), default=0.0)
 
 
 def arrival_bound(workload: Workload) -> float:

@@ -20,7 +20,7 @@ from backoff_ctrl.k8s.answers.rejections import read_rejection
 from backoff_ctrl.k8s.cluster.asking import Reach, answer_later
 from backoff_ctrl.k8s.cluster.finding import ClusterAccess, ReachError
 
-from .workload import QUOTA_NAME, Workload
+from .workload import QUOTA_NAME, Workload, quota_of
 
 RUN_LABEL: Final = "backoff-ctrl.dev/demo"  # on each namespace of a demo; its value identifies the run
 PREFIX: Final = "backoff-ctrl-demo"
@@ -276,13 +276,3 @@ def _answered(made: _Made, deadline: float) -> tuple[str, bool]:
         return "", True
     uid = str((answer.get("metadata") or {}).get("uid", "")) if 200 <= status < 300 else ""
     return uid, status >= 500
-
-
-def quota_of(hard: Mapping[str, str]) -> dict[str, Any]:
-    """Return the ResourceQuota of a namespace of the workload."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": QUOTA_NAME},
-        "spec": {"hard": dict(hard)},
-    }

@@ -111,7 +111,7 @@ class Quota:
 
 @dataclass(slots=True)
 class Record:
-    """What the server counted; times are seconds of the loop's clock."""
+    """What was counted in a run; times are seconds of the loop's clock."""
 
     creates: int = 0
     refused: int = 0

@@ -137,7 +137,10 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Pods by arrival, and the quotas: per namespace, per resource, in the units of ``UNITS``."""
+    """Pods by arrival, and the quotas: per namespace, per resource, in the units of ``UNITS``.
+
+    ``gangs`` are the names of pods that compute only together (``gangs``).
+    """
 
     pods: tuple[Pod, ...]
     quotas: Mapping[str, Mapping[str, int]]
@@ -145,6 +148,14 @@ class Workload:
     rows: int = 0
     dropped: int = 0
     first_row: int = 0
+    gangs: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def units(self) -> list[tuple[Pod, ...]]:
+        """What is created as one, by arrival: each gang, and each other pod."""
+        singles = {pod.name: pod for pod in self.pods}
+        gangs = [tuple(singles.pop(name) for name in gang) for gang in self.gangs]
+        return sorted([*gangs, *((pod,) for pod in singles.values())], key=lambda unit: unit[0].arrival)
 
     def faster(self, factor: float) -> Workload:
         """Return the workload with every duration divided by ``factor``."""
@@ -162,6 +173,12 @@ class Workload:
             namespace: {key: f"{amount}{UNITS[key]}" for key, amount in quota.items()}
             for namespace, quota in self.quotas.items()
         }
+
+
+def quota_of(hard: Mapping[str, str]) -> dict[str, Any]:
+    """Return the ResourceQuota of a namespace of the workload."""
+    metadata = {"name": QUOTA_NAME}
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": dict(hard)}}
 
 
 def in_nano(amounts: Mapping[str, int]) -> dict[str, int]:

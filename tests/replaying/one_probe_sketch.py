@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from backoff_ctrl.k8s.answers.rejections import read_rejection
+from backoff_ctrl.k8s.replay.clients import Client, Cluster
 from backoff_ctrl.k8s.replay.virtual_time import charge_of
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.replay.clients import Cluster
-    from backoff_ctrl.k8s.replay.workload import Pod
+from backoff_ctrl.k8s.replay.workload import Pod
 
 CAP = 10.0
 
@@ -29,7 +26,7 @@ class Waiter:
     placed: asyncio.Future[None]
 
 
-class OneProbe:
+class OneProbe(Client):
     """Sends the first in line. Room shown by a refusal goes to the first pods that fit; then it backs off."""
 
     def __init__(self, cluster: Cluster) -> None:

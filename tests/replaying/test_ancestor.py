@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine.quantities import parse_quantity
-from backoff_ctrl.k8s.replay.clients import Blocker, Handler, requested_limits
+from backoff_ctrl.k8s.replay.clients import Backoff, requested_limits
 
 
 @pytest.mark.parametrize(
@@ -19,17 +19,17 @@ from backoff_ctrl.k8s.replay.clients import Blocker, Handler, requested_limits
 )
 def test_the_first_delay_is_a_second_and_the_cap_is_twenty(base: float, delays: list[int]) -> None:
     """base^exponent; the exponent stops growing once the cap is passed."""
-    blocker = Blocker(0.0, base=base)
-    assert [blocker.back_off(0.0) for _ in delays] == delays
+    backoff = Backoff(0.0, base=base)
+    assert [backoff.back_off(0.0) for _ in delays] == delays
 
 
 def test_it_still_blocks_at_the_very_instant_its_timer_ends() -> None:
     """Therefore a create at the instant of a reset is blocked, too."""
-    blocker = Blocker(5.0)
-    assert blocker.blocks(5.0)
-    assert not blocker.blocks(5.0001)
-    blocker.reset(7.0)
-    assert blocker.blocks(7.0)
+    backoff = Backoff(5.0)
+    assert backoff.blocks(5.0)
+    assert not backoff.blocks(5.0001)
+    backoff.succeeded(7.0)
+    assert backoff.blocks(7.0)
 
 
 @pytest.mark.parametrize(
@@ -56,34 +56,34 @@ def refusal(requested: str) -> str:
 
 def test_a_request_as_large_as_its_ceiling_waits_and_a_smaller_one_is_tried() -> None:
     """It compares with ``>=``, and does not limit how many smaller requests are tried."""
-    handler = Handler(Blocker(0.0))
-    handler.refused(refusal("limits.cpu=4"), was_blocking=False, now=10.0)
-    assert not handler.tries({"cpu": parse_quantity("4")}, 10.5)
-    assert handler.tries({"cpu": parse_quantity("3")}, 10.5)
-    assert handler.tries({"cpu": parse_quantity("4")}, 11.1)
+    backoff = Backoff(0.0)
+    backoff.refused(refusal("limits.cpu=4"), was_blocking=False, now=10.0)
+    assert not backoff.tries({"cpu": parse_quantity("4")}, 10.5)
+    assert backoff.tries({"cpu": parse_quantity("3")}, 10.5)
+    assert backoff.tries({"cpu": parse_quantity("4")}, 11.1)
 
 
 def test_any_success_wipes_every_ceiling_and_the_timer() -> None:
     """After the success of a tiny pod all large ones are sent."""
-    handler = Handler(Blocker(0.0))
-    handler.refused(refusal("limits.cpu=4,limits.memory=8Gi"), was_blocking=False, now=10.0)
-    handler.succeeded(10.2)
-    assert handler.tries({"cpu": parse_quantity("400")}, 10.2)
-    assert handler.blocker.exponent == 0
+    backoff = Backoff(0.0)
+    backoff.refused(refusal("limits.cpu=4,limits.memory=8Gi"), was_blocking=False, now=10.0)
+    backoff.succeeded(10.2)
+    assert backoff.tries({"cpu": parse_quantity("400")}, 10.2)
+    assert backoff.exponent == 0
 
 
 def test_a_ceiling_is_lowered_by_whole_units_only() -> None:
     """``Value()`` rounds up, so 200m is not below 500m."""
-    handler = Handler(Blocker(0.0))
-    handler.refused(refusal("limits.cpu=500m"), was_blocking=False, now=10.0)
-    handler.refused(refusal("limits.cpu=200m"), was_blocking=True, now=10.1)
-    assert handler.ceilings == {"cpu": parse_quantity("500m")}
+    backoff = Backoff(0.0)
+    backoff.refused(refusal("limits.cpu=500m"), was_blocking=False, now=10.0)
+    backoff.refused(refusal("limits.cpu=200m"), was_blocking=True, now=10.1)
+    assert backoff.ceilings == {"cpu": parse_quantity("500m")}
 
 
 def test_a_refusal_of_a_create_sent_while_it_blocked_leaves_the_timer() -> None:
     """Only a create sent while it did not block advances the timer."""
-    handler = Handler(Blocker(0.0))
-    handler.refused(refusal("limits.cpu=4"), was_blocking=False, now=10.0)
-    due = handler.blocker.next_eligible
-    handler.refused(refusal("limits.cpu=3"), was_blocking=True, now=10.3)
-    assert handler.blocker.next_eligible == due
+    backoff = Backoff(0.0)
+    backoff.refused(refusal("limits.cpu=4"), was_blocking=False, now=10.0)
+    due = backoff.next_eligible
+    backoff.refused(refusal("limits.cpu=3"), was_blocking=True, now=10.3)
+    assert backoff.next_eligible == due

@@ -20,7 +20,7 @@ from backoff_ctrl.k8s.replay.clients import (
     make_client,
     run_in_virtual_time,
 )
-from backoff_ctrl.k8s.replay.figures import BARS, Comparison, compare, judge, summarize
+from backoff_ctrl.k8s.replay.figures import BARS, Figures, compare, judge, summarize
 from backoff_ctrl.k8s.replay.reference import Bounds, bounds_of
 from backoff_ctrl.k8s.replay.workload import QUOTA_NAME, Pod, Trace, Workload, make_workload, read_trace
 from tests.replaying.one_probe_sketch import OneProbe
@@ -49,19 +49,17 @@ def workloads(trace: Trace) -> list[tuple[Workload, Bounds]]:
     return [(workload, bounds_of(workload)) for workload in made]
 
 
-def measured(workloads: list[tuple[Workload, Bounds]], client: str, make: Callable[..., Client]) -> list[Comparison]:
+def measured(workloads: list[tuple[Workload, Bounds]], client: str, make: Callable[..., Client]) -> list[Figures]:
     """Run one client on each workload."""
-    return [
-        compare(client, run_in_virtual_time(workload, client, make).result, bounds) for workload, bounds in workloads
-    ]
+    return [compare(run_in_virtual_time(workload, client, make).result, bounds) for workload, bounds in workloads]
 
 
-def missed(rows: list[Comparison]) -> set[str]:
+def missed(rows: list[Figures]) -> set[str]:
     """The bars of the observing gate that this client misses."""
     client = "gate_observing"
     at_most = {figure: bar for name, figure, bar in BARS if name == client}
     summary = summarize(rows)
-    return {figure for figure, bar in at_most.items() if getattr(summary, figure) > bar}
+    return {figure for figure, bar in at_most.items() if summary[figure] > bar}
 
 
 def idling(cluster: QuotaAdmission, seconds: float) -> Callable[[Ledger], None]:
@@ -157,15 +155,15 @@ def test_every_client_creates_every_pod_exactly_once(trace: Trace) -> None:
 def test_plain_retries_cost_12_to_49_refusals_per_admitted_pod(workloads: list[tuple[Workload, Bounds]]) -> None:
     """The known result of this recipe: a check of the simulation."""
     rows = measured(workloads, "plain", lambda c, seed: Plain(c, seed=seed))
-    assert all(12 <= row.result.refused_per_admitted <= 49 for row in rows)
+    assert all(12 <= row["refused_per_admitted"] <= 49 for row in rows)
 
 
 def test_a_crude_one_probe_sketch_has_its_known_result(workloads: list[tuple[Workload, Bounds]]) -> None:
     """About 2.3 refusals per admitted pod, makespan 1.01 x, p95 1.01 x: a check of the simulation."""
     rows = measured(workloads, "sketch", lambda c, seed: OneProbe(c))
-    assert 1.7 <= statistics.median(row.result.refused_per_admitted for row in rows) <= 2.9
-    assert 0.97 <= statistics.median(row.makespan_ratio for row in rows) <= 1.04
-    assert 0.97 <= statistics.median(row.wait_p95_ratio for row in rows) <= 1.08
+    assert 1.7 <= statistics.median(row["refused_per_admitted"] for row in rows) <= 2.9
+    assert 0.97 <= statistics.median(row["makespan_ratio"] for row in rows) <= 1.04
+    assert 0.97 <= statistics.median(row["wait_p95_ratio"] for row in rows) <= 1.08
 
 
 def test_the_same_seed_gives_the_same_result(trace: Trace) -> None:
@@ -178,7 +176,7 @@ def test_the_same_seed_gives_the_same_result(trace: Trace) -> None:
 def test_a_lost_pod_is_a_missed_bar_for_every_client() -> None:
     """Also for plain retries."""
     result = Result(10, 1, 9, 1, 0, 100.0, 1.0, 2.0)
-    summaries = {name: summarize([compare(name, result, Bounds(100.0, 1.0, 2.0, 0.0, 0.0))]) for name in CLIENTS}
-    missed_bars = {(bar.client, bar.figure) for bar in judge(summaries) if not bar.met}
+    summaries = {name: summarize([compare(result, Bounds(100.0, 1.0, 2.0, 0.0, 0.0))]) for name in CLIENTS}
+    missed_bars = {(bar["client"], bar["figure"]) for bar in judge(summaries) if not bar["met"]}
     assert missed_bars >= {(name, "lost") for name in CLIENTS}
     assert not missed_bars & {(name, "duplicated") for name in CLIENTS}

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from backoff_ctrl.api.main import run as backoff_ctrl
 from backoff_ctrl.k8s.replay import figures
-from backoff_ctrl.k8s.replay.clients import CLIENTS
+from backoff_ctrl.k8s.replay.clients import CLIENTS, Result
+from backoff_ctrl.k8s.replay.reference import Bounds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,15 +59,14 @@ def test_the_json_is_the_file_and_nothing_else(tmp_path: Path) -> None:
 
 def a_document(learning_refusals: float) -> dict[str, Any]:
     """A document with the published seeds and pods that meets all bars, but has this refused_per_admitted."""
-    good = figures.Summary(1200, 800, learning_refusals, 0.0, 3600, 1.0, 1.0, 1.0, 0, 0)
-    summaries = dict.fromkeys(CLIENTS, good)
-    bars = [{"client": b.client, "figure": b.figure, "at_most": b.at_most, "measured": b.measured}
-            for b in figures.judge(summaries)]  # fmt: skip
+    result = Result(1200, 800, 3600, 0, 0, 100.0, 1.0, 1.0)
+    good = figures.compare(result, Bounds(100.0, 1.0, 1.0, 0.0, 0.0))
+    summary = {**figures.summarize([good]), "refused_per_admitted": learning_refusals, "refused_per_1000": 0.0}
     return {
         "seeds": list(range(1, 10)),
         "pods": 400,
         "clients": {"gate_observing": {"admitted": 3600}},
-        "bars": bars,
+        "bars": figures.judge(dict.fromkeys(CLIENTS, summary)),
     }
 
 

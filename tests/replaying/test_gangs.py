@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backoff_ctrl.api.main import run as backoff_ctrl
-from backoff_ctrl.k8s.replay.gangs import GANG_CLIENTS, Computing, GangResult, GangWorkload, run_gangs, with_gangs
+from backoff_ctrl.k8s.replay.gangs import GANG_CLIENTS, Computing, GangResult, run_gangs, with_gangs
 from backoff_ctrl.k8s.replay.virtual_time import QuotaAdmission, run_virtual
 from backoff_ctrl.k8s.replay.workload import PACKAGED, Pod, Workload, make_workload, read_trace
 
@@ -24,14 +24,12 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def of_the_trace(pods: int, seed: int) -> GangWorkload:
+def of_the_trace(pods: int, seed: int) -> Workload:
     """The demo's workload with gangs."""
     return with_gangs(make_workload(read_trace(PACKAGED), pods=pods, seed=seed))
 
 
-def gangs_of(
-    *gangs: tuple[float, int, float], quota: int, singles: tuple[tuple[float, float], ...] = ()
-) -> GangWorkload:
+def gangs_of(*gangs: tuple[float, int, float], quota: int, singles: tuple[tuple[float, float], ...] = ()) -> Workload:
     """A workload of gangs as (arrival, size, run time) and of pods as (arrival, run time), one CPU a pod."""
     made = [
         tuple(Pod(f"g{number}-{each}", "team", arrival, runs, {"limits.cpu": 1000}) for each in range(size))
@@ -39,7 +37,8 @@ def gangs_of(
     ]
     others = [Pod(f"s{n}", "team", arrival, runs, {"limits.cpu": 1000}) for n, (arrival, runs) in enumerate(singles)]
     pods = sorted([*(pod for gang in made for pod in gang), *others], key=lambda pod: pod.arrival)
-    return GangWorkload(Workload(tuple(pods), {"team": {"limits.cpu": quota * 1000}}, seed=1), tuple(made))
+    names = tuple(tuple(pod.name for pod in gang) for gang in made)
+    return Workload(tuple(pods), {"team": {"limits.cpu": quota * 1000}}, seed=1, gangs=names)
 
 
 @pytest.mark.parametrize("seed", range(1, 8))
@@ -47,15 +46,17 @@ def test_a_fifth_of_the_pods_is_in_gangs_that_fit(seed: int) -> None:
     """Of 2 to 16 members of one namespace, which arrive together; every pod is there once, with its own demand."""
     plain = make_workload(read_trace(PACKAGED), pods=200, seed=seed)
     work = with_gangs(plain)
-    assert work.members in (39, 40)
-    assert work.workload.quotas == plain.quotas
+    assert sum(map(len, work.gangs)) in (39, 40)
+    assert work.quotas == plain.quotas
     known = {pod.name: pod for pod in plain.pods}
     assert sorted(pod.name for unit in work.units for pod in unit) == sorted(known)
     assert all(first[0].arrival <= second[0].arrival for first, second in pairwise(work.units))
-    for pod in work.workload.pods:
+    for pod in work.pods:
         was = known[pod.name]
         assert (pod.namespace, pod.demand, pod.run_time) == (was.namespace, was.demand, was.run_time)
-    for gang in work.gangs:
+    gangs = [unit for unit in work.units if len(unit) > 1]
+    assert {tuple(pod.name for pod in gang) for gang in gangs} == set(work.gangs)
+    for gang in gangs:
         assert 2 <= len(gang) <= 16
         assert len({(pod.namespace, pod.arrival) for pod in gang}) == 1
         for resource, limit in plain.quotas[gang[0].namespace].items():
@@ -74,8 +75,8 @@ def test_a_member_computes_when_all_of_its_gang_live() -> None:
 
     async def main() -> tuple[float, float, bool, float]:
         computing = Computing(work)
-        cluster = QuotaAdmission(work.workload, start=computing.start)
-        for pod in work.gangs[0]:
+        cluster = QuotaAdmission(work, start=computing.start)
+        for pod in work.units[0]:
             await cluster.create("team", pod.manifest())
             assert computing.running == (3 if pod.name == "g0-2" else 0)
             await asyncio.sleep(10.0 - asyncio.get_running_loop().time() % 10.0)

@@ -94,7 +94,7 @@ def test_the_sandbox_runs_in_its_own_process_and_ends_with_the_block() -> None:
 
     async def creates(url: str) -> int:
         async with reached(find_place(url, None, None, None)) as cluster:
-            return (await cluster.creates())["seen"]
+            return (await cluster.count()).creates
 
     with sandbox_process({"ls": {"limits.cpu": "4"}}, seed=3) as url:
         assert asyncio.run(creates(url)) == 0

@@ -105,7 +105,7 @@ async def run_gated(server: Server, user: str, workload: Workload, factor: float
         await asyncio.to_thread(rooms.__exit__, None, None, None)
     at_scale = {name: when * factor for name, when in went_in.items()}
     reference = bounds_of(workload).makespan_s
-    return Figures(+answers, stored, measure(workload, at_scale).makespan, reference, failed_open)
+    return Figures(+answers, stored, measure(workload, at_scale).makespan_s, reference, failed_open)
 
 
 async def creates(api: Api) -> Counter[str]:
