@@ -218,7 +218,8 @@ def _show(sentence: str, headings: Sequence[str], rows: Iterable[Sequence[str]],
     table = Table(box=SIMPLE_HEAD, padding=(0, 1 if width >= WIDE else 0), pad_edge=False)
     table.caption, table.caption_justify = "All times are in seconds of the trace.", "left"
     for heading in headings:
-        table.add_column(heading, justify="right" if table.columns else "left", no_wrap=True)
+        first = not table.columns
+        table.add_column(heading, justify="left" if first else "right", no_wrap=first)
     for cells in rows:
         table.add_row(*cells)
     console.print(table, soft_wrap=False)

@@ -1,8 +1,7 @@
 """Creates a replay's own namespaces with their quotas on any cluster, and deletes them afterwards.
 
 The quotas are charged for the pods there, but no node ever runs them (``set_apart``). Nothing else in the cluster is
-changed. A namespace is deleted only if it has the label and the uid that it was created with, so that it is certainly
-ours.
+changed. A namespace is deleted only if it has the label of this run, so that it is certainly ours.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
 from backoff_ctrl.k8s.answers.rejections import read_rejection
-from backoff_ctrl.k8s.cluster.asking import Reach, answer_later
+from backoff_ctrl.k8s.cluster.asking import Reach
 from backoff_ctrl.k8s.cluster.finding import ClusterAccess, ReachError
 
 from .workload import QUOTA_NAME, Workload, quota_of
@@ -28,8 +25,10 @@ READY_SECONDS: Final = 60.0
 GONE_SECONDS: Final = 120.0
 CLEAR_SECONDS: Final = 60.0
 """Seconds for all calls that delete namespaces together."""
-LATE_SECONDS: Final = 5.0
-"""Seconds to look for a namespace whose create was sent but not answered: it may still be created."""
+LATE_SECONDS: Final = 10.0
+"""Seconds to look for a namespace whose create was sent but not answered, by an error or because of Ctrl-C: it may
+still be created. As long as a call waits for an answer.
+"""
 _POLL: Final = 0.1
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _PART: Final = 18  # characters from the workload's namespace: the whole name has to fit in 63
@@ -69,14 +68,6 @@ def set_apart(pod: Mapping[str, Any]) -> dict[str, Any]:
     return {**pod, "spec": {**spec, **APART, "containers": containers}}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Made:
-    """A namespace being created, and the future answer, which arrives even if the wait for it was interrupted."""
-
-    name: str
-    answer: Future[tuple[int, dict[str, Any]]]
-
-
 class Rooms:
     """The namespaces of one run. A context manager: however the block ends, they are deleted.
 
@@ -89,7 +80,7 @@ class Rooms:
         self.place = place
         self.run = "".join(secrets.choice(_ALPHABET) for _ in range(6))
         self._reach = Reach(place)
-        self._made: list[_Made] = []
+        self._made: dict[str, bool] = {}  # by name, whether the server has answered that it is there
         self._going: list[str] = []
         self._cleared = False
 
@@ -142,14 +133,12 @@ class Rooms:
             "kind": "Namespace",
             "metadata": {"name": name, "labels": {RUN_LABEL: self.run, "app.kubernetes.io/managed-by": "backoff-ctrl"}},
         }
-        made = _Made(name, Future())
-        self._made.append(made)  # before sending: the namespace may exist although the answer was lost
-        # In a thread of its own: Ctrl-C interrupts the wait, not the call, so that clear() gets its result.
-        answer_later(made.answer, lambda: self._reach.ask("POST", "/api/v1/namespaces", body))
-        status, answer = made.answer.result()
+        self._made[name] = False  # before sending: the namespace may exist although the answer was lost
+        status, answer = self._reach.ask("POST", "/api/v1/namespaces", body)
         if 400 <= status < 500 and status != 408:  # not created; a 408 may come from a proxy and proves nothing
-            self._made.remove(made)
+            del self._made[name]
         self._check("create", "namespaces", "/api/v1/namespaces", status, answer)
+        self._made[name] = True
 
     def _enforced(self, namespace: str) -> bool:
         path = f"/api/v1/namespaces/{namespace}/resourcequotas/{QUOTA_NAME}"
@@ -207,44 +196,40 @@ class Rooms:
         """
         self._cleared = True
         deadline = time.monotonic() + CLEAR_SECONDS
-        for made in tuple(self._made):
+        for name in self.left:
             if time.monotonic() > deadline:
                 return
             try:
-                deleted = self._delete(made, deadline)
+                deleted = self._delete(name)
             except ReachError:
                 return
             if deleted:
-                self._made.remove(made)
+                del self._made[name]
 
     @property
     def left(self) -> list[str]:
         """The namespaces that have not been deleted."""
-        return [each.name for each in self._made]
+        return list(self._made)
 
     @property
     def going(self) -> list[str]:
         """The namespaces that have been deleted but still existed at the last look."""
         return list(self._going)
 
-    def _delete(self, made: _Made, deadline: float) -> bool:
+    def _delete(self, name: str) -> bool:
         """Delete a namespace, unless it does not exist or is not ours. Returns False if that failed."""
-        if made.answer.cancel():  # the create was never sent
-            return True
-        uid, late = _answered(made, deadline)
-        path = f"/api/v1/namespaces/{made.name}"
-        status, found = self._find(path, late=late)
+        path = f"/api/v1/namespaces/{name}"
+        status, found = self._find(path, late=not self._made[name])
         if status != 200:
             return status == 404
         metadata = found.get("metadata") or {}
-        ours = (metadata.get("labels") or {}).get(RUN_LABEL) == self.run and uid in ("", metadata.get("uid"))
-        if not ours:
+        if (metadata.get("labels") or {}).get(RUN_LABEL) != self.run:
             return True
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": metadata.get("uid")}}
         status, _ = self._reach.ask("DELETE", path, body)
         if status in (200, 202, 409):  # 409: it is being deleted already
-            self._going.append(made.name)
-        return made.name in self._going or status == 404
+            self._going.append(name)
+        return name in self._going or status == 404
 
     def _find(self, path: str, *, late: bool) -> tuple[int, dict[str, Any]]:
         """Get a namespace. Retries for ``LATE_SECONDS`` if the server is overloaded, or if it may still be created
@@ -266,13 +251,3 @@ class Rooms:
                 if self._reach.ask("GET", f"/api/v1/namespaces/{name}")[0] == 404:
                     self._going.remove(name)
             time.sleep(_POLL if self._going else 0)
-
-
-def _answered(made: _Made, deadline: float) -> tuple[str, bool]:
-    """Await the answer to a create: the uid, if there is one, and whether the namespace may still be created."""
-    try:
-        status, answer = made.answer.result(max(0.0, deadline - time.monotonic()))
-    except (ReachError, TimeoutError):
-        return "", True
-    uid = str((answer.get("metadata") or {}).get("uid", "")) if 200 <= status < 300 else ""
-    return uid, status >= 500
