@@ -40,7 +40,7 @@ async def work(
 ) -> list[tuple[float, float]]:
     """Create the pods of one process; return when each came and when it was created, in seconds of the epoch."""
     created = []
-    async with reached(find_place(url, None, None, None), through=through or None) as cluster:
+    async with reached(find_place(through or url, None, None, None)) as cluster:
         made = make_client(client, cluster, seed=hash(name), factor=PLAIN_FACTOR if client == "plain" else 1.0)
         await cluster.until_observed(made)
         print("ready", flush=True)

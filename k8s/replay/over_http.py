@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
-from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -52,17 +52,9 @@ _POLL: Final = 0.01
 class HttpCluster:
     """An API server's pods and quotas over HTTP, within ``reached``."""
 
-    def __init__(
-        self,
-        place: ClusterAccess,
-        namespaces: Collection[str] | None,
-        session: ClusterSession,
-        creating: ClusterSession,
-    ) -> None:
-        self._place = place
+    def __init__(self, namespaces: Collection[str] | None, session: ClusterSession) -> None:
         self._namespaces = namespaces
         self._session = session
-        self._creating = creating
         self._tasks: list[asyncio.Task[None]] = []
         self._watch: QuotaWatch | None = None
         self.record = Record()
@@ -71,7 +63,7 @@ class HttpCluster:
         """POST a pod."""
         if self._namespaces is not None:
             body = set_apart(body)
-        answer = await self.ask("POST", f"/api/v1/namespaces/{namespace}/pods", body, self._creating)
+        answer = await self.ask("POST", f"/api/v1/namespaces/{namespace}/pods", body)
         self.record.creates += 1
         self.record.refused += answer.status == 403
         if answer.status == 201:
@@ -84,13 +76,10 @@ class HttpCluster:
         """GET a pod."""
         return await self.ask("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
 
-    async def ask(
-        self, method: str, path: str, body: dict[str, Any] | None = None, session: ClusterSession | None = None
-    ) -> Answer:
+    async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Answer:
         """Send a request. Raises ``NotSent`` or ``OutcomeUnknown`` without an answer."""
         try:
-            sending = (session or self._session).request(method, path, body=body, timeout=ASK_SECONDS)
-            async with await sending as response:
+            async with await self._session.request(method, path, body=body, timeout=ASK_SECONDS) as response:
                 return Answer(response.status, dict(response.headers), await response.read())
         except aiohttp.ClientConnectorError as error:
             raise NotSent(str(error)) from error
@@ -150,19 +139,6 @@ class HttpCluster:
                 while (seen := self._watch.record.of(namespace)) is None or seen.state is not WatchState.QUOTAS:  # noqa: ASYNC110
                     await asyncio.sleep(_POLL)
 
-    def run_pods(self) -> None:
-        """Act as the kubelet of a real cluster's namespaces from now on, since no node runs the replay's pods."""
-        server = Server(
-            str(self._place.configuration.host), self._place.headers(), self._place.tls(), self._place.detour
-        )
-
-        async def run(namespace: str) -> None:
-            async with Kubelet(server, namespace=namespace, starts=False):
-                await asyncio.Event().wait()
-
-        for namespace in self._namespaces or ():
-            self._spawn(run(namespace))
-
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work))
 
@@ -176,19 +152,17 @@ class HttpCluster:
 
 
 @asynccontextmanager
-async def reached(
-    place: ClusterAccess, *, namespaces: Collection[str] | None = None, through: str | None = None
-) -> AsyncIterator[HttpCluster]:
+async def reached(place: ClusterAccess, namespaces: Collection[str] | None = None) -> AsyncIterator[HttpCluster]:
     """Use a real cluster, of which only ``namespaces`` are touched; or (None) a sandbox, which counts creates itself.
 
-    ``through`` is the URL of a proxy before it, to which creates are sent.
+    No node runs the pods of those namespaces: kubelets of ours do.
     """
-    creating = place if through is None else find_place(through, None, None, None)
-    async with (
-        ClusterSession(place.configuration) as session,
-        ClusterSession(creating.configuration) as creates,
-        aclosing(HttpCluster(place, namespaces, session, creates)) as cluster,
-    ):
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(ClusterSession(place.configuration))
+        cluster = await stack.enter_async_context(aclosing(HttpCluster(namespaces, session)))
+        for namespace in namespaces or ():
+            server = Server(str(place.configuration.host), place.headers(), place.tls(), place.detour)
+            await stack.enter_async_context(Kubelet(server, namespace=namespace, starts=False))
         yield cluster
 
 
@@ -200,16 +174,14 @@ async def run_over_http(
     on_placed: Callable[[], object] = lambda: None,
     *,
     namespaces: Collection[str] | None = None,
-    through: str | None = None,
 ) -> Run:
     """Replay through one client, ``factor`` times faster; times in the result are seconds of the trace.
 
-    ``namespaces`` and ``through`` are those of ``reached``. Raises ``ReplayError``.
+    ``namespaces`` are those of ``reached``. Raises ``ReplayError``.
     """
     loop = asyncio.get_running_loop()
-    async with reached(place, namespaces=namespaces, through=through) as cluster:
+    async with reached(place, namespaces) as cluster:
         cluster.record_usage()
-        cluster.run_pods()
         client = make_client(name, cluster, seed=workload.seed, factor=factor)
         await cluster.until_observed(client)
         began = loop.time()
@@ -229,9 +201,9 @@ def run_on_sandbox(workload: Workload, client: str, factor: float, on_placed: Ca
     """Run one client against a sandbox of its own. Raises ``OSError`` if it, or the proxy before it, does not start."""
     with ExitStack() as stack:
         url = stack.enter_context(sandbox_process(workload.hard(), seed=workload.seed))
-        through = stack.enter_context(proxy_process(url, factor)) if client == PROXY else None
-        place = find_place(url, None, None, None)
-        return asyncio.run(run_over_http(place, client, workload, factor, on_placed, through=through))
+        if client == PROXY:
+            url = stack.enter_context(proxy_process(url, factor))
+        return asyncio.run(run_over_http(find_place(url, None, None, None), client, workload, factor, on_placed))
 
 
 @contextmanager
@@ -265,21 +237,20 @@ def sandbox_process(quotas: Mapping[str, Mapping[str, str]], *, seed: int) -> It
 def _serve(parent: Connection, quotas: Mapping[str, Mapping[str, str]], seed: int) -> None:
     """The sandbox process. It ignores Ctrl-C: the parent handles it and ends this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(BrokenPipeError):  # the parent is gone
-        asyncio.run(_serve_until_closed(parent, quotas, seed))
 
-
-async def _serve_until_closed(parent: Connection, quotas: Mapping[str, Mapping[str, str]], seed: int) -> None:
-    closed = asyncio.Event()
-    asyncio.get_running_loop().add_reader(parent.fileno(), closed.set)
-    async with Sandbox(seed=seed) as sandbox:
-        sandbox.faults.stale_admission_share = STALE_SHARE
-        for namespace, hard in quotas.items():
-            sandbox.create_namespace(namespace)
-            sandbox.create_quota(namespace, QUOTA_NAME, hard)
-        async with Kubelet(Server(sandbox.url), starts=False):
+    async def until_closed() -> None:
+        closed = asyncio.Event()
+        asyncio.get_running_loop().add_reader(parent.fileno(), closed.set)
+        async with Sandbox(seed=seed) as sandbox, Kubelet(Server(sandbox.url), starts=False):
+            sandbox.faults.stale_admission_share = STALE_SHARE
+            for namespace, hard in quotas.items():
+                sandbox.create_namespace(namespace)
+                sandbox.create_quota(namespace, QUOTA_NAME, hard)
             parent.send(sandbox.url)
             await closed.wait()
+
+    with contextlib.suppress(BrokenPipeError):  # the parent is gone
+        asyncio.run(until_closed())
 
 
 def has_proxy() -> bool:
