@@ -11,10 +11,9 @@ import threading
 import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import urlsplit
 
 from backoff_ctrl.k8s.cluster.asking import ReachError
-from backoff_ctrl.k8s.status.address import is_loopback
+from backoff_ctrl.k8s.status.address import host_of, is_loopback
 from backoff_ctrl.k8s.status.asked import ProblemError
 
 if TYPE_CHECKING:
@@ -66,8 +65,8 @@ class Loopback:
                 "#/headers/Host",
             )
         origin = headers.get("origin")
-        its = origin is None or _host_of(origin) == host
-        if not its and (method not in ("GET", "HEAD") or not is_loopback(_host_of(origin or ""))):
+        its = origin is None or host_of(origin) == host
+        if not its and (method not in ("GET", "HEAD") or not is_loopback(host_of(origin or ""))):
             raise ProblemError(
                 403, f"this server does not answer web pages of {(origin or '')[:200]!r}", "#/headers/Origin"
             )
@@ -95,7 +94,7 @@ class Tokens:
     def check_origin(self, method: str, headers: Mapping[str, str]) -> None:
         """Refuse posts from pages of other hosts, whatever cookies the browser sends with them."""
         origin = headers.get("origin")
-        if method not in ("GET", "HEAD") and origin is not None and _host_of(origin) != headers.get("host", ""):
+        if method not in ("GET", "HEAD") and origin is not None and host_of(origin) != headers.get("host", ""):
             raise ProblemError(403, f"this server does not answer web pages of {origin[:200]!r}", "#/headers/Origin")
 
     def name(self, token: str) -> str:
@@ -199,10 +198,3 @@ def token_of(headers: Mapping[str, str], cookies: Mapping[str, str]) -> str:
     """Return the token of a request: of its header, else of its cookie; empty without any."""
     kind, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if kind.lower() == "bearer" else cookies.get(COOKIE, "")
-
-
-def _host_of(origin: str) -> str:
-    try:
-        return urlsplit(origin).netloc
-    except ValueError:
-        return ""

@@ -16,9 +16,9 @@ from starlette.responses import Response
 from backoff_ctrl.api.status.tasks import TaskEndpoints, add_tasks
 from backoff_ctrl.k8s.runtime.host import RUNTIME
 from backoff_ctrl.k8s.sharing.showing import shown
-from backoff_ctrl.k8s.status.asked import ProblemError
+from backoff_ctrl.k8s.status.asked import Anything, ProblemError
 from backoff_ctrl.k8s.status.documents import Documents
-from backoff_ctrl.k8s.status.endpoints import ENDPOINTS, Endpoint, Nothing, OfHolders
+from backoff_ctrl.k8s.status.endpoints import ENDPOINTS, Endpoint, OfHolders
 from backoff_ctrl.k8s.status.metrics import CONTENT_TYPE, exposition
 from backoff_ctrl.k8s.status.serving import SERVICE, own_version, series_max
 from backoff_ctrl.k8s.status.shapes import Acted, Decision, Explained, RequestHistory, Waiting
@@ -162,21 +162,21 @@ class Probes:
         self._lacking = lacking
         self._tasks = tasks
 
-    async def livez(self, _: Nothing, __: Caller) -> Response:
+    async def livez(self, _: Anything, __: Caller) -> Response:
         """Whether the program runs."""
         return _text("ok\n")
 
-    async def readyz(self, _: Nothing, __: Caller) -> Response:
+    async def readyz(self, _: Anything, __: Caller) -> Response:
         """Whether all quotas are watched, with the reasons why not; and which rights are missing for the rest."""
         reasons = self._cluster.unready()
         lines = [*(reasons or ["ok"]), *await run_in_threadpool(self._lacking)]
         return _text("".join(f"{line}\n" for line in lines), 503 if reasons else 200)
 
-    async def version(self, _: Nothing, __: Caller) -> dict[str, str]:
+    async def version(self, _: Anything, __: Caller) -> dict[str, str]:
         """The version of this program."""
         return {"version": own_version()}
 
-    async def metrics(self, _: Nothing, caller: Caller) -> Response:
+    async def metrics(self, _: Anything, caller: Caller) -> Response:
         """Metrics of the cluster's ceilings, and of the tasks and their gate where there are any, for Prometheus."""
         await caller.permit(None)
         sources = [*([] if self._tasks is None else SERVICE.sources), self._cluster.source]

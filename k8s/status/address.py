@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from typing import Final
+from urllib.parse import urlsplit
 
 ENVIRONMENT: Final = "BACKOFF_CTRL_STATUS"
 """The environment variable with the address to serve at, such as ``127.0.0.1:9095``. Unset: nothing is served."""
@@ -48,6 +49,14 @@ def name_of(host: str) -> str:
     elif name.count(":") <= 1:
         name = name.partition(":")[0]
     return name.lower().rstrip(".")
+
+
+def host_of(origin: str) -> str:
+    """Return the host in an Origin header or another URL, with its port; empty if there is none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def is_loopback(host: str) -> bool:

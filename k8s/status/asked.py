@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, TypeVar, get_type_hints
 from urllib.parse import parse_qsl
@@ -47,6 +47,11 @@ class ProblemError(Exception):
         self.problem = Problem(_TITLES.get(status, "Error"), status, detail, errors=errors)
 
 
+@dataclass(frozen=True, slots=True)
+class Anything:
+    """Parameters that are ignored: a probe or a scraper may add some of its own."""
+
+
 def parameter(words: str, default: Any = None, *, in_path: bool = False, one_of: tuple[str, ...] = ()) -> Any:
     """Return a field of the dataclass of an endpoint's parameters: what it means, and which values it may have."""
     metadata = {"words": words, "in_path": in_path, "one_of": one_of}
@@ -55,6 +60,8 @@ def parameter(words: str, default: Any = None, *, in_path: bool = False, one_of:
 
 def read_query(shape: Callable[..., Query], query: str, **in_path: str) -> Query:
     """Read the query of a URL, and the parameters in its path. Raises ``ProblemError`` for what ``shape`` has not."""
+    if shape is Anything:
+        return shape()
     given, types = _pairs(query), _types_of(shape)
     values: dict[str, Any] = dict(in_path)
     known = [name for name in types if name not in in_path]

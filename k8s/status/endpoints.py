@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from urllib.parse import unquote
 
 from .actions import ACTIONS
-from .asked import LIMIT, ProblemError, parameter
+from .asked import LIMIT, Anything, ProblemError, parameter
 from .shapes import (
     Acted,
     Ceiling,
@@ -124,10 +124,10 @@ ENDPOINTS: Final = (
     Endpoint("/v1/decisions", "decisions", OfDecisions, "stream", Decision),
     Endpoint("/v1/explain", "explain", OfExplain, "document", Explained, "POST"),
     Endpoint("/v1/actions/{action}", "act", OfAction, "document", Acted, "POST"),
-    Endpoint("/metrics", "metrics", Nothing, "text"),
-    Endpoint("/livez", "livez", Nothing, "text"),
-    Endpoint("/readyz", "readyz", Nothing, "text"),
-    Endpoint("/version", "version", Nothing, "document", dict[str, str]),
+    Endpoint("/metrics", "metrics", Anything, "text"),
+    Endpoint("/livez", "livez", Anything, "text"),
+    Endpoint("/readyz", "readyz", Anything, "text"),
+    Endpoint("/version", "version", Anything, "document", dict[str, str]),
 )
 URLS: Final = {each.path: each.shape for each in ENDPOINTS if each.path.startswith("/v1/")}
 """The shape at each URL of a gate: see ``Endpoint``."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from .actions import Actions
 from .acts import Acts
-from .asked import ProblemError, read_cursor, read_query
+from .asked import Anything, ProblemError, read_cursor, read_query
 from .bodies import namespace_of, read_manifest
 from .documents import Documents
 from .endpoints import (
@@ -153,19 +153,19 @@ class GateEndpoints:
         actions = Actions(self._acts, self.token, self.documents.as_of)
         return actions.do(query.action, sent.headers, sent.body, "loopback")
 
-    def metrics(self, _: Nothing, __: Sent) -> Text:
+    def metrics(self, _: Anything, __: Sent) -> Text:
         return Text(exposition(self.documents, self._streams, self._series_max), CONTENT_TYPE)
 
-    def livez(self, _: Nothing, __: Sent) -> Text:
+    def livez(self, _: Anything, __: Sent) -> Text:
         return Text([b"ok\n"])
 
-    def readyz(self, _: Nothing, __: Sent) -> Text:
+    def readyz(self, _: Anything, __: Sent) -> Text:
         """Return whether every watch that was healthy still is; without one the gate continues by timers."""
         reasons = [reason for source in self.documents.sources for reason in islice(source.unready(), REASONS_MAX)]
         text = "".join(f"{reason}\n" for reason in reasons) or "ok\n"
         return Text([text.encode()], status=503 if reasons else 200)
 
-    def version(self, _: Nothing, __: Sent) -> dict[str, str]:
+    def version(self, _: Anything, __: Sent) -> dict[str, str]:
         return {"version": self.documents.version}
 
 

@@ -15,7 +15,6 @@ import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
-from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod
@@ -23,7 +22,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from backoff_ctrl.k8s.runtime.host import RUNTIME, Task
 
-from .address import is_loopback, name_of, named_hosts
+from .address import host_of, is_loopback, name_of, named_hosts
 from .asked import ProblemError, problem_text
 from .bodies import too_large
 from .endpoints import find, methods_of
@@ -178,7 +177,7 @@ class StatusServer:
                 "#/headers/Host",
             )
         origin = request.headers.get("Origin")
-        if origin is not None and not is_loopback(urlsplit(origin).netloc):
+        if origin is not None and not is_loopback(host_of(origin)):
             raise ProblemError(403, f"this server does not answer web pages of {origin!r}", "#/headers/Origin")
 
     async def _stream(self, request: web.BaseRequest, namespace: str | None, after: str | None) -> web.StreamResponse:

@@ -280,3 +280,14 @@ def test_an_environment_variable_is_enough_and_nothing_is_loaded_without_it(tmp_
     assert program(tmp_path) == "0 False\n"
     assert program(tmp_path, BACKOFF_CTRL_STATUS="127.0.0.1:0").endswith("200\n")
     assert "WARNING the status of this gate is not served: " in program(tmp_path, BACKOFF_CTRL_STATUS="0.0.0.0:9")
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/version"])
+def test_probes_and_scrapers_may_add_parameters_of_their_own(service: Service, path: str) -> None:
+    """A probe may say what it is by them."""
+    assert ask(url_of(service), f"{path}?probe=1").status == 200
+
+
+def test_an_origin_that_is_no_url_is_refused(service: Service) -> None:
+    """It is no error of ours."""
+    assert ask(url_of(service), "/v1/ceilings", Origin="http://[").status == 403
