@@ -134,7 +134,7 @@ def test_the_command_asks_there(served: str, tmp_path: Path) -> None:
     assert "there is no task nobody" in task("abort", "nobody", code=1)
     post(served, manifest("needy", needs=["never"]))
     until(lambda: "does not exist yet" in ask(served, f"/v1/tasks/{NAMESPACE}/needy").json["reason"])
-    assert "is to end" in task("abort", "needy")
+    assert "will end" in task("abort", "needy")
     until(lambda: ask(served, f"/v1/tasks/{NAMESPACE}/needy").json["phase"] == "Aborted")
 
 
