@@ -31,8 +31,9 @@ LOOK_AGAIN: Final = 0.5  # seconds after which a caller's clock is read again: i
 FOREVER: Final = float("inf")
 
 Cancel = Callable[[], object]
-_LEFT_BEHIND: Final[list[asyncio.AbstractEventLoop]] = []
-"""A forked child keeps its parent's loops: a finalizer would close them, and take the parent's files from its epoll."""
+_LEFT_BEHIND: Final[list[object]] = []
+"""A forked child keeps its parent's loops: a finalizer would close them, and take the parent's files from its epoll.
+And it keeps the tasks on them, which would complain of their end in the log, and run their last lines in the child."""
 _RENEWALS: Final[dict[int, tuple[weakref.ref[Any] | None, Callable[..., object]]]] = {}
 _NUMBERS: Final = itertools.count()
 
@@ -50,6 +51,11 @@ def after_fork(renew: Callable[[], object]) -> None:
     else:
         forget = partial(_RENEWALS.pop, number)
         _RENEWALS[number] = weakref.ref(owner, forget), renew.__func__  # type: ignore[attr-defined]
+
+
+def leave_behind(thing: object) -> None:
+    """Keep, in a forked child, what holds tasks of its parent's loop."""
+    _LEFT_BEHIND.append(thing)
 
 
 def _renew() -> None:
@@ -143,27 +149,30 @@ class Task:
 Work = Callable[[Task], Coroutine[Any, Any, object]]
 
 
-class _Blocking(ThreadPoolExecutor):
-    """One daemon thread for what blocks. It takes work at exit too, when Python's own executors take no more."""
+class Blocking(ThreadPoolExecutor):
+    """Daemon threads for what blocks. They take work at exit too, when Python's own executors take no more; and Python
+    does not wait for what they still do."""
 
-    def __init__(self) -> None:
-        super().__init__(1)
+    def __init__(self, name: str, threads: int = 1) -> None:
+        super().__init__(threads)
+        self._name = name
         self._work: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._begun: list[threading.Thread] = []
 
     def submit(self, call: Callable[..., Any], /, *given: Any, **more: Any) -> Future[Any]:
-        if self._thread is None:
-            thread = threading.Thread(target=self._host, name=BLOCKING, daemon=True)
+        if len(self._begun) < self._max_workers:
+            thread = threading.Thread(target=self._host, name=self._name, daemon=True)
             thread.start()  # if it can't: the next call tries again
-            self._thread = thread
+            self._begun.append(thread)
         future: Future[Any] = Future()
         self._work.put(partial(_settle, future, call, given, more))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
-        self._work.put(None)
-        if wait and self._thread is not None:
-            self._thread.join(GOODBYE)
+        for _ in self._begun:
+            self._work.put(None)
+        for thread in self._begun if wait else ():
+            thread.join(GOODBYE)
 
     def _host(self) -> None:
         while (call := self._work.get()) is not None:
@@ -226,7 +235,7 @@ class Runtime:
     def _renew(self) -> None:
         loop = getattr(self, "_loop", None)
         if loop is not None:
-            _LEFT_BEHIND.append(loop)
+            leave_behind((loop, self._running))
         self._lock = threading.RLock()  # a finalizer or a signal handler may need the loop while its thread starts it
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -314,7 +323,7 @@ class Runtime:
         return self._thread is None or self._thread.is_alive()  # without a thread, the loop is lent
 
     def _start(self) -> None:
-        blocking = _Blocking()
+        blocking = Blocking(BLOCKING)
         loop = asyncio.new_event_loop()
         loop.set_default_executor(blocking)
         thread = threading.Thread(target=self._host, args=(loop, blocking), name=THREAD, daemon=True)
@@ -331,7 +340,7 @@ class Runtime:
         atexit.unregister(self._at_exit)
         atexit.register(self._at_exit)
 
-    def _host(self, loop: asyncio.AbstractEventLoop, blocking: _Blocking) -> None:
+    def _host(self, loop: asyncio.AbstractEventLoop, blocking: Blocking) -> None:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
