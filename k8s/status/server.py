@@ -11,16 +11,16 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import socket
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, cast
 
 from aiohttp import web
-from aiohttp.http_exceptions import BadHttpMethod
+from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
-from backoff_ctrl.k8s.runtime.host import RUNTIME, Task
+from backoff_ctrl.k8s.runtime.host import RUNTIME, Blocking, Task, leave_behind
 
 from .address import host_of, is_loopback, name_of, named_hosts
 from .asked import ProblemError, problem_text
@@ -34,13 +34,15 @@ log = logging.getLogger(__name__)
 CONNECTIONS_MAX: Final = 64
 """Open connections at a time, streams apart."""
 PATIENCE: Final = 15.0
-"""Seconds that a connection may be silent, in the middle of a request too."""
+"""Seconds that a connection may take for a whole head, for a body, and until it takes what was sent to it."""
 STALLED: Final = 10.0
 """Seconds that a listener may take none of what was sent to it; then it is dropped."""
 GOODBYE: Final = 1.0
 """Seconds for answers under way when the server ends."""
 THREADS: Final = 2
 BACKLOG: Final = 64
+LINE_MAX: Final = 65_536
+"""Bytes of a header, and of the first line: browsers send whatever cookies a host has."""
 PROBLEM: Final = "application/problem+json"
 
 
@@ -54,22 +56,22 @@ class StatusServer:
         streams: Streams,
         *,
         shared: bool = False,
-        stalled: float | None = None,
     ) -> None:
         """Listen. ``shared``: other processes of this user may listen there, too (SO_REUSEPORT).
 
-        A listener that takes nothing for ``stalled`` seconds is dropped. Raises ``OSError`` if the address can't be
-        used.
+        Raises ``OSError`` if the address can't be used.
         """
         self.endpoints = endpoints
         self.streams = streams
-        self._stalled = STALLED if stalled is None else stalled
+        self.patience = PATIENCE
+        self.stalled = STALLED
         self._hosts = named_hosts()
         self._socket = _bound(address, shared=shared)
         self._address = self._socket.getsockname()
-        self._making = ThreadPoolExecutor(THREADS, "backoff-ctrl-status")
+        self._making = Blocking("backoff-ctrl-status", THREADS)
         self._connections: set[_Connection] = set()
         self._streaming: set[_Connection] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self._task: Task | None = None
 
     @property
@@ -88,13 +90,14 @@ class StatusServer:
         self._task = RUNTIME.spawn(self._run, GOODBYE)
 
     def close(self) -> None:
-        """End, and close the streams. A second call does nothing."""
+        """End, and close the streams. A second call does nothing. The runtime's own thread does not wait for it."""
         task, self._task = self._task, None
-        if task is not None:
-            task.stop()
-            if not RUNTIME.is_here:
-                task.join(3 * GOODBYE)
-        self._socket.close()
+        if task is None:
+            self._socket.close()
+            return
+        task.stop()
+        if not RUNTIME.is_here:
+            task.join(3 * GOODBYE)
 
     def abandon(self) -> None:
         """Drop the sockets in a forked child, where nothing serves them. The parent's stay open."""
@@ -104,6 +107,7 @@ class StatusServer:
         for connection in self._connections:  # not closed: what still holds the number would close another file later
             os.dup2(null, connection.number)
         os.close(null)
+        leave_behind(self)
 
     # -- on the loop ---------
 
@@ -118,12 +122,23 @@ class StatusServer:
                 await task.wait()
         finally:
             server.close()
+            self._socket.close()
             self.streams.close()
             web_server.pre_shutdown()
-            await web_server.shutdown(GOODBYE / 2)
-            for connection in list(self._connections):
-                connection.hang_up()
-            self._making.shutdown(wait=False)
+            try:
+                await self._served(GOODBYE / 2)
+            finally:
+                for connection in list(self._connections):
+                    connection.hang_up()
+                self._making.shutdown(wait=False)
+                for each in self._serving:
+                    each.cancel()
+                await self._served(GOODBYE / 4)
+
+    async def _served(self, seconds: float) -> None:
+        """Wait until all connections are served, so many seconds at most."""
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=seconds)
 
     def opened(self, connection: _Connection) -> bool:
         """Note a connection. False: there are too many."""
@@ -132,31 +147,48 @@ class StatusServer:
         self._connections.add(connection)
         return True
 
+    def serves(self, task: asyncio.Task[None]) -> None:
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
     def lost(self, connection: _Connection) -> None:
         self._connections.discard(connection)
         self._streaming.discard(connection)
 
+    def stalls(self, connection: _Connection) -> None:
+        """Drop a client that takes too little."""
+        self.streams.dropped += self.streams_to(connection)
+        connection.hang_up()
+
+    def streams_to(self, connection: _Connection) -> bool:
+        return connection in self._streaming
+
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        path, _, query = request.raw_path.partition("?")
+        host, target = _target_of(request)
+        path, _, query = target.partition("?")
         response: web.StreamResponse
         try:
-            self._check(request)
+            self._check(request, host)
             endpoint, in_path = find(request.method, path)
             asked = read(endpoint, query, in_path)
             if endpoint.answers == "stream":
                 return await self._stream(request, asked.namespace, asked.after)
             headers = {name.lower(): value for name, value in request.headers.items()}
-            sent = Sent(headers, await _body(request) if endpoint.method == "POST" else b"")
+            sent = Sent(headers, await self._body(request) if endpoint.method == "POST" else b"")
             reply = await self._made(lambda: self.endpoints.reply_at(endpoint, asked, sent))
             response = await _respond(request, reply)
         except ProblemError as error:
             response = _problem(error, path)
-        except (ConnectionError, TimeoutError):
+        except ConnectionError:
             raise
-        except Exception as error:  # noqa: BLE001 - law 18: status only helps
+        except Exception as error:  # law 18: status only helps
             self.endpoints.failed(error)
+            if request.writer.output_size:  # the head of another answer is out already
+                raise ConnectionError("an answer broke off") from error
             response = _problem(ProblemError(500, "an internal error; it is counted, and logged once"), path)
-        if request.method != "GET":
+        connection = request.protocol
+        assert isinstance(connection, _Connection)
+        if request.method != "GET" or connection.is_last:
             response.force_close()  # it may have a body that nobody reads to its end
         return response
 
@@ -168,8 +200,9 @@ class StatusServer:
 
         return await asyncio.get_running_loop().run_in_executor(self._making, made)
 
-    def _check(self, request: web.BaseRequest) -> None:
-        host = request.headers.get("Host")
+    def _check(self, request: web.BaseRequest, host: str | None) -> None:
+        if request.version.major != 1:
+            raise ProblemError(505, "this server speaks HTTP/1.1")
         if host is None or not (is_loopback(host) or name_of(host) in self._hosts):
             raise ProblemError(
                 403,
@@ -194,49 +227,104 @@ class StatusServer:
         await response.prepare(request)
         async with contextlib.aclosing(self.streams.listen(seq, namespace, b"retry: 2000\n\n" + first)) as pieces:
             async for piece in pieces:
-                if not await self._taken(response, piece):
-                    self.streams.dropped += 1
-                    connection.hang_up()
-                    break
+                for start in range(0, len(piece), PIECE):  # taken piece by piece, a large one is no stall
+                    await response.write(piece[start : start + PIECE])
         return response
 
-    async def _taken(self, response: web.StreamResponse, piece: bytes) -> bool:
-        """Send a piece. False: for too long nothing of it was taken."""
-        for start in range(0, len(piece), PIECE):
-            try:
-                async with asyncio.timeout(self._stalled):
-                    await response.write(piece[start : start + PIECE])
-            except TimeoutError:
-                return False
-        return True
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        """Read the body, if it is not too large. Raises ``ProblemError``."""
+        length = request.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdecimal()):
+            raise ProblemError(411, "send the body with its Content-Length", "#/headers/Content-Length")
+        too_large(int(length))
+        if int(length) == 0:
+            return b""
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # as aiohttp does: this was no answer
+        cast(_Connection, request.protocol).end_body(request)
+        try:
+            async with asyncio.timeout(self.patience):
+                return await request.content.readexactly(int(length))
+        except TimeoutError:
+            raise ProblemError(408, f"the body did not come within {self.patience:g} seconds", "#/body") from None
+        except asyncio.IncompleteReadError:
+            raise ProblemError(400, "the body ends before its Content-Length", "#/body") from None
 
 
 class _Connection(RequestHandler):
     """One connection of a client: aiohttp's, with our limits and error messages."""
 
-    __slots__ = ("_server", "number")
+    __slots__ = ("_ended", "_server", "_stalling", "_wire", "number")
 
     def __init__(self, server: StatusServer, manager: web.Server, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
             manager,
             loop=loop,
             access_log=None,  # type: ignore[arg-type]  # as aiohttp takes it
-            keepalive_timeout=PATIENCE,
+            keepalive_timeout=server.patience,
             lingering_time=1.0,
+            max_line_size=LINE_MAX,
+            max_field_size=LINE_MAX,
+            auto_decompress=False,
         )
         self._server = server
+        self._ended = False
+        self._stalling: asyncio.TimerHandle | None = None
+        self._wire: asyncio.Transport | None = None
         self.number = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if not self._server.opened(self):
             transport.close()
             return
+        self._wire = cast(asyncio.Transport, transport)
+        self._wire.set_write_buffer_limits(high=0)  # the least that is not taken counts as a stall
         self.number = transport.get_extra_info("socket").fileno()
         super().connection_made(transport)
+        assert self._task_handler is not None
+        self._server.serves(self._task_handler)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        server = self._server
+        seconds = server.stalled if server.streams_to(self) else server.patience
+        self._stalling = self._loop.call_later(seconds, server.stalls, self)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._taken()
+
+    def _taken(self) -> None:
+        if self._stalling is not None:
+            self._stalling.cancel()
+            self._stalling = None
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio keeps the connection for who returns True
+        """Answer what came before a client said that nothing more comes. A listener is gone then."""
+        is_idle = self._waiter is not None and not self._waiter.done()
+        self._ended = not is_idle and not self._server.streams_to(self)
+        if self._ended and self._current_request is not None:
+            self.end_body(self._current_request)
+        return self._ended
+
+    def end_body(self, request: web.BaseRequest) -> None:
+        """Let a body end that does not go on."""
+        if self._ended and not request.content.is_eof():
+            request.content.feed_eof()
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing comes after the request that is answered now."""
+        return self._ended and not self._messages
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        self._taken()
+        if self._server.streams_to(self) and self._task_handler is not None:
+            self._task_handler.cancel()  # it waits for decisions, which nobody hears
         self._server.lost(self)
-        if self.number >= 0:
+        if self._wire is not None:
+            self._wire = None
             super().connection_lost(exc)
 
     def handle_error(
@@ -248,38 +336,50 @@ class _Connection(RequestHandler):
     ) -> web.StreamResponse:
         """Answer a request that can't even be read."""
         log.debug("a request to the status API from %s can't be read", request.remote, exc_info=exc)
-        if isinstance(exc, BadHttpMethod):  # llhttp has a fixed list of methods
-            status, message = 405, f"this server answers GET and POST, not {exc.line[:20]!r}"
-        response = _problem(ProblemError(status, message or "the request can't be read"), "")
+        why, _, line = (message or "").partition("\n")
+        found = _FIRST_LINE.search(line)
+        path = ""
+        if isinstance(exc, LineTooLong):
+            error = ProblemError(431, f"a line of the request has more than {LINE_MAX} bytes")
+        elif isinstance(exc, BadHttpMethod) and found is not None:  # the parser knows a list of methods
+            error, path = ProblemError(405, f"this server answers GET and POST, not {found[1]}"), found[2]
+        else:
+            error = ProblemError(status, f"the request can't be read: {why.rstrip(':')}" if why else UNREADABLE)
+        response = _problem(error, path)
         response.force_close()
         return response
 
+    def log_exception(self, *args: object, **more: object) -> None:
+        """Log quietly what a client did; what we do wrong is counted where it happens."""
+        log.debug(*args, **more)  # type: ignore[arg-type]  # as aiohttp gives them
+
     def hang_up(self) -> None:
         """End the connection at once, also where a forked child has it open, too."""
-        transport = self.transport
+        transport = self._wire
         if transport is not None:
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.number)) as same:
                 same.shutdown(socket.SHUT_RDWR)
             transport.abort()
 
 
-async def _body(request: web.BaseRequest) -> bytes:
-    """Read the body, if it is not too large. Raises ``ProblemError``."""
-    length = request.headers.get("Content-Length", "")
-    if not (length.isascii() and length.isdecimal()):
-        raise ProblemError(411, "send the body with its Content-Length", "#/headers/Content-Length")
-    too_large(int(length))
-    try:
-        async with asyncio.timeout(PATIENCE):
-            return await request.content.readexactly(int(length))
-    except asyncio.IncompleteReadError:
-        raise ProblemError(400, "the body ends before its Content-Length", "#/body") from None
+_FIRST_LINE: Final = re.compile(r"b['\"](\S+) ([^\s?]+)\S* HTTP/")
+UNREADABLE: Final = "the request can't be read"
+
+
+def _target_of(request: web.BaseRequest) -> tuple[str | None, str]:
+    """Return the host that a request is for, and its path with the query: a target may be a whole URL."""
+    target, host = request.raw_path.partition("#")[0], request.headers.get("Host")
+    scheme, there, rest = target.partition("://")
+    if not there or scheme.lower() != "http":
+        return host, target
+    host, slash, rest = rest.partition("/")
+    return host, slash + rest
 
 
 async def _respond(request: web.BaseRequest, reply: Reply) -> web.StreamResponse:
     """Send an answer block by block: a long one need not be in the connection's memory."""
     headers = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
-    if reply.etag:
+    if reply.etag and request.method != "POST":
         headers["ETag"] = reply.etag
         if matches(request.headers.get("If-None-Match", ""), reply.etag):
             return web.Response(status=304, headers=headers)
@@ -291,8 +391,7 @@ async def _respond(request: web.BaseRequest, reply: Reply) -> web.StreamResponse
     if request.method != "HEAD":
         await response.prepare(request)
         for block in reply.body:
-            async with asyncio.timeout(PATIENCE):
-                await response.write(block)
+            await response.write(block)
     return response
 
 

@@ -289,9 +289,8 @@ async def test_a_slow_listener_is_dropped_and_the_others_are_not_kept_waiting(mo
         while heard < 60:
             line = await quick.readuntil(b"\n\n")
             heard += line.count(b"event: decision")
-        while server.streams.dropped == 0:  # noqa: ASYNC110 - nothing tells of it
+        while server.streams.dropped == 0 or len(server.streams) == 2:  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0.01)
-        assert len(server.streams) == 1
         with contextlib.suppress(ConnectionError):
             while await asyncio.to_thread(slow.recv, 1 << 20):  # what was under way, then the end
                 pass
