@@ -95,11 +95,6 @@ class OfHolders:
     namespace: str | None = parameter("This namespace.")
 
 
-@dataclass(frozen=True, slots=True)
-class OfFile:
-    name: str = parameter("The name of a file of the page.", in_path=True)
-
-
 class Page:
     """Renders the page and its pieces."""
 
@@ -269,10 +264,10 @@ def _wanted(query: OfLook | OfPiece) -> Callable[[str], bool]:
 def add_page(app: FastAPI, page: Page, access: Access) -> None:
     """Add the page, its pieces and its files."""
 
-    async def file(query: OfFile, _: Caller) -> Response:
-        if query.name not in SCRIPTS:
+    async def file(name: str) -> Response:
+        if name not in SCRIPTS:
             raise ProblemError(404, f"unknown file: choose from {', '.join(SCRIPTS)}", "#/path")
-        return Response((FILES / query.name).read_bytes(), media_type=SCRIPTS[query.name])
+        return Response((FILES / name).read_bytes(), media_type=SCRIPTS[name])
 
     def add(path: str, query: type, function: Function, method: Literal["GET", "POST"] = "GET") -> None:
         endpoint = Endpoint(path, function.__name__, query, "text", method=method)
@@ -282,7 +277,7 @@ def add_page(app: FastAPI, page: Page, access: Access) -> None:
     add("/pieces", OfLook, page.pieces)
     add("/pieces/holders", OfHolders, page.holders)
     add("/pieces/{piece}", OfPiece, page.piece)
-    add("/files/{name}", OfFile, file)
+    app.add_api_route("/files/{name}", file, include_in_schema=False, response_class=Response)
     add_reference(app, page.templates)
     if access.asks_for_token:
         add("/enter", Nothing, page.enter, "POST")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, get_type_hints
 from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from pydantic import TypeAdapter
+from pydantic import BeforeValidator, TypeAdapter
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -106,10 +106,11 @@ def add_endpoint(  # noqa: PLR0913 - each is said of it in OpenAPI
         return Caller(request, access)
 
     asked, who = Depends(_query_of(endpoint)), Depends(caller)
+    asks_only = endpoint.method == "GET"  # what was done is never unchanged
 
     async def answer(request: Request, query: Any = asked, by: Any = who) -> Response:
         found = await function(query, by)
-        return found if isinstance(found, Response) else answered(request.headers, found)
+        return found if isinstance(found, Response) else answered(request.headers if asks_only else {}, found)
 
     answer.__doc__ = function.__doc__
     responses: dict[int | str, Any] = dict(PROBLEMS)
@@ -140,6 +141,7 @@ def _query_of(endpoint: Endpoint) -> Callable[..., Any]:
         return read_query(endpoint.query, request.url.query, **request.path_params)
 
     types = get_type_hints(endpoint.query)
+    empty_is_false = BeforeValidator(lambda given: given or False)  # as ``read_query`` has it
     known = [Parameter("request", Parameter.KEYWORD_ONLY, annotation=Request)]
     for each in fields(endpoint.query):
         kind = types[each.name] if types[each.name] in (int, bool) else str
@@ -152,7 +154,8 @@ def _query_of(endpoint: Endpoint) -> Callable[..., Any]:
         else:
             place = Query(description=words, max_length=VALUE_MAX if kind is str else None)
         default = Parameter.empty if each.default is MISSING else each.default
-        known.append(Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, place]))
+        annotation: Any = Annotated[kind, empty_is_false, place] if kind is bool else Annotated[kind, place]
+        known.append(Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
     read.__signature__ = Signature(known)  # type: ignore[attr-defined]  # what FastAPI goes by
     read.endpoint = endpoint  # type: ignore[attr-defined]
     return read

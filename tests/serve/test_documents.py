@@ -174,6 +174,22 @@ def test_every_error_is_a_problem(served: Served, method: str, path: str, status
     assert found.json["status"] == status
 
 
+def test_what_was_posted_is_never_unchanged_and_an_empty_flag_is_none(served: Served) -> None:
+    """Only what was read can be the same as before."""
+    body = json.dumps({**pod("p"), "apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "team"}}).encode()
+    found = ask(
+        served.url, "/v1/explain?confirm=", method="POST", body=body,
+        Content_Type="application/json", If_None_Match="*",
+    )  # fmt: skip
+    assert (found.status, found.json["verdict"]) == (200, "wait")
+    assert "confirmation" not in found.json or found.json["confirmation"] is None
+
+
+def test_a_file_of_the_page_may_be_asked_for_anew(served: Served) -> None:
+    """With a parameter that only keeps a copy from being used."""
+    assert ask(served.url, "/files/page.css?v=2").status == 200
+
+
 def test_a_body_that_is_too_large_is_not_read(served: Served) -> None:
     """The limit is that of a gate."""
     found = ask(served.url, "/v1/explain", method="POST", body=b" " * (BODY_MAX + 1), Content_Type="application/json")
