@@ -85,6 +85,10 @@ class StatusServer:
         host = str(self._address[0])
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
+    @property
+    def is_closed(self) -> bool:
+        return self._task is None
+
     def start(self) -> None:
         """Begin to answer."""
         self._task = RUNTIME.spawn(self._run, GOODBYE)

@@ -86,7 +86,9 @@ class Service:
         """
         address = read_address(listen)
         with self._lock:
-            if self.server is None:
+            if self.server is None or self.server.is_closed:  # by whoever got it
+                if self.token is not None:
+                    self.token.close()
                 self._address = address
                 self._start(address, exact=exact, shared=shared)
             assert self.server is not None
@@ -111,7 +113,7 @@ class Service:
             source.renew(name + (f"/{number + 1}" if number else ""))
         server, self.server = self.server, None
         self.token = None  # the file is the parent's
-        if server is not None and self._address is not None:
+        if server is not None and not server.is_closed and self._address is not None:
             server.abandon()
             with contextlib.suppress(OSError):  # the child works without it
                 self._start((self._address[0], server.port + 1 if self._address[1] else 0), expected=True)

@@ -164,6 +164,17 @@ def test_the_runtime_may_end_the_server_itself(service: Service, caplog: pytest.
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
+def test_who_closes_the_server_itself_may_serve_again(service: Service) -> None:
+    """As ``serve_status`` promises: what it returns has a ``close``."""
+    first = service.serve("127.0.0.1:0")
+    first.close()
+    first.close()
+    again = service.serve("127.0.0.1:0")
+    assert again is not first
+    assert answer(service, get("/livez")) == (200, "ok\n")
+    assert service.serve("127.0.0.1:0") is again
+
+
 PROGRAM = textwrap.dedent(
     """\
     import gc, logging, os, socket, sys
