@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    Reply = tuple[int, Mapping[str, Any] | bytes | Iterator[bytes]]
+Reply = tuple[int, Mapping[str, Any] | bytes | Iterator[bytes]]
 
 
 @dataclass(frozen=True)

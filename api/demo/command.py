@@ -97,17 +97,21 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
     With --gangs it compares creating the pods of a gang one by one with letting the gate admit them as one.
     """
     on_cluster = kubeconfig is not None or context is not None
-    _refuse(
-        on_cluster and (virtual or keep_going),
-        "--kubeconfig and --context run on a cluster: they",
-        "--virtual or --keep-going",
-    )
-    _refuse(keep_going and (virtual or as_json), "--keep-going shows a live table over HTTP: it", "--virtual or --json")
-    _refuse(
-        gangs and (on_cluster or keep_going),
-        "--gangs runs in virtual time: it",
-        "--kubeconfig, --context or --keep-going",
-    )
+    for combined, which, others in (
+        (
+            on_cluster and (virtual or keep_going),
+            "--kubeconfig and --context run on a cluster: they",
+            "--virtual or --keep-going",
+        ),
+        (keep_going and (virtual or as_json), "--keep-going shows a live table over HTTP: it", "--virtual or --json"),
+        (
+            gangs and (on_cluster or keep_going),
+            "--gangs runs in virtual time: it",
+            "--kubeconfig, --context or --keep-going",
+        ),
+    ):
+        if combined:
+            raise click.UsageError(f"{which} cannot be combined with {others}")
     rows = read_trace(trace or PACKAGED)
     workload = make_workload(rows, pods=pods, seed=seed)
     if keep_going:
@@ -138,11 +142,6 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
         _print(compared, rows.source)
     _draw(compared)
     _check({name: run.result for name, run in compared.runs.items()})
-
-
-def _refuse(combined: bool, which: str, others: str) -> None:
-    if combined:
-        raise click.UsageError(f"{which} cannot be combined with {others}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from backoff_ctrl.k8s.replay.workload import Workload
 
 _HANGUP: Final = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()
 _ENDING: Final = (signal.SIGTERM, *_HANGUP)
+"""What ends the command as Ctrl-C does, with everything cleaned up."""
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def on_cluster_of(
     given = [word for option, value in arguments if value is not None for word in (option, value)]
     try:
         place = find_place(None, kubeconfig, context, None)
-        with _signals_as_ctrl_c(), Rooms(place) as rooms:
+        with _handling(_ENDING, _as_ctrl_c), Rooms(place) as rooms:
             try:
                 yield partial(_run_on_cluster, rooms=rooms)
             except BaseException:
@@ -49,7 +50,18 @@ def on_cluster_of(
                 finally:
                     _report_left(rooms, given)
                 raise
-            _finish(rooms, given, progress)
+            # The comparison is complete: no error here loses its results. The first Ctrl-C ends the wait
+            # for the deletion, the second one the deleting.
+            try:
+                _delete(rooms)
+                if not rooms.left:  # otherwise the server did not answer a moment ago
+                    _await_gone(rooms, progress)
+            except KeyboardInterrupt:
+                with suppress(KeyboardInterrupt):
+                    _delete(rooms)
+            _report_left(rooms, given)
+            if rooms.going:
+                _say(f"still being deleted by the cluster: {', '.join(rooms.going)}")
     except ReachError as error:
         raise BadInput(str(error)) from error
 
@@ -64,22 +76,6 @@ def _run_on_cluster(
     return dataclasses.replace(run, usage=[(when, names[space], used) for when, space, used in run.usage])
 
 
-def _finish(rooms: Rooms, given: Sequence[str], progress: Progress) -> None:
-    """Clean up after a complete comparison. No error here loses its results.
-
-    The first Ctrl-C ends the wait for the deletion, the second one the deleting.
-    """
-    try:
-        _delete(rooms)
-        _await_gone(rooms, progress)
-    except KeyboardInterrupt:
-        with suppress(KeyboardInterrupt):
-            _delete(rooms)
-    _report_left(rooms, given)
-    if rooms.going:
-        _say(f"still being deleted by the cluster: {', '.join(rooms.going)}")
-
-
 def _delete(rooms: Rooms) -> None:
     """Delete the namespaces. Ctrl-C interrupts this; a closed terminal, which sends SIGHUP twice, does not."""
     if rooms.left:
@@ -89,9 +85,6 @@ def _delete(rooms: Rooms) -> None:
 
 
 def _await_gone(rooms: Rooms, progress: Progress) -> None:
-    """Wait until the namespaces are gone, as long as the cluster answers."""
-    if rooms.left:  # the server did not answer a moment ago
-        return
     task = progress.add_task("cleaning up", total=None)
     with suppress(ReachError):
         rooms.await_gone()
@@ -111,15 +104,8 @@ def _say(line: str) -> None:
         click.echo(line, err=True)
 
 
-@contextmanager
-def _signals_as_ctrl_c() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the command as Ctrl-C does, with everything cleaned up."""
-
-    def as_interrupt(_: int, __: FrameType | None) -> None:
-        signal.raise_signal(signal.SIGINT)  # handled by Python or by the event loop, whichever handles Ctrl-C now
-
-    with _handling(_ENDING, as_interrupt):
-        yield
+def _as_ctrl_c(_: int, __: FrameType | None) -> None:
+    signal.raise_signal(signal.SIGINT)  # handled by Python or by the event loop, whichever handles Ctrl-C now
 
 
 @contextmanager

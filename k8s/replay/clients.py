@@ -63,15 +63,12 @@ class Cluster(Protocol):
 
     async def create(self, namespace: str, body: dict[str, Any]) -> Answer:
         """Answer one POST of a pod."""
-        ...
 
     async def look_up(self, namespace: str, name: str) -> Answer:
         """Answer one GET of a pod."""
-        ...
 
     def observe(self, ledger: Ledger) -> None:
         """Let a ledger observe the quotas from now on."""
-        ...
 
 
 class Client(ABC):

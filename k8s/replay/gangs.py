@@ -83,21 +83,10 @@ def _together(first: Pod, behind: Iterable[Pod], size: int, quota: Mapping[str, 
 class GangRun:
     """What became of one gang. Times are seconds of the loop's clock."""
 
-    names: frozenset[str]
+    names: tuple[str, ...]
     came: dict[str, float] = field(default_factory=dict)  # its members, when each was admitted
     complete_at: float | None = None  # when the last one was: it computes from then on
-    _starts: list[tuple[float, End]] = field(default_factory=list)
-
-    def member(self, name: str, now: float, seconds: float, end: End) -> list[tuple[float, End]]:
-        """Note a member that lives; return what may run from now on: nothing, as long as members are lacking."""
-        self.came.setdefault(name, now)
-        self._starts.append((seconds, end))
-        if self.complete_at is None and len(self.came) < len(self.names):
-            return []
-        if self.complete_at is None:
-            self.complete_at = now
-        starts, self._starts = self._starts, []
-        return starts
+    starts: list[tuple[float, End]] = field(default_factory=list)  # of members that wait for the others
 
     def held(self, until: float) -> float:
         """Return the seconds from its first member to its last; to ``until`` if it lacks members. 0: it has none."""
@@ -119,7 +108,7 @@ class Computing:
     """Which pods of the simulated cluster compute: the members of a gang once all of them live."""
 
     def __init__(self, workload: Workload) -> None:
-        self.gangs = [GangRun(frozenset(gang)) for gang in workload.gangs]
+        self.gangs = [GangRun(names) for names in workload.gangs]
         self.running = 0  # pods that compute
         self.changed_at = 0.0  # when a pod was last admitted or ended
         self._last_arrival = max(pod.arrival for pod in workload.pods)
@@ -129,10 +118,17 @@ class Computing:
         """A pod lives: let all end after their run times that compute from now on."""
         loop = asyncio.get_running_loop()
         now = self.changed_at = loop.time()
-        gang = self._gang_of.get(name)
-        for its_seconds, its_end in [(seconds, end)] if gang is None else gang.member(name, now, seconds, end):
-            self.running += 1
+        gang = self._gang_of.get(name) or GangRun((name,))
+        gang.came.setdefault(name, now)
+        gang.starts.append((seconds, end))
+        if len(gang.came) < len(gang.names):
+            return
+        if gang.complete_at is None:
+            gang.complete_at = now
+        self.running += len(gang.starts)
+        for its_seconds, its_end in gang.starts:
             loop.call_later(its_seconds, self._ended, its_end)
+        gang.starts.clear()
 
     def _ended(self, end: End) -> None:
         self.running -= 1

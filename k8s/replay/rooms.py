@@ -89,7 +89,15 @@ class Rooms:
         self._reach.version()
         for verb, resource in NEEDED:
             if self._reach.allowed(verb, resource) is False:
-                raise self._forbidden(verb, resource, "")
+                verbs: dict[str, list[str]] = {}
+                for each, of in NEEDED:
+                    verbs.setdefault(of, []).append(each)
+                everything = "; ".join(f"{', '.join(sorted(each))} on {of}" for of, each in verbs.items())
+                raise ReachError(
+                    f"this account may not {verb} {resource} on {self.place.url} ({self.place.found}): ask for a role "
+                    f"that allows {everything}, use cluster-admin on a test cluster, or run the demo without "
+                    "--kubeconfig"
+                )
         return self
 
     def __exit__(
@@ -120,7 +128,7 @@ class Rooms:
         for old, hard in workload.hard().items():
             self._make_namespace(names[old])
             path = f"/api/v1/namespaces/{names[old]}/resourcequotas"
-            self._check("create", "resourcequotas", path, *self._reach.ask("POST", path, quota_of(hard)))
+            self._check("create", "resourcequotas", *self._reach.ask("POST", path, quota_of(hard)))
         there = workload.in_namespaces(names)
         for pod in {pod.namespace: pod for pod in there.pods}.values():
             self._await(f"the quota in {pod.namespace} to be enforced", partial(self._enforced, pod.namespace))
@@ -137,13 +145,12 @@ class Rooms:
         status, answer = self._reach.ask("POST", "/api/v1/namespaces", body)
         if 400 <= status < 500 and status != 408:  # not created; a 408 may come from a proxy and proves nothing
             del self._made[name]
-        self._check("create", "namespaces", "/api/v1/namespaces", status, answer)
+        self._check("create", "namespaces", status, answer)
         self._made[name] = True
 
     def _enforced(self, namespace: str) -> bool:
-        path = f"/api/v1/namespaces/{namespace}/resourcequotas/{QUOTA_NAME}"
-        status, quota = self._reach.ask("GET", path)
-        self._check("get", "resourcequotas", path, status, quota)
+        status, quota = self._reach.ask("GET", f"/api/v1/namespaces/{namespace}/resourcequotas/{QUOTA_NAME}")
+        self._check("get", "resourcequotas", status, quota)
         return bool((quota.get("status") or {}).get("hard"))
 
     def _welcome(self, pod: Mapping[str, Any]) -> bool:
@@ -168,23 +175,10 @@ class Rooms:
                 )
             time.sleep(_POLL)
 
-    def _check(self, verb: str, resource: str, path: str, status: int, answer: Mapping[str, Any]) -> None:
-        message = str(answer.get("message", ""))
-        if status == 403 and read_rejection(status, {}, message).lane == "rbac":
-            raise self._forbidden(verb, resource, path)
+    def _check(self, verb: str, resource: str, status: int, answer: Mapping[str, Any]) -> None:
         if not 200 <= status < 300:
-            raise ReachError(f"{self.place.url} answered {status} to {verb} {resource}: {message or 'no reason given'}")
-
-    def _forbidden(self, verb: str, resource: str, path: str) -> ReachError:
-        verbs: dict[str, list[str]] = {}
-        for each, of in NEEDED:
-            verbs.setdefault(of, []).append(each)
-        everything = "; ".join(f"{', '.join(sorted(each))} on {of}" for of, each in verbs.items())
-        found = f" at {path}" if path else f" ({self.place.found})"
-        return ReachError(
-            f"this account may not {verb} {resource} on {self.place.url}{found}: ask for a role that allows "
-            f"{everything}, use cluster-admin on a test cluster, or run the demo without --kubeconfig"
-        )
+            message = str(answer.get("message", "")) or "no reason given"
+            raise ReachError(f"{self.place.url} answered {status} to {verb} {resource}: {message}")
 
     # -- deleting ---------
 

@@ -141,7 +141,7 @@ class QuotaAdmission:
         self.record = Record()
         self._latencies = latencies or Latencies()
         self._rng = random.Random(f"admission {workload.seed}")
-        self._start = start or _start
+        self._start = start or (lambda _, seconds, end: asyncio.get_running_loop().call_later(seconds, end))
         self._watchers: list[Callable[[Quota], None]] = []
         self._stored: dict[tuple[str, str], bytes] = {}
 
@@ -242,10 +242,6 @@ class QuotaAdmission:
         self.record.usage.append((asyncio.get_running_loop().time(), quota.namespace, dict(quota.used)))
 
 
-def _start(_: str, seconds: float, end: Callable[[], object]) -> None:
-    asyncio.get_running_loop().call_later(seconds, end)
-
-
 def charge_of(body: Mapping[str, Any]) -> dict[str, int]:
     """Return a pod's charge in nano-units: pods, requests.X and limits.X of its containers."""
     charge: Counter[str] = Counter({"pods": NANO})
@@ -272,17 +268,9 @@ def _refusal(metadata: Mapping[str, Any], quota: Quota, asked: Mapping[str, int]
 
 
 def _status(code: int, reason: str, message: str, name: str) -> Answer:
-    status = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": message,
-        "reason": reason,
-        "details": {"name": name, "kind": "pods"},
-        "code": code,
-    }
-    return Answer(code, _JSON, json.dumps(status).encode())
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
+    about = {"reason": reason, "details": {"name": name, "kind": "pods"}, "code": code}
+    return Answer(code, _JSON, json.dumps({**status, **about}).encode())
 
 
 def _shown(resource: str, amount: int) -> str:

@@ -28,7 +28,7 @@ import random
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -39,25 +39,23 @@ from backoff_ctrl.engine.quantities import parse_quantity
 
 PACKAGED: Final = Path(__file__).parent / "data" / "openb_pods.csv.gz"
 
-_WHOLE: Final = (re.compile(r"[0-9]{1,15}", re.ASCII), "a whole number, zero or more")
-_SECONDS: Final = (re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?", re.ASCII), "a number of seconds, zero or more")
-_COLUMNS: Final = {
+_WHOLE: Final = (int, "[0-9]{1,15}", "a whole number, zero or more")
+_SECONDS: Final = (Decimal, r"[0-9]{1,12}(\.[0-9]{1,9})?", "a number of seconds, zero or more")
+_COLUMNS: Final[Mapping[str, tuple[Callable[[str], Any], str, str]]] = {
     "name": (
-        re.compile(r"[a-z0-9]([-a-z0-9.]{0,240}[a-z0-9])?", re.ASCII),
+        str,
+        "[a-z0-9]([-a-z0-9.]{0,240}[a-z0-9])?",
         "a pod's name (lower case letters, digits, - and .)",
     ),
     "cpu_milli": _WHOLE,
     "memory_mib": _WHOLE,
     "num_gpu": _WHOLE,
-    "qos": (
-        re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]{0,40}[A-Za-z0-9])?", re.ASCII),
-        "a class of service (letters, digits and -)",
-    ),
+    "qos": (str, "[A-Za-z0-9]([-A-Za-z0-9]{0,40}[A-Za-z0-9])?", "a class of service (letters, digits and -)"),
     "creation_time": _SECONDS,
     "deletion_time": _SECONDS,
     "scheduled_time": _SECONDS,
 }
-"""The columns that are read: a pattern of the cells, and what they have to be."""
+"""The columns that are read: what makes a value of a cell, a pattern of the cells, and what they have to be."""
 
 SPEEDUP: Final = 100  # arrivals are this many times denser than in the trace
 RUN_TIME_CAP: Final = 600.0  # seconds
@@ -76,7 +74,7 @@ class TraceError(BackoffError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One pod that ran. Times are seconds since the start of the trace; amounts are in the units of the columns."""
+    """One pod that ran: its ``_COLUMNS``. Times are seconds since the start of the trace."""
 
     name: str
     cpu_milli: int
@@ -195,9 +193,9 @@ def read_trace(path: Path = PACKAGED) -> Trace:
         with _open(path) as file:
             for line, cells in _records(path, file):
                 where = f"{path}:{line}"
-                _check(where, cells, ["name"])
-                if (first := first_lines.setdefault(cells["name"], line)) != line:
-                    raise TraceError(f"{where}: column name: {cells['name']} is also on line {first}")
+                name = _value(where, cells, "name")
+                if (first := first_lines.setdefault(name, line)) != line:
+                    raise TraceError(f"{where}: column name: {name} is also on line {first}")
                 if cells["scheduled_time"] == "":
                     dropped += 1
                 else:
@@ -239,25 +237,15 @@ def _records(path: Path, file: TextIO) -> Iterator[tuple[int, dict[str, str]]]:
         raise TraceError(f"{path}:{reader.line_num}: the row is not valid CSV: {err}") from err
 
 
-def _check(where: str, cells: Mapping[str, str], columns: Iterable[str]) -> None:
-    for column in columns:
-        pattern, wanted = _COLUMNS[column]
-        if pattern.fullmatch(cells[column]) is None:
-            raise TraceError(f"{where}: column {column}: {cells[column][:60]!r} is not {wanted}")
+def _value(where: str, cells: Mapping[str, str], column: str) -> Any:
+    convert, pattern, wanted = _COLUMNS[column]
+    if re.fullmatch(pattern, cells[column], re.ASCII) is None:
+        raise TraceError(f"{where}: column {column}: {cells[column][:60]!r} is not {wanted}")
+    return convert(cells[column])
 
 
 def _row(where: str, cells: Mapping[str, str]) -> Row:
-    _check(where, cells, _COLUMNS)
-    row = Row(
-        name=cells["name"],
-        cpu_milli=int(cells["cpu_milli"]),
-        memory_mib=int(cells["memory_mib"]),
-        num_gpu=int(cells["num_gpu"]),
-        qos=cells["qos"],
-        creation_time=Decimal(cells["creation_time"]),
-        deletion_time=Decimal(cells["deletion_time"]),
-        scheduled_time=Decimal(cells["scheduled_time"]),
-    )
+    row = Row(*(_value(where, cells, column) for column in _COLUMNS))
     if row.deletion_time < row.scheduled_time:
         raise TraceError(
             f"{where}: column deletion_time: {row.deletion_time} is before scheduled_time {row.scheduled_time}"

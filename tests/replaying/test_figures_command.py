@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -12,9 +13,6 @@ from backoff_ctrl.api.main import run as backoff_ctrl
 from backoff_ctrl.k8s.replay import figures
 from backoff_ctrl.k8s.replay.clients import CLIENTS, Result
 from backoff_ctrl.k8s.replay.reference import Bounds
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RESULT = {
     "creates_sent", "refused", "admitted", "lost", "duplicated", "makespan_s", "wait_p50_s", "wait_p95_s",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,6 @@ from backoff_ctrl.api.main import run as backoff_ctrl
 from backoff_ctrl.k8s.replay.gangs import GANG_CLIENTS, Computing, GangResult, run_gangs, with_gangs
 from backoff_ctrl.k8s.replay.virtual_time import QuotaAdmission, run_virtual
 from backoff_ctrl.k8s.replay.workload import PACKAGED, Pod, Workload, make_workload, read_trace
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,9 @@ import asyncio
 import json
 import multiprocessing
 import sys
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -27,10 +28,6 @@ from backoff_ctrl.k8s.replay.clients import (
 )
 from backoff_ctrl.k8s.replay.over_http import PROXY, reached, run_on_sandbox, sandbox_process
 from backoff_ctrl.k8s.replay.workload import Pod, Workload
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 FACTORS = (100.0, 20.0, 5.0)
 """Speed-ups, tried until a run meets its bar: in a slower run a slow machine's latencies matter less."""

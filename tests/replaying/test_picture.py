@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -11,9 +11,6 @@ import pytest
 from backoff_ctrl.k8s.replay.clients import Result, Run
 from backoff_ctrl.k8s.replay.picture import PictureError, draw, hardest_pressed, waiters
 from backoff_ctrl.k8s.replay.workload import Pod, Workload
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def workload() -> Workload:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.progress import Progress
@@ -15,17 +18,9 @@ from rich.progress import Progress
 from backoff_ctrl.api.demo.on_cluster import on_cluster_of
 from backoff_ctrl.k8s.cluster.finding import ReachError, find_place
 from backoff_ctrl.k8s.replay.rooms import Rooms
-from backoff_ctrl.k8s.replay.workload import make_workload, read_trace
+from backoff_ctrl.k8s.replay.workload import Workload, make_workload, read_trace
 from tests.cluster.gating.test_demo import demo, trace
-from tests.scripted_server import failure, scripted_server
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from backoff_ctrl.k8s.replay.workload import Workload
-    from tests.scripted_server import Reply, Script, Seen
+from tests.scripted_server import Reply, Script, Seen, failure, scripted_server
 
 SPACES = "/api/v1/namespaces"
 KUBECONFIG = """\

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.engine.quotas import ObservedQuota
+from backoff_ctrl.k8s.answers.rejections import read_rejection
+from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.replay.clients import (
     CLIENTS,
     Client,
+    Cluster,
     Gated,
     Plain,
     Result,
@@ -22,14 +26,65 @@ from backoff_ctrl.k8s.replay.clients import (
 )
 from backoff_ctrl.k8s.replay.figures import BARS, Figures, compare, judge, summarize
 from backoff_ctrl.k8s.replay.reference import Bounds, bounds_of
+from backoff_ctrl.k8s.replay.virtual_time import Quota, QuotaAdmission, charge_of
 from backoff_ctrl.k8s.replay.workload import QUOTA_NAME, Pod, Trace, Workload, make_workload, read_trace
-from tests.replaying.one_probe_sketch import OneProbe
+from benchmarks.estimates import run as estimates
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+CAP = 10.0
 
-    from backoff_ctrl.k8s.gate.ledger import Ledger
-    from backoff_ctrl.k8s.replay.virtual_time import Quota, QuotaAdmission
+
+@dataclass(eq=False)
+class Waiter:
+    """A waiting pod, its charge in nano-units, and the future that ends its wait."""
+
+    pod: Pod
+    charge: dict[str, int]
+    placed: asyncio.Future[None]
+
+
+class OneProbe(Client):
+    """A crude gate to check the simulation with: one create in flight per namespace, back-off with a cap of 10 s.
+
+    Sends the first in line. Room shown by a refusal goes to the first pods that fit; then it backs off. On
+    this recipe it is known to have about 2.3 refusals per admitted pod, and makespan and p95 wait of 1.01 x the better
+    reference. A simulation that is far from that is wrong.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._lines: dict[str, list[Waiter]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def place(self, pod: Pod) -> None:
+        """Wait until the pod is created."""
+        waiter = Waiter(pod, charge_of(pod.manifest()), asyncio.get_running_loop().create_future())
+        line = self._lines.setdefault(pod.namespace, [])
+        line.append(waiter)
+        if len(line) == 1:
+            self._tasks.append(asyncio.create_task(self._serve(line)))
+        await waiter.placed
+
+    async def _serve(self, line: list[Waiter]) -> None:
+        refusals = 0
+        while line:
+            left = await self._ask(line, line[0])
+            if left is None:
+                continue
+            wait, refusals = min(CAP, 2.0**refusals), refusals + 1
+            while fitting := [w for w in line if all(w.charge.get(name, 0) <= left[name] for name in left)]:
+                more = await self._ask(line, fitting[0])
+                taken = fitting[0].charge if more is None else {}
+                left = {name: amount - taken.get(name, 0) for name, amount in left.items()} | (more or {})
+            await asyncio.sleep(wait)
+
+    async def _ask(self, line: list[Waiter], waiter: Waiter) -> dict[str, int] | None:
+        answer = await self._cluster.create(waiter.pod.namespace, waiter.pod.manifest())
+        if answer.status == 201:
+            line.remove(waiter)
+            waiter.placed.set_result(None)
+            return None
+        return dict(read_rejection(answer.status, answer.headers, answer.body).headroom)
+
 
 pytestmark = pytest.mark.long
 
@@ -180,3 +235,14 @@ def test_a_lost_pod_is_a_missed_bar_for_every_client() -> None:
     missed_bars = {(bar["client"], bar["figure"]) for bar in judge(summaries) if not bar["met"]}
     assert missed_bars >= {(name, "lost") for name in CLIENTS}
     assert not missed_bars & {(name, "duplicated") for name in CLIENTS}
+
+
+def test_half_way_through_a_wait_the_estimate_is_within_a_factor_of_two_or_null(trace: Trace) -> None:
+    """Of 80 % of the waits; this seed is the hardest of those of ``benchmarks/estimates.py``. Not all are null."""
+    workload = make_workload(trace, pods=400, seed=1)
+    found = [each for observe in (False, True) for each in estimates(workload, observe=observe)]
+    given = [(estimate, left) for estimate, left in found if estimate is not None]
+    close = sum(left / 2 <= estimate <= left * 2 for estimate, left in given)
+    assert len(found) > 600
+    assert len(given) > len(found) / 2
+    assert close + len(found) - len(given) >= 0.8 * len(found)
