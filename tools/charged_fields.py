@@ -1,4 +1,4 @@
-"""Rewrites ``k8s/proxy/http/charged_fields.py`` from the source code of Kubernetes: unused at run time.
+"""Rewrites the tables of ``k8s/proxy/http/charged_fields.py`` from the source code of Kubernetes: unused at run time.
 
 Usage: python -m tools.charged_fields API_DIR APIMACHINERY_DIR, with the directories of the Go modules ``k8s.io/api``
 and ``k8s.io/apimachinery`` of one release. ``WANTED`` names the fields; the ``.proto`` files give their numbers and
@@ -80,53 +80,10 @@ _POINTER: Final = re.compile(r"^\t\w+\s+\*[\w.]+\s+`.*?protobuf:\"\w+,(\d+),", r
 _SCALARS: Final = {"string": "TEXT", "bool": "FLAG", "int32": "INT32", "int64": "INT64"}
 _SPECIAL: Final = {"meta.v1.Time": "TIME", "api.resource.Quantity": "QUANTITY"}
 
-_HEAD: Final = '''\
-"""The fields of protobuf messages that are read: metadata, and what is charged. Written by ``tools/charged_fields.py``.
-
-Derived from the ``.proto`` files and Go types of Kubernetes 1.36 (Apache-2.0). A message whose fields do not matter is
-empty here: that it is there is all that is read.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Mapping
-from enum import Enum, auto
-from typing import Final, NamedTuple
-
-
-class Plain(Enum):
-    """Types that are no messages of the table."""
-
-    TEXT = auto()
-    FLAG = auto()
-    INT32 = auto()
-    INT64 = auto()
-    TIME = auto()
-    QUANTITY = auto()
-
-
-class Times(Enum):
-    """How often a field comes."""
-
-    ONCE = auto()  # zero is written like nothing, and left out of JSON
-    POINTED = auto()  # a pointer in Go: zero is a value
-    LIST = auto()
-    MAP = auto()  # of texts to the type
-
-
-class Field(NamedTuple):
-    """A field: its name in JSON, its type (a name is that of a message), and how often it comes."""
-
-    name: str
-    type: Plain | str
-    times: Times = Times.ONCE
-
-
-'''
-
 
 def main(api: Path, machinery: Path) -> str:
-    """Return the text of the module."""
+    """Return the text of the module: what stands above its tables stays."""
+    head, _, _ = TARGET.read_text(encoding="utf-8").partition("MESSAGES: Final")
     lines = ["MESSAGES: Final[Mapping[str, Mapping[int, Field]]] = {\n"]
     for package, messages in sorted(WANTED.items()):
         meta = machinery / "pkg" / "apis" / "meta" / "v1"
@@ -140,7 +97,7 @@ def main(api: Path, machinery: Path) -> str:
     lines.append("}\n\nKINDS: Final[Mapping[tuple[str, str], str]] = {\n")
     lines += [f'    ("{version}", "{kind}"): "{message}",\n' for (version, kind), message in _KINDS.items()]
     lines.append('}\n"""By apiVersion and kind. Of all other kinds the metadata is read."""\n')
-    return _HEAD + "".join(lines)
+    return head + "".join(lines)
 
 
 def _fields(package: str, body: str, struct: str, wanted: list[str]) -> list[str]:

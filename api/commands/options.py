@@ -15,20 +15,20 @@ from backoff_ctrl.engine.errors import PolicyError
 
 F = TypeVar("F", bound=Callable[..., object])
 
+KUBECONFIG: Callable[[Any], Any] = click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    help="The kubeconfig; default: $KUBECONFIG, ~/.kube/config, then the pod's service account.",
+)
+CONTEXT: Callable[[Any], Any] = click.option("--context", help="The context in the kubeconfig; default: the current one.")
+SERVER: Callable[[Any], Any] = click.option(
+    "--server", metavar="URL", help="The URL of an API server that needs no credentials, such as the sandbox."
+)
+
 
 def cluster_options(command: F) -> F:
     """Add ``--server``, ``--kubeconfig`` and ``--context``."""
-    for option in (
-        click.option("--context", help="The context in the kubeconfig; default: the current one."),
-        click.option(
-            "--kubeconfig",
-            metavar="FILE",
-            help="The kubeconfig; default: $KUBECONFIG, ~/.kube/config, then the pod's service account.",
-        ),
-        click.option(
-            "--server", metavar="URL", help="The URL of an API server that needs no credentials, such as the sandbox."
-        ),
-    ):
+    for option in (CONTEXT, KUBECONFIG, SERVER):
         command = option(command)
     return command
 

@@ -13,7 +13,7 @@ from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.api.logs import log_to_stderr
 from backoff_ctrl.k8s.creates.creation import OptionError
 
-from .options import POLICY, set_policy
+from .options import CONTEXT, KUBECONFIG, POLICY, set_policy
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
@@ -39,12 +39,8 @@ _GO_DROPS_TOKENS = (
     metavar="URL",
     help="The API server; default: that of the kubeconfig, else of the pod's service account.",
 )
-@click.option(
-    "--kubeconfig",
-    metavar="FILE",
-    help="The kubeconfig; default: $KUBECONFIG, ~/.kube/config, then the pod's service account.",
-)
-@click.option("--context", help="The context in the kubeconfig; default: the current one.")
+@KUBECONFIG
+@CONTEXT
 @click.option(
     "--use-own-credentials",
     is_flag=True,

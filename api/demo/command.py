@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from backoff_ctrl.api.commands.options import CONTEXT
 from backoff_ctrl.api.exits import BadInput, Failed
 from backoff_ctrl.k8s.replay.clients import CLIENTS, ReplayError, Result, Run, run_in_virtual_time
 from backoff_ctrl.k8s.replay.gangs import GANG_CLIENTS, GangResult, run_gangs, with_gangs
@@ -67,7 +68,7 @@ GANG_LEGEND: Final = {
 @click.option(
     "--kubeconfig", metavar="FILE", help="Run on this cluster, in new namespaces that are deleted at the end."
 )
-@click.option("--context", help="The context in the kubeconfig; default: the current one.")
+@CONTEXT
 @click.option("--keep-going", is_flag=True, help="Replay through the gate repeatedly, until Ctrl-C.")
 @click.option(
     "--gangs",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from backoff_ctrl.api.commands.instance.client import read_url
-from backoff_ctrl.api.commands.options import POLICY, set_policy
+from backoff_ctrl.api.commands.options import CONTEXT, KUBECONFIG, POLICY, SERVER, set_policy
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.status.address import PORT, is_loopback, split_address
 from backoff_ctrl.k8s.status.asked import ProblemError
@@ -40,13 +40,9 @@ if TYPE_CHECKING:
 @click.option(
     "-n", "--namespace", "namespaces", multiple=True, help="Watch this namespace alone; may be repeated. Default: all."
 )
-@click.option(
-    "--kubeconfig", metavar="FILE", help="The kubeconfig; default: $KUBECONFIG, ~/.kube/config, then the pod's."
-)
-@click.option("--context", help="The context in the kubeconfig; default: the current one.")
-@click.option(
-    "--server", metavar="URL", help="The URL of an API server that needs no credentials, such as the sandbox."
-)
+@KUBECONFIG
+@CONTEXT
+@SERVER
 @click.option(
     "--store", metavar="FILE", help="Carry out the tasks of this store, and take more at /v1/tasks; default: no tasks."
 )

@@ -211,11 +211,14 @@ class Rooms:
         return list(self._going)
 
     def _delete(self, name: str) -> bool:
-        """Delete a namespace, unless it does not exist or is not ours. Returns False if that failed."""
+        """Delete a namespace, unless it does not exist or is not ours. Returns False if that failed, or if a create
+        that was never answered may still be carried out.
+        """
         path = f"/api/v1/namespaces/{name}"
-        status, found = self._find(path, late=not self._made[name])
+        answered = self._made[name]
+        status, found = self._find(path, late=not answered)
         if status != 200:
-            return status == 404
+            return status == 404 and answered  # a create that was never answered may still be carried out
         metadata = found.get("metadata") or {}
         if (metadata.get("labels") or {}).get(RUN_LABEL) != self.run:
             return True

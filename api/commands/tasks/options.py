@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from backoff_ctrl.api.commands.options import CONTEXT, KUBECONFIG
 from backoff_ctrl.api.exits import BadInput
 
 if TYPE_CHECKING:
@@ -120,12 +121,8 @@ def cluster_options(command: F) -> F:
     for option in (
         SET,
         click.option("--config", metavar="FILE", help="The platform's settings, as YAML: plugins.k8s and the like."),
-        click.option("--context", help="The context in the kubeconfig; default: the current one."),
-        click.option(
-            "--kubeconfig",
-            metavar="FILE",
-            help="The kubeconfig; default: $KUBECONFIG, ~/.kube/config, then the pod's service account.",
-        ),
+        CONTEXT,
+        KUBECONFIG,
         click.option(
             "--upstream",
             metavar="URL",

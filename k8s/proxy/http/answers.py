@@ -9,22 +9,11 @@ from typing import Final
 
 import httptools
 
-from .messages import Headers, tokens, values_of
+from .messages import HOP_BY_HOP, Headers, tokens, values_of
 
 HEAD_MAX: Final = 256 * 1024
 """The largest head of an answer, in bytes."""
-_CONCERNING_US: Final = frozenset(
-    {
-        b"connection",
-        b"keep-alive",
-        b"proxy-connection",
-        b"proxy-authenticate",
-        b"te",
-        b"upgrade",
-        b"content-length",
-        b"transfer-encoding",
-    }
-)
+_CONCERNING_US: Final = HOP_BY_HOP | {b"content-length"}
 
 
 class BrokenAnswerError(Exception):

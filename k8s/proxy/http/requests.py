@@ -10,26 +10,11 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from .messages import FOR_ALL, NOT_IN_TRAILERS, Head, Headers, RefusedError, tokens
+from .messages import FOR_ALL, HOP_BY_HOP, NOT_IN_TRAILERS, Head, Headers, RefusedError, tokens
 
 HEAD_MAX: Final = 64 * 1024
 """Bytes of a request's head; Go's server takes a megabyte, the official clients send a few kilobytes."""
-_CONCERNING_US: Final = frozenset(
-    {
-        b"host",
-        b"connection",
-        b"keep-alive",
-        b"proxy-connection",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"te",
-        b"transfer-encoding",
-        b"upgrade",
-        b"content-length",
-        b"expect",
-        b"authorization",
-    }
-)
+_CONCERNING_US: Final = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"authorization"}
 _UPGRADES_REFUSED: Final = frozenset({b"h2c"})  # it would open a tunnel for any further requests
 
 
