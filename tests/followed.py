@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from backoff_ctrl.engine import Created, ObservedQuota, Ticket
 from tests.timeline import NS, ONE, QUOTA, Timeline, amounts_of, tickets
-
-if TYPE_CHECKING:
-    from backoff_ctrl.engine.explaining import CeilingSnapshot
 
 SETTLED = 0.0025
 
@@ -63,10 +58,6 @@ class Followed(Timeline):
         """Report the end of a create; return the tickets that follow."""
         self.controller.ended(NS, name, self.now)
         return tickets(self.advance())
-
-    def cpu(self) -> CeilingSnapshot:
-        """The only ceiling."""
-        return self.controller.snapshot(self.now).namespaces[NS].quotas[QUOTA]["cpu"]
 
 
 def full(*, told: bool = True) -> Followed:

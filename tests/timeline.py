@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.engine import (
     Controller,
@@ -27,6 +27,8 @@ from backoff_ctrl.engine import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from backoff_ctrl.engine import Explanation
+    from backoff_ctrl.engine.explaining import CeilingSnapshot, NamespaceSnapshot, Snapshot
     from backoff_ctrl.engine.outcomes import Outcome
 
 ONE: Final = 1_000_000_000  # nano-units
@@ -105,6 +107,10 @@ class Timeline:
         (gang,) = (each.gang for _, each in self.log if isinstance(each, Grant) and each.request is request)
         return gang
 
+    def granted(self) -> list[Reservation]:
+        """List the gangs that were admitted."""
+        return [each.request for _, each in self.log if isinstance(each, Grant)]
+
     def gang(self, *members: tuple[int, float], priority: int = 0, limit: float | None = None) -> Gang:
         """Make a gang that is admitted at once."""
         return self.gang_of(self.reserve(*members, priority=priority, limit=limit))
@@ -136,6 +142,13 @@ class Timeline:
         rejected = Rejected(quota, {"cpu": asked["cpu"]}, amounts_of(used), amounts_of(limited))
         return self.settle(ticket, rejected)
 
+    def refuse(self, cpu: float, used: float, limited: float) -> Ticket:
+        """Submit a request that is sent at once, and refused a moment later; return its ticket."""
+        ticket = self.ticket_of(self.submit(cpu))
+        self.later(0.1)
+        self.refused(ticket, used, limited)
+        return ticket
+
     def observe(
         self,
         used: float,
@@ -145,11 +158,12 @@ class Timeline:
         quota: str = QUOTA,
         spec: float | None = None,
         selector: Selector = EVERYONE,
+        then: float | None = None,
     ) -> list[Effect]:
-        """Report a quota object on cpu."""
+        """Report a quota object on cpu; and ``then`` let so many seconds pass."""
         seen = self.quota(used, limited, spec=spec, selector=selector)
         self.controller.observe_quota(namespace, quota, seen, self.now)
-        return self.advance()
+        return self.advance() + ([] if then is None else self.later(then))
 
     @staticmethod
     def quota(
@@ -158,6 +172,41 @@ class Timeline:
         """Return a quota object on cpu."""
         wanted = amounts_of(limited if spec is None else spec)
         return ObservedQuota(wanted, amounts_of(limited), amounts_of(used), selector)
+
+    def fill_two(self) -> Demand:
+        """Learn two full quotas that both charge one shape; return its demand."""
+        demand = Demand({"cpu": ONE, "pods": ONE})
+        self.submit(demand=demand)
+        for quota, resource in (("a", "cpu"), ("b", "pods")):
+            ticket = self.next_ticket()
+            self.later(0.1)
+            self.settle(ticket, Rejected(quota, {resource: ONE}, {resource: ONE}, {resource: ONE}))
+        return demand
+
+    def learn(self, used: float, limited: float, *, asked: float = 1) -> None:
+        """Report the refusal of an ungated create, which was sent now and answered at once."""
+        rejected = Rejected(QUOTA, amounts_of(asked), amounts_of(used), amounts_of(limited))
+        self.controller.learn(NS, frozenset(), rejected, self.now, self.now)
+
+    def withdraw(self, request: Request) -> list[Effect]:
+        """Withdraw a request; return what follows at once."""
+        self.controller.withdraw(request, self.now)
+        return self.advance()
+
+    def give_back(self, gang: Gang) -> list[Effect]:
+        """End a gang; return what follows at once."""
+        self.controller.give_back(gang, self.now)
+        return self.advance()
+
+    def looked(self, readable: bool | None) -> list[Effect]:
+        """Report the end of a read of the quotas; return what follows at once."""
+        self.controller.looked(NS, self.now, readable=readable)
+        return self.advance()
+
+    def resume(self) -> list[Effect]:
+        """Let a namespace that an operator halted go on; return what follows at once."""
+        self.controller.resume(NS, self.now)
+        return self.advance()
 
     def watching(self, namespace: str | None = None) -> list[Effect]:
         """Report that the watch is healthy."""
@@ -221,23 +270,64 @@ class Timeline:
         """Return the newest ticket of a request."""
         return [effect for _, effect in self.log if isinstance(effect, Ticket) and effect.request is request][-1]
 
+    def snapshot(self) -> Snapshot:
+        """Return all that is shown now."""
+        return self.controller.snapshot(self.now)
+
+    def seen(self, namespace: str = NS) -> NamespaceSnapshot:
+        """Return what is shown of a namespace."""
+        return self.snapshot().namespaces[namespace]
+
+    def cpu(self, quota: str = QUOTA) -> CeilingSnapshot:
+        """Return what is shown of a quota's ceiling on cpu."""
+        return self.seen().quotas[quota]["cpu"]
+
+    def applies(self, quota: str = QUOTA) -> Mapping[frozenset[str], bool]:
+        """Return the scope classes that a quota is known to apply to, or not to apply to."""
+        return self.controller.remember(self.now).quotas[NS][quota].applies
+
+    def why(self, request: Request) -> Explanation:
+        """Return why a request waits."""
+        why = self.controller.explain(request, self.now)
+        assert why is not None, "it does not wait"
+        return why
+
+    def place(self, request: Request) -> int:
+        """Return a waiting request's place in line."""
+        return self.why(request).place
+
     def waiting(self, namespace: str = NS) -> int:
         """Count the waiting requests of a namespace."""
-        return self.controller.snapshot(self.now).namespaces[namespace].waiting
+        return self.seen(namespace).waiting
 
     def ceiling(self, resource: str = "cpu", *, quota: str = QUOTA, namespace: str = NS) -> Mapping[str, object]:
         """Return what is known of a ceiling, in nano-units."""
-        seen = self.controller.snapshot(self.now).namespaces[namespace].quotas[quota][resource]
+        seen = self.seen(namespace).quotas[quota][resource]
         return {"limited": seen.limited, "used": seen.used, "held": seen.held, "headroom": seen.headroom}
 
     def reserved(self, resource: str = "cpu", *, quota: str = QUOTA, namespace: str = NS) -> float:
         """Return what gangs may still draw of a ceiling, in CPUs."""
-        return self.controller.snapshot(self.now).namespaces[namespace].quotas[quota][resource].reserved / ONE
+        return self.seen(namespace).quotas[quota][resource].reserved / ONE
 
     def held(self, namespace: str = NS) -> int:
         """Add up what a namespace holds: answered holds and outstanding creates."""
-        seen = self.controller.snapshot(self.now).namespaces[namespace]
+        seen = self.seen(namespace)
         return sum(c.held for ceilings in seen.quotas.values() for c in ceilings.values())
+
+
+def watched(used: float, limited: float, policy: Policy | None = None, **quota: Any) -> Timeline:
+    """Return a line whose one quota is watched; ``quota``: more of it, as for ``observe``."""
+    line = Timeline(policy)
+    line.observe(used, limited, **quota)
+    line.watching()
+    return line
+
+
+def settled(used: float, limited: float, policy: Policy | None = None) -> Timeline:
+    """Return such a line a second later: its room counts."""
+    line = watched(used, limited, policy)
+    line.later(1)
+    return line
 
 
 def flying(line: Timeline) -> list[Ticket]:

@@ -6,14 +6,18 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Controller, Created, Demand, ObservedQuota, Policy, Request, Ticket
-from backoff_ctrl.engine.shapes import Row
-from tests.timeline import NS, ONE, QUOTA, Timeline, refusals, tickets
+from tests.costs import kept_by
+from tests.timeline import NS, ONE, QUOTA, Timeline, flying, refusals, tickets, watched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def quota_of(used: int, limited: int) -> ObservedQuota:
@@ -22,17 +26,9 @@ def quota_of(used: int, limited: int) -> ObservedQuota:
     return ObservedQuota(hard, hard, {"cpu": used * ONE})
 
 
-def full(policy: Policy | None = None) -> Timeline:
-    """Return a watched line with no room."""
-    line = Timeline(policy)
-    line.observe(4, 4)
-    line.watching()
-    return line
-
-
 def test_one_more_than_waiters_max_is_refused() -> None:
     """The limit is exact, per namespace, and the refusal gives the reason."""
-    line = full(Policy(waiters_max=3))
+    line = watched(4, 4, Policy(waiters_max=3))
     waiting = [line.submit(1) for _ in range(3)]
     same, other = line.submit(1), line.submit(2)
     elsewhere = line.submit(1, namespace="team-b")
@@ -47,26 +43,18 @@ def test_one_more_than_waiters_max_is_refused() -> None:
 
 
 def test_a_request_that_waits_too_long_is_refused() -> None:
-    """Each is refused ``wait_max`` after its own submit, and no other with it."""
-    line = full(Policy(wait_max=100))
-    first = line.submit(1)
+    """Each is refused ``wait_max`` after its own submit, and no other with it; one that was withdrawn is not."""
+    line = watched(4, 4, Policy(wait_max=100))
+    first, leaver = line.submit(1), line.submit(1)
     line.later(30)
     second, other = line.submit(1), line.submit(2)
+    line.withdraw(leaver)
     effects = line.until(100.1)
     assert [(e.request, e.reason, e.detail) for e in refusals(effects)] == [
         (first, "waited-too-long", "waited 100 s in team-a")
     ]
     assert [e.request for e in refusals(line.until(131))] == [second, other]
     assert line.waiting() == 0
-
-
-def test_a_withdrawn_request_is_not_refused_later() -> None:
-    """Withdrawn from between two that wait too long, it stays withdrawn."""
-    line = full(Policy(wait_max=100))
-    first, leaver, last = (line.submit(1) for _ in range(3))
-    line.controller.withdraw(leaver, line.now)
-
-    assert [e.request for e in refusals(line.until(101))] == [first, last]
 
 
 def test_wait_max_counts_from_submit_also_after_a_refusal_by_the_server() -> None:
@@ -88,9 +76,7 @@ def test_wait_max_counts_from_submit_also_after_a_refusal_by_the_server() -> Non
 
 def test_a_ticket_that_is_never_settled_lapses() -> None:
     """After ``ticket_max`` its hold ends; a late report of its sender is accepted silently."""
-    line = Timeline(Policy(ticket_max=120))
-    line.observe(0, 2)
-    line.watching()
+    line = watched(0, 2, Policy(ticket_max=120))
     ticket = line.ticket_of(line.submit(2))
     waiting = line.submit(1)
     line.until(119.9)
@@ -115,7 +101,7 @@ def test_a_ticket_lapses_even_if_nothing_else_happens() -> None:
 @pytest.mark.parametrize("scan_max", [1, 2, 7])
 def test_a_scan_that_is_cut_short_goes_on_at_the_next_advance(scan_max: int) -> None:
     """However few rows one scan covers, every waiting request gets its chance, in order, in the same instant."""
-    line = full(Policy(scan_max=scan_max, overload_start=256))
+    line = watched(4, 4, Policy(scan_max=scan_max, overload_start=256))
     requests = [line.submit(demand=Demand({"cpu": ONE, "x": i + 1})) for i in range(20)]
     line.observe(0, 100)
     effects = tickets(line.later(0.01))
@@ -126,7 +112,7 @@ def test_a_scan_that_is_cut_short_goes_on_at_the_next_advance(scan_max: int) -> 
 
 def test_a_scan_covers_no_more_rows_than_the_policy_allows() -> None:
     """With a thousand shapes in the line, one ``advance`` admits at most ``scan_max`` of them."""
-    line = full(Policy(scan_max=10))
+    line = watched(4, 4, Policy(scan_max=10))
     for i in range(50):
         line.submit(demand=Demand({"cpu": ONE, "x": i + 1}))
     line.observe(0, 100)
@@ -137,7 +123,7 @@ def test_a_scan_covers_no_more_rows_than_the_policy_allows() -> None:
 
 def test_a_turn_at_a_busy_server_starts_at_the_place_that_asked() -> None:
     """With scans of one row the third row still gets its turn, and the scan goes on where it was cut."""
-    line = full(Policy(scan_max=1, overload_start=1, overload_max=1))
+    line = watched(4, 4, Policy(scan_max=1, overload_start=1, overload_max=1))
     busy = line.submit(demand=Demand({"other": 1}))
     rows = [line.submit(cpu) for cpu in (3, 2)]
     small = line.submit(demand=Demand({"x": 1}))
@@ -155,7 +141,7 @@ def test_a_turn_at_a_busy_server_starts_at_the_place_that_asked() -> None:
 
 def test_an_admission_does_not_send_the_scan_back_to_the_head() -> None:
     """Ten rows that do not fit are examined once, not again for each of the ten behind them that do."""
-    line = full(Policy(scan_max=20))
+    line = watched(4, 4, Policy(scan_max=20))
     for i in range(10):
         line.submit(demand=Demand({"cpu": 3 * ONE, "x": i + 1}))
     small = [line.submit(demand=Demand({"cpu": ONE // 10, "x": i + 1})) for i in range(10)]
@@ -167,7 +153,7 @@ def test_an_admission_does_not_send_the_scan_back_to_the_head() -> None:
 
 def test_a_scan_that_was_cut_short_goes_on_after_a_turn() -> None:
     """A turn at a busy server came in between: the row that the scan had not reached yet is not forgotten."""
-    line = full(Policy(scan_max=1, overload_start=1, overload_max=1))
+    line = watched(4, 4, Policy(scan_max=1, overload_start=1, overload_max=1))
     busy = line.ticket_of(line.submit(demand=Demand({"other": 1}), flow="busy"))
     rows = [line.submit(cpu) for cpu in (3, 2, 1)]
     small = line.submit(demand=Demand({"x": 1}), flow="busy")
@@ -182,7 +168,7 @@ def test_a_scan_that_was_cut_short_goes_on_after_a_turn() -> None:
 
 def test_a_report_during_a_scan_that_was_cut_short_restarts_it() -> None:
     """The first in line comes first for the room that was reported meanwhile."""
-    line = full(Policy(scan_max=1))
+    line = watched(4, 4, Policy(scan_max=1))
     large, small = line.submit(3), line.submit(1)
     line.later(1)
     line.observe(3, 4)
@@ -195,95 +181,80 @@ def test_a_report_during_a_scan_that_was_cut_short_restarts_it() -> None:
     assert small.state == "waiting"
 
 
-def test_alarms_do_not_pile_up() -> None:
-    """Ten thousand changed deadlines of one namespace leave a handful of alarms, not ten thousand."""
-    line = full()
-    for i in range(10_000):
-        line.now += 0.001
-        line.observe(4 + i % 2, 4)
-        if i % 100 == 0:
-            line.controller.withdraw(line.submit(1), line.now)
-
-    assert len(line.controller._alarms) < 200
+def reports(line: Timeline, number: int) -> None:
+    """A quota changes all the time."""
+    line.observe(4 + number % 2, 4, then=0.001)
+    if number % 10 == 0:
+        line.withdraw(line.submit(1))
 
 
-def test_alarms_do_not_pile_up_beside_a_waiting_request() -> None:
-    """Its own far alarm is not set again for each report."""
-    line = full()
-    line.submit(2)
-    for i in range(2000):
-        line.observe(4 - i % 2, 4)
-        line.later(0.01)
-
-    assert len(line.controller._alarms) < 200
-
-
-def test_old_states_of_a_quota_do_not_pile_up() -> None:
-    """Only the newest few are kept, to recognise a stale refusal."""
-    line = full()
-    for i in range(1000):
-        line.observe(4 + i % 2, 4)
-
-    assert len(line.controller._handlers[NS].knowledge.quotas[QUOTA].history) < 100
+def deleted_quotas(line: Timeline, number: int) -> None:
+    """Quotas come and go; a request is blocked, and room is kept for it, by each of them."""
+    if number == 0:
+        line.watch_lost()
+        line.submit(1)
+    line.observe(0, 0, quota=f"quota-{number}")
+    line.later(25)  # a probe is refused by the quota that stays
+    line.refused(line.next_ticket(), 4, 4)
+    line.controller.forget_quota(NS, f"quota-{number}", line.now)
 
 
-def test_deleted_quotas_leave_nothing_behind() -> None:
-    """A hundred come and go while one request is blocked, and room is kept for it, by each of them."""
-    line = Timeline(Policy(overtakes_max=0, overtaken_for_max=0))
-    line.observe(4, 4)
+def first_in_line(line: Timeline, number: int) -> None:
+    """The first in line, for whom room is kept, leaves; the next one takes its place."""
     line.submit(1)
-    for i in range(100):
-        line.observe(0, 0, quota=f"quota-{i}")
-        line.until(line.now + 25)  # a probe is refused by the quota that stays
-        line.refused(line.next_ticket(), 4, 4)
-        line.controller.forget_quota(NS, f"quota-{i}", line.now)
-    handler = line.controller._handlers[NS]
-
-    assert {ceiling.quota for ceiling in handler.probing.blocks} == {QUOTA}
-    assert {ceiling.quota for ceiling in handler.keeping._growth} == {QUOTA}
+    line.later(1)
+    waiting = line.controller.waiting(None, 10, line.now).items
+    line.withdraw(waiting[0].request if number % 3 else waiting[-1].request)
+    if len(waiting) > 2:
+        line.withdraw(waiting[1].request)
 
 
-def test_what_is_noted_of_kept_room_holds_no_request() -> None:
-    """One note for each ceiling, however many were first in line there, and none of them stays in memory."""
-    line = full(Policy(overtakes_max=0, overtaken_for_max=0))
-    first = line.submit(1)
-    for _ in range(20):
-        line.later(1)
-        line.controller.withdraw(first, line.now)
-        first = line.submit(1)
-    [kept] = line.controller._handlers[NS].keeping._growth.values()
-
-    assert kept.place == (first.rank, first.seq)
+def from_behind(line: Timeline, number: int) -> None:
+    """Requests are withdrawn from behind the head."""
+    if number == 0:
+        line.submit(1)
+    line.withdraw(line.submit(1))
 
 
-def test_withdrawn_requests_do_not_stay_in_the_rows() -> None:
-    """Five thousand are withdrawn from behind the head: the row drops them."""
-    line = full()
-    head = line.submit(1)
-    for _ in range(5000):
-        line.controller.withdraw(line.submit(1), line.now)
-    assert isinstance(head.row, Row)
-    assert len(head.row.waiting) < 10
-    assert line.waiting() == 1
+def shapes(line: Timeline, number: int) -> None:
+    """Each create asks a different amount, and one is always in flight."""
+    before = flying(line)
+    line.submit(demand=Demand({"memory": number + 1}))
+    line.created(*before)
+    line.later(1)
 
 
-def test_withdrawn_requests_are_dropped_when_the_head_moves_past_them() -> None:
-    """Three hundred had left before the head passed them; they do not hide those that leave later."""
-    line = full()
-    waiting = [line.submit(1) for _ in range(1000)]
-    for request in waiting[1:600:2] + waiting[0:600:2] + waiting[601:]:
-        line.controller.withdraw(request, line.now)
-    head = waiting[600]
+def answered_while_unwatched(line: Timeline, number: int) -> None:
+    """Holds last until the next list, but not for ever; ends of pods are reported."""
+    if number == 0:
+        line.observe(0, 100_000, then=1)
+        line.controller.ends_told(NS, line.now, told=True)
+        line.watch_lost()
+    line.settle(line.ticket_of(line.submit(1)), Created(stored=f"pod-{number}"))
+    line.later(1)
 
-    assert isinstance(head.row, Row)
-    assert len(head.row.waiting) < 10
-    assert line.waiting() == 1
+
+@pytest.mark.parametrize(
+    "story",
+    [reports, deleted_quotas, first_in_line, from_behind, shapes, answered_while_unwatched],
+    ids=lambda story: story.__name__,
+)
+def test_nothing_piles_up(story: Callable[[Timeline, int], None]) -> None:
+    """What the engine keeps does not grow with what has come and gone."""
+    line = watched(4, 4, Policy(overtakes_max=0, overtaken_for_max=0, idle_ttl=60, ticket_max=30))
+    kept = []
+    for number in range(300):
+        story(line, number)
+        if number % 100 == 99:
+            kept.append(kept_by(line.controller))
+
+    assert max(kept[1:]) < 1.3 * kept[0] + 100
 
 
 @given(data=st.data(), count=st.integers(2, 30))
 def test_withdrawals_do_not_change_the_order_of_the_rest(data: st.DataObject, count: int) -> None:
     """Withdrawals from anywhere in the line, then room for all: first in, first out."""
-    line = full(Policy(overload_start=256))
+    line = watched(4, 4, Policy(overload_start=256))
     requests = [line.submit(1) for _ in range(count)]
     leavers = data.draw(st.lists(st.sampled_from(requests), unique_by=id, max_size=count - 1))
     for request in leavers:
@@ -299,7 +270,7 @@ def test_withdrawals_do_not_change_the_order_of_the_rest(data: st.DataObject, co
 
 def test_an_earlier_now_counts_as_the_last_one() -> None:
     """Time is monotonic inside, whatever the caller's clock does."""
-    line = full()
+    line = watched(4, 4)
     line.now = 100.0
     line.submit(1)
     line.now = 50.0

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def brake(line: Timeline, namespace: str = NS) -> WindowSnapshot:
     """Return the brake of a namespace, which must have one."""
-    seen = line.controller.snapshot(line.now).namespaces[namespace].brake
+    seen = line.seen(namespace).brake
     assert seen is not None
     return seen
 
@@ -40,7 +40,7 @@ def test_a_broken_webhook_slows_its_own_namespace_only() -> None:
     line.settle(victim, Overloaded(None, "namespace"))
     assert line.submit(1, namespace="a").state == "waiting"
     assert line.submit(1, namespace="b").state == "sent"
-    assert line.controller.snapshot(line.now).flows[""].size == 64
+    assert line.snapshot().flows[""].size == 64
     assert brake(line, "a").size < 64
     assert 0 <= brake(line, "a").closed_for <= 10
 
@@ -63,7 +63,7 @@ def test_lost_races_for_a_quota_slow_only_a_little() -> None:
     assert len(flying(line)) == 63
     for _ in range(100):
         line.created(flying(line)[0])
-    assert line.controller.snapshot(line.now).namespaces["a"].brake is None
+    assert line.seen("a").brake is None
 
 
 def test_a_lost_race_takes_one_from_what_was_in_flight() -> None:
@@ -78,7 +78,7 @@ def test_a_lost_race_takes_one_from_what_was_in_flight() -> None:
         line.created(flying(line)[0])
     for _ in range(many):
         line.created(flying(line)[0])
-    assert line.controller.snapshot(line.now).namespaces[NS].brake is None
+    assert line.seen().brake is None
 
 
 def test_a_brake_without_effect_is_released() -> None:
@@ -92,7 +92,7 @@ def test_a_brake_without_effect_is_released() -> None:
 
     for _ in range(2):
         line.created(line.ticket_of(line.submit(1)))
-    assert line.controller.snapshot(line.now).namespaces[NS].brake is None
+    assert line.seen().brake is None
 
 
 def test_creates_one_at_a_time_release_the_brake_of_a_lost_race() -> None:
@@ -102,7 +102,7 @@ def test_creates_one_at_a_time_release_the_brake_of_a_lost_race() -> None:
     line.settle(line.ticket_of(line.submit(1)), Overloaded(None, "quota"))
     line.created(line.next_ticket(within=1))
 
-    assert line.controller.snapshot(line.now).namespaces[NS].brake is None
+    assert line.seen().brake is None
 
 
 def test_the_brake_of_a_race_among_several_credentials_is_released() -> None:
@@ -117,7 +117,7 @@ def test_the_brake_of_a_race_among_several_credentials_is_released() -> None:
     for _ in range(60):
         line.created(flying(line)[0])
 
-    assert line.controller.snapshot(line.now).namespaces[NS].brake is None
+    assert line.seen().brake is None
     assert len(flying(line)) == 16
 
 
@@ -233,7 +233,7 @@ def test_the_brake_is_released_where_the_window_cannot_outgrow_its_start() -> No
         line.later(0.2)
         line.created(flying(line)[0])
 
-    assert line.controller.snapshot(line.now).namespaces[NS].brake is None
+    assert line.seen().brake is None
 
 
 def test_the_brake_is_released_after_good_answers() -> None:

@@ -5,27 +5,18 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Demand, Explanation, Failed, ObservedQuota, Overloaded, Policy, Request
-from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
-
-
-def explained(line: Timeline, request: Request) -> Explanation:
-    """Return the explanation of a waiting request."""
-    why = line.controller.explain(request, line.now)
-    assert why is not None
-    return why
+from tests.timeline import NS, ONE, QUOTA, Timeline, tickets, watched
 
 
 def test_a_full_quota_is_explained_in_numbers() -> None:
     """Quota, resource, asked, left, limited, place, waited."""
-    line = Timeline()
-    line.observe(3, 4)
-    line.watching()
+    line = watched(3, 4)
     line.submit(2)
     line.later(5)
     second = line.submit(1.5)
     line.later(10)
 
-    assert explained(line, second) == Explanation(
+    assert line.why(second) == Explanation(
         reason="quota",
         quota=QUOTA,
         resource="cpu",
@@ -41,44 +32,38 @@ def test_a_full_quota_is_explained_in_numbers() -> None:
 
 def test_left_excludes_what_is_held() -> None:
     """Creates in flight take room, too."""
-    line = Timeline()
-    line.observe(1, 4)
-    line.watching()
+    line = watched(1, 4)
     line.submit(2)
 
-    assert explained(line, line.submit(2)).left == ONE
+    assert line.why(line.submit(2)).left == ONE
 
 
 def test_a_learned_block_shows_its_next_probe() -> None:
     """Seconds from now, counting down. One refusal is no basis for an estimate."""
     line = Timeline()
-    ticket = line.ticket_of(line.submit(1))
-    line.later(0.1)
-    line.refused(ticket, 4, 4)
-    why = explained(line, ticket.request)
+    ticket = line.refuse(1, 4, 4)
+    why = line.why(ticket.request)
     assert why.next_probe is not None
     assert 0.5 <= why.next_probe <= 1
     assert why.estimate is None
     line.later(0.25)
-    assert explained(line, ticket.request).next_probe == pytest.approx(why.next_probe - 0.25)
+    assert line.why(ticket.request).next_probe == pytest.approx(why.next_probe - 0.25)
 
 
 def test_the_next_probe_is_never_in_the_past() -> None:
     """A shut block whose time has come shows 0."""
     line = Timeline()
-    ticket = line.ticket_of(line.submit(1))
-    line.later(0.1)
-    line.refused(ticket, 4, 4)
+    ticket = line.refuse(1, 4, 4)
     line.now += 100
 
-    assert explained(line, ticket.request).next_probe == 0
+    assert line.why(ticket.request).next_probe == 0
 
 
 def test_nothing_known_is_first_contact() -> None:
     """One create is out to find out; the next waits for its answer."""
     line = Timeline()
     line.submit(1)
-    why = explained(line, line.submit(1))
+    why = line.why(line.submit(1))
 
     assert (why.reason, why.quota, why.resource, why.place) == ("first-contact", "", "", 1)
     assert (why.asked, why.left, why.limited) == (0, 0, 0)
@@ -93,7 +78,7 @@ def test_an_overloaded_server_is_named_as_the_reason(watched: bool) -> None:
     ticket = line.ticket_of(line.submit(1))
     line.settle(ticket, Overloaded(30.0))
 
-    assert explained(line, ticket.request).reason == "overload"
+    assert line.why(ticket.request).reason == "overload"
 
 
 def test_a_slowed_namespace_is_named_as_the_reason() -> None:
@@ -103,18 +88,16 @@ def test_a_slowed_namespace_is_named_as_the_reason() -> None:
     ticket = line.ticket_of(line.submit(1))
     line.settle(ticket, Overloaded(30.0, "namespace"))
 
-    assert explained(line, ticket.request).reason == "namespace-slowed"
+    assert line.why(ticket.request).reason == "namespace-slowed"
 
 
 def test_a_request_that_waits_for_its_turn_says_so() -> None:
     """Its room has settled this very moment: only the next ``advance`` is missing."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     request = line.submit(1)
     line.controller.forget_quota(NS, QUOTA, line.now)
 
-    assert explained(line, request).reason == "its-turn"
+    assert line.why(request).reason == "its-turn"
     assert [t.request for t in tickets(line.advance())] == [request]
 
 
@@ -125,7 +108,7 @@ def test_of_several_ceilings_one_that_blocks_is_named() -> None:
     line.controller.observe_quota(NS, QUOTA, ObservedQuota(hard, hard, {"cpu": 0, "pods": 4 * ONE}), line.now)
     line.watching()
 
-    assert explained(line, line.submit(demand=Demand({"cpu": ONE, "pods": ONE}))).resource == "pods"
+    assert line.why(line.submit(demand=Demand({"cpu": ONE, "pods": ONE}))).resource == "pods"
 
 
 def test_a_request_that_does_not_wait_has_no_explanation() -> None:
@@ -143,9 +126,7 @@ def test_a_request_that_does_not_wait_has_no_explanation() -> None:
 
 def test_the_snapshot_shows_all_that_is_known() -> None:
     """Ceilings with source, age and block; waiting, outstanding and answered creates; flows and the brake."""
-    line = Timeline()
-    line.observe(0, 4)
-    line.watching()
+    line = watched(0, 4)
     done = line.ticket_of(line.submit(1))
     line.later(2)
     line.created(done)
@@ -153,7 +134,7 @@ def test_the_snapshot_shows_all_that_is_known() -> None:
     line.settle(conflicted, Overloaded(5.0, "namespace"))
     line.submit(4)
     line.later(0.01)
-    seen = line.controller.snapshot(line.now)
+    seen = line.snapshot()
     namespace = seen.namespaces[NS]
     ceiling = namespace.quotas[QUOTA]["cpu"]
 
@@ -172,11 +153,9 @@ def test_the_snapshot_shows_all_that_is_known() -> None:
 def test_the_snapshot_of_a_learned_ceiling_shows_its_block() -> None:
     """The block's state, step and next probe."""
     line = Timeline()
-    ticket = line.ticket_of(line.submit(1))
-    line.later(0.1)
-    line.refused(ticket, 4, 4)
+    line.refuse(1, 4, 4)
     line.later(0.2)
-    namespace = line.controller.snapshot(line.now).namespaces[NS]
+    namespace = line.seen()
     ceiling = namespace.quotas[QUOTA]["cpu"]
 
     assert (ceiling.source, ceiling.block, ceiling.attempts) == ("learned", "shut", 0)
@@ -188,15 +167,13 @@ def test_the_snapshot_of_a_learned_ceiling_shows_its_block() -> None:
 
 def test_room_kept_for_a_request_does_not_block_it() -> None:
     """The room has just come: the request that it was kept for waits for its turn only."""
-    line = Timeline(Policy(overtakes_max=0, overtaken_for_max=0))
-    line.observe(0, 4)
-    line.watching()
+    line = watched(0, 4, Policy(overtakes_max=0, overtaken_for_max=0))
     small = line.ticket_of(line.submit(2))
     large = line.submit(3)
-    assert line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"].kept
+    assert line.cpu().kept
     line.controller.settle(small, Failed(), line.now)
 
-    assert explained(line, large).reason == "its-turn"
+    assert line.why(large).reason == "its-turn"
 
 
 def drained(line: Timeline, rounds: int, amount: float = 1, every: float = 10) -> list[Request]:
@@ -216,39 +193,39 @@ def test_the_estimate_follows_how_fast_others_get_in() -> None:
     """One every ten seconds: the fifth in line is estimated at fifty."""
     line = Timeline()
     fifth = drained(line, 12)[4]
-    assert explained(line, fifth).estimate == pytest.approx(50, rel=0.05)
+    assert line.why(fifth).estimate == pytest.approx(50, rel=0.05)
 
 
 def test_without_a_basis_there_is_no_estimate() -> None:
     """Too few got in so far, or fewer than four others are ahead: that is chance."""
     line = Timeline()
-    assert explained(line, drained(line, 4)[4]).estimate is None
+    assert line.why(drained(line, 4)[4]).estimate is None
     line = Timeline()
     *first, fifth = drained(line, 12)[:5]
-    assert [explained(line, each).estimate for each in first] == [None] * 4
-    assert explained(line, fifth).estimate == pytest.approx(50, rel=0.05)
+    assert [line.why(each).estimate for each in first] == [None] * 4
+    assert line.why(fifth).estimate == pytest.approx(50, rel=0.05)
 
 
 def test_the_first_in_line_have_a_time_by_which_they_are_in() -> None:
     """One gets in every ten seconds, at random moments: 19 times of 20 the first one has not to wait for 40."""
     line = Timeline()
     waiting = drained(line, 12)
-    latest = [explained(line, each).latest or 0.0 for each in waiting]
+    latest = [line.why(each).latest or 0.0 for each in waiting]
     assert latest[0] == pytest.approx(36.5, rel=0.05)
     assert latest == sorted(latest)
     assert 50 < latest[4] < 110
     line = Timeline()
-    assert explained(line, drained(line, 4)[0]).latest is None
+    assert line.why(drained(line, 4)[0]).latest is None
 
 
 def test_a_small_create_is_not_estimated_by_the_large_ones_ahead() -> None:
     """It passes them; it waits for those of its size."""
     line = Timeline()
     small = drained(line, 12)[4]
-    before = explained(line, small).estimate
+    before = line.why(small).estimate
     for _ in range(20):
         line.submit(3.9, priority=10**6)
-    assert explained(line, small).estimate == before
+    assert line.why(small).estimate == before
 
 
 def test_behind_many_shapes_an_estimate_takes_the_rest_to_be_like_the_first_ones() -> None:
@@ -256,21 +233,19 @@ def test_behind_many_shapes_an_estimate_takes_the_rest_to_be_like_the_first_ones
     line = Timeline()
     drained(line, 12)
     last = [line.submit(1 - number / 2000) for number in range(1, 101)][-1]
-    assert explained(line, last).estimate == pytest.approx(10 * (6 + 97.5), rel=0.1)
+    assert line.why(last).estimate == pytest.approx(10 * (6 + 97.5), rel=0.1)
 
 
 def test_how_fast_large_creates_get_in_says_nothing_of_small_ones() -> None:
     """None of the small size has got in yet."""
     line = Timeline()
     drained(line, 12)
-    assert explained(line, [line.submit(0.1) for _ in range(5)][-1]).estimate is None
+    assert line.why([line.submit(0.1) for _ in range(5)][-1]).estimate is None
 
 
 def test_the_one_that_waits_longest_need_not_be_the_first_in_line() -> None:
     """One of a higher priority came later and stands before it."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     assert line.controller.namespace(NS, line.now).oldest is None  # type: ignore[union-attr]
     line.submit(1)
     line.later(10)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.engine import Created, Demand, ObservedQuota, Policy, Rejected, Selector
-from tests.timeline import NS, ONE, QUOTA, Timeline, amounts_of, tickets
+from tests.costs import kept_by
+from tests.timeline import NS, ONE, QUOTA, Timeline, amounts_of, tickets, watched
 
 if TYPE_CHECKING:
     from backoff_ctrl.engine.outlook import Outlook
@@ -20,14 +21,6 @@ def outlook(line: Timeline, *wanted: tuple[Demand, int], namespace: str = NS) ->
     return line.controller.outlook(namespace, wanted or ((SMALL, 1),), line.now)
 
 
-def full(used: float = 4) -> Timeline:
-    """A watched namespace whose quota of 4 CPUs is used so far."""
-    line = Timeline()
-    line.observe(used, 4)
-    line.watching()
-    return line
-
-
 def blocked_by(found: Outlook) -> list[tuple[str, str, float, float, float]]:
     """What is in the way, in whole units."""
     return [(b.quota, b.resource, b.asked / ONE, b.left / ONE, b.limited / ONE) for b in found.blockers]
@@ -35,7 +28,7 @@ def blocked_by(found: Outlook) -> list[tuple[str, str, float, float, float]]:
 
 def test_what_fits_goes_in_now() -> None:
     """Equal to what is left is enough."""
-    found = outlook(full(3))
+    found = outlook(watched(3, 4))
     assert (found.prospect, found.blockers, found.estimate, found.kept) == ("now", (), None, False)
     assert found.limits == {QUOTA: frozenset({"cpu"})}
     assert not found.learned
@@ -43,14 +36,14 @@ def test_what_fits_goes_in_now() -> None:
 
 def test_what_does_not_fit_waits() -> None:
     """The ceiling in the way is named with its amounts."""
-    found = outlook(full(3.5))
+    found = outlook(watched(3.5, 4))
     assert found.prospect == "wait"
     assert blocked_by(found) == [(QUOTA, "cpu", 1, 0.5, 4)]
 
 
 def test_what_others_hold_is_not_left() -> None:
     """Other gates' creates on their way count as if they were ours, where they are held and nowhere else."""
-    line = full(1)
+    line = watched(1, 4)
     asked = ((SMALL, 1),)
     found = [
         line.controller.outlook(NS, asked, line.now, {(QUOTA, "cpu"): held, ("another", "cpu"): 9 * ONE})
@@ -62,15 +55,13 @@ def test_what_others_hold_is_not_left() -> None:
 
 def test_a_limit_of_zero_is_a_pause() -> None:
     """Somebody will lift it: this is not "never"."""
-    line = Timeline()
-    line.observe(0, 0)
-    line.watching()
+    line = watched(0, 0)
     assert outlook(line).prospect == "wait"
 
 
 def test_more_than_the_limit_never_fits() -> None:
     """Equal to the limit does; the verdict names the limit, and what is left now."""
-    line = full(1)
+    line = watched(1, 4)
     assert outlook(line, (Demand(amounts_of(4)), 1)).prospect == "wait"
     found = outlook(line, (Demand(amounts_of(5)), 1))
     assert (found.prospect, found.estimate) == ("never", None)
@@ -87,7 +78,7 @@ def test_a_limit_that_is_not_enforced_yet_can_be_too_small() -> None:
 
 def test_several_creates_need_room_together() -> None:
     """What they ask adds up; no single one of them is too large, so they wait, they are not impossible."""
-    line = full(2)
+    line = watched(2, 4)
     assert outlook(line, (SMALL, 2)).prospect == "now"
     found = outlook(line, (SMALL, 2), (Demand(amounts_of(2)), 2))
     assert found.prospect == "wait"
@@ -121,9 +112,7 @@ def test_without_any_quota_it_depends_on_whether_all_are_known(watched: bool) ->
 def test_a_refusal_teaches_a_part() -> None:
     """It proves that its quota applies to creates like this one, and says nothing of others."""
     line = Timeline()
-    ticket = line.ticket_of(line.submit(2))
-    line.later(0.1)
-    line.refused(ticket, 3, 4)
+    line.refuse(2, 3, 4)
     assert outlook(line, (Demand(amounts_of(2)), 1)).prospect == "wait"
     fits = outlook(line)
     assert (fits.prospect, fits.learned) == ("now", True)
@@ -142,21 +131,17 @@ def test_what_a_shape_is_really_charged_counts() -> None:
 
 def test_asking_changes_nothing() -> None:
     """No shape is kept of what was only asked about."""
-    line = full()
+    line = watched(4, 4)
     line.submit(1)
-    before = line.controller.namespace(NS, line.now)
-    handler = line.controller._handlers[NS]
-    shapes = dict(handler.knowledge.shapes)
+    outlook(line)
+    before, kept = line.seen(), kept_by(line.controller)
     outlook(line, (Demand(amounts_of(3)), 1))
-    assert handler.knowledge.shapes == shapes
-    assert line.controller.namespace(NS, line.now) == before
+    assert (line.seen(), kept_by(line.controller)) == (before, kept)
 
 
 def test_room_that_is_kept_for_another_is_no_room() -> None:
     """One that waits for long is next: smaller ones wait behind it, though they would fit."""
-    line = Timeline(Policy(overtakes_max=1, overtaken_for_max=1))
-    line.observe(0, 4)
-    line.watching()
+    line = watched(0, 4, Policy(overtakes_max=1, overtaken_for_max=1))
     line.submit(3)
     large = line.submit(2)
     line.submit(0.5)  # overtakes it
@@ -169,7 +154,7 @@ def test_room_that_is_kept_for_another_is_no_room() -> None:
 
 def test_the_estimate_counts_what_waits_already() -> None:
     """As if one more stood at the end of the line: the answer is that of an equal create that really joins."""
-    line = full(0)
+    line = watched(0, 4)
     running = [line.ticket_of(line.submit(1)) for _ in range(4)]
     for ticket in running:
         line.settle(ticket, Created())
@@ -177,8 +162,7 @@ def test_the_estimate_counts_what_waits_already() -> None:
     waiting = [line.submit(1) for _ in range(30)]
     for _ in range(12):
         line.later(1)
-        line.observe(3, 4)
-        line.later(0.01)
+        line.observe(3, 4, then=0.01)
         for ticket in tickets([effect for _, effect in line.log]):
             if not ticket.ended:
                 line.settle(ticket, Created())

@@ -11,7 +11,7 @@ import pytest
 from backoff_ctrl.engine import Controller, Demand, ObservedQuota, Policy, Request
 from backoff_ctrl.engine.looking import Tally
 from backoff_ctrl.engine.pages import CEILINGS_MAX, GONE_MAX, LOOKED_OVER, NAMESPACES_MAX, WAITERS_MAX
-from tests.timeline import ONE, Timeline, flying
+from tests.timeline import ONE, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -66,7 +66,7 @@ def test_the_pages_together_are_the_snapshot(limit: int) -> None:
     line = crowded(200, 300)
     shown = [item for page in pages(line, limit) for item in page.items.items()]
 
-    assert dict(shown) == line.controller.snapshot(line.now).namespaces
+    assert dict(shown) == line.snapshot().namespaces
     assert [name for name, _ in shown] == sorted(name for name, _ in shown)
 
 
@@ -141,7 +141,7 @@ def test_one_namespace_is_shown_as_on_its_page() -> None:
     line = crowded(3, 9)
     shown = {name: line.controller.namespace(name, line.now) for name in line.controller.names()}
 
-    assert shown == line.controller.snapshot(line.now).namespaces
+    assert shown == line.snapshot().namespaces
     assert list(shown) == ["n00000", "n00001", "n00002"]
     assert line.controller.size == 3
     assert line.controller.namespace("nowhere", line.now) is None
@@ -184,8 +184,7 @@ def test_waiters_that_stay_are_seen_exactly_once_while_others_come_and_go(seed: 
             if dice.random() < 0.5:
                 line.controller.withdraw(request, line.now)
             request = stay.pop(dice.choice(list(stay)))
-            line.controller.withdraw(request, line.now)
-            line.advance()
+            line.withdraw(request)
 
     assert len(set(seen)) == len(seen)
     assert set(stay) <= set(seen)
@@ -209,7 +208,7 @@ def test_the_changes_since_a_look_name_what_has_changed_and_nothing_else() -> No
     """Each kind of change counts once, whatever follows before the next look; a look changes nothing."""
     line = crowded(30, 0)
     changed, _, upto = follow(line, 0)
-    assert sorted(changed) == sorted(line.controller.snapshot(line.now).namespaces)
+    assert sorted(changed) == sorted(line.snapshot().namespaces)
     assert follow(line, upto) == ([], [], upto)
     for _ in range(3):
         submit(line, "n00003")
@@ -225,33 +224,6 @@ def test_the_changes_since_a_look_name_what_has_changed_and_nothing_else() -> No
     assert follow(line, upto)[0] == [f"n{number:05}" for number in touched]
 
 
-def test_an_answer_and_the_turn_that_it_gives_another_namespace_are_changes() -> None:
-    """Both namespaces wait for the server's overload window; a place in it comes free."""
-    line = Timeline(Policy(overload_start=1, overload_max=1))
-    line.watching()
-    first, *_ = [line.submit(namespace=namespace) for namespace in ("a", "b", "a", "b")]
-    _, _, upto = follow(line, 0)
-    line.created(line.ticket_of(first))
-
-    assert [ticket.request.namespace for ticket in flying(line)] == ["b"]
-    assert sorted(follow(line, upto)[0]) == ["a", "b"]
-
-
-def test_two_who_look_do_not_hide_changes_from_each_other() -> None:
-    """One looks often, the other seldom; both have seen every change in the end."""
-    line = crowded(3, 0)
-    _, _, often = follow(line, 0)
-    _, _, seldom = follow(line, 0)
-    for _ in range(3):
-        submit(line, "n00001")
-        changed, _, often = follow(line, often)
-        assert changed == ["n00001"]
-    submit(line, "n00002")
-
-    assert follow(line, seldom)[0] == ["n00001", "n00002"]
-    assert follow(line, often)[0] == ["n00002"]
-
-
 @pytest.mark.parametrize("by", ["page", "waiting"])
 def test_what_changes_after_a_page_is_a_change_since_before_that_page(by: str) -> None:
     """Whoever has paged through everything follows the changes from the number that was the newest before."""
@@ -262,17 +234,6 @@ def test_what_changes_after_a_page_is_a_change_since_before_that_page(by: str) -
     line.controller.withdraw(submit(line, "n00001"), line.now)
 
     assert "n00001" in follow(line, since)[0]
-
-
-def test_room_that_settles_by_time_alone_is_a_change() -> None:
-    """Nobody called but the clock."""
-    line = crowded(3, 3)
-    line.controller.observe_quota("n00001", "q", ObservedQuota(HARD, HARD, {"cpu": 0, "pods": 0}), line.now)
-    line.advance()
-    _, _, upto = follow(line, 0)
-    line.later(1)
-
-    assert "n00001" in follow(line, upto)[0]
 
 
 def test_forgotten_namespaces_are_told_and_one_that_comes_back_is_new() -> None:

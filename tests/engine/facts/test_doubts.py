@@ -10,7 +10,7 @@ from backoff_ctrl.engine import Created, Rejected, Ticket
 from backoff_ctrl.engine.ceilings import Ceiling
 from backoff_ctrl.engine.living import DOUBTED_MAX, OLD, TRAILS_MAX, Living
 from tests.followed import SETTLED, Followed, full
-from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
+from tests.timeline import NS, ONE, QUOTA, tickets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,8 +73,7 @@ def test_in_a_busy_namespace_too_a_doubt_is_dropped_in_the_end(each: float) -> N
     """A create counted as living but not charged costs its room for half a minute, however much comes and goes."""
     line = Followed()
     line.create("false")
-    line.observe(0, 4)
-    line.later(SETTLED)
+    line.observe(0, 4, then=SETTLED)
     alive = ["a", "b", "c"]
     sent = [line.ticket_of(line.submit(1)) for _ in alive]
     line.observe(3, 4)
@@ -130,25 +129,19 @@ def test_a_refusal_with_less_used_than_lives_is_doubted_too() -> None:
     assert (line.cpu().limited, line.cpu().used) == (ONE, 3 * ONE)
 
 
-def test_a_doubt_raised_by_a_refusal_is_dropped_too() -> None:
+@pytest.mark.parametrize("ungated", [True, False])
+def test_a_doubt_raised_by_a_refusal_is_dropped_too(ungated: bool) -> None:
     """It came before the watch's report of the same amounts, and no other report follows."""
     line = full()
     line.later(5)
-    forced = line.controller.force(line.request(4), line.now)
-    line.later(0.01)
-    line.settle(forced, Rejected(QUOTA, {"cpu": 4 * ONE}, {"cpu": ONE}, {"cpu": 4 * ONE}))
-    line.controller.withdraw(forced.request, line.now)
-    line.later(2 * TRAILS_MAX + SETTLED)
-
-    assert line.waiting() == 5 - 3
-
-
-def test_a_doubt_raised_by_the_refusal_of_an_ungated_create_is_dropped_too() -> None:
-    """As given to ``learn``."""
-    line = full()
-    line.later(5)
     rejected = Rejected(QUOTA, {"cpu": 4 * ONE}, {"cpu": ONE}, {"cpu": 4 * ONE})
-    line.controller.learn(NS, frozenset(), rejected, line.now - 0.01, line.now)
+    if ungated:
+        line.controller.learn(NS, frozenset(), rejected, line.now - 0.01, line.now)
+    else:
+        forced = line.controller.force(line.request(4), line.now)
+        line.later(0.01)
+        line.settle(forced, rejected)
+        line.controller.withdraw(forced.request, line.now)
     line.later(2 * TRAILS_MAX + SETTLED)
 
     assert line.waiting() == 5 - 3
@@ -157,16 +150,14 @@ def test_a_doubt_raised_by_the_refusal_of_an_ungated_create_is_dropped_too() -> 
 def test_a_doubt_that_comes_with_less_room_is_dropped_too() -> None:
     """A quota is edited down, and the same report says that less is used."""
     line = Followed()
-    line.observe(0, 8)
-    line.later(SETTLED)
+    line.observe(0, 8, then=SETTLED)
     sent = [line.ticket_of(line.submit(1)) for _ in range(6)]
     line.observe(6, 8)
     for ticket, name in zip(sent, "abcdef", strict=True):
         line.settle(ticket, Created(stored=name))
     line.later(5)
     waiter = line.submit(3)
-    line.observe(0, 4)
-    line.later(2 * TRAILS_MAX)
+    line.observe(0, 4, then=2 * TRAILS_MAX)
 
     assert waiter.state == "sent"
 
@@ -255,11 +246,3 @@ def test_after_half_a_minute_of_doubts_young_creates_still_count() -> None:
     assert living.end("0.0", 0.0) is False
     assert living.end(str(DOUBTED_MAX - 1), DOUBTED_MAX) is True
     assert ceiling.living == 1
-
-
-def test_no_server_is_so_slow_that_a_recount_trails_by_more_than_a_second() -> None:
-    """Answers may take half a minute for other reasons, such as a webhook."""
-    shared = Timeline().controller._shared
-    for took, lag in ((0.01, 0.015), (10.0, TRAILS_MAX)):
-        shared.answer_time = took
-        assert shared.recount_lag == pytest.approx(lag)

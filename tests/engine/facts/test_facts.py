@@ -7,19 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Created, Demand, Failed, Rejected
-from tests.timeline import NS, ONE, QUOTA, Timeline
-
-
-def two_quotas(line: Timeline) -> Demand:
-    """Teach a line two full quotas that both charge one shape; return its demand."""
-    demand = Demand({"cpu": ONE, "pods": ONE})
-    request = line.submit(demand=demand)
-    line.later(0.1)
-    line.settle(line.ticket_of(request), Rejected("a", {"cpu": ONE}, {"cpu": ONE}, {"cpu": ONE}))
-    probe = line.next_ticket()
-    line.later(0.1)
-    line.settle(probe, Rejected("b", {"pods": ONE}, {"pods": ONE}, {"pods": ONE}))
-    return demand
+from tests.timeline import NS, ONE, QUOTA, Timeline, watched
 
 
 @given(
@@ -63,11 +51,11 @@ def test_the_sending_time_in_the_outcome_counts_where_it_is_later() -> None:
 def test_what_a_refusal_does_not_name_stays_as_it_was() -> None:
     """A refusal about cpu changes neither pods nor other quotas."""
     line = Timeline()
-    two_quotas(line)
+    line.fill_two()
     line.later(0.1)
     rejected = Rejected("a", {"cpu": ONE}, {"cpu": 9 * ONE}, {"cpu": 9 * ONE})
     line.controller.learn(NS, frozenset(), rejected, line.now, line.now)
-    seen = line.controller.snapshot(line.now).namespaces[NS].quotas
+    seen = line.seen().quotas
 
     assert seen["a"]["cpu"].used == 9 * ONE
     assert seen["b"]["pods"].used == ONE
@@ -80,7 +68,7 @@ def test_a_name_without_a_used_amount_teaches_nothing() -> None:
     line.later(0.1)
     line.settle(ticket, Rejected(QUOTA, {"cpu": ONE}, {}, {"cpu": ONE}))
 
-    assert line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA] == {}
+    assert line.seen().quotas[QUOTA] == {}
     assert line.next_ticket().request is ticket.request
 
 
@@ -110,9 +98,7 @@ def test_creates_answered_before_a_refused_one_was_sent_are_in_its_used() -> Non
     line.refused(teacher, 2, 9)
     line.created(line.ticket_of(line.submit(1)))
     line.later(0.1)
-    late = line.ticket_of(line.submit(3))
-    line.later(0.1)
-    line.refused(late, 7, 9)
+    line.refuse(3, 7, 9)
 
     assert line.ceiling()["used"] == 7 * ONE
     line.settle(anchor, Failed())
@@ -126,16 +112,13 @@ def test_the_amounts_that_the_server_charges_are_learned_from_refusals() -> None
     line.settle(ticket, Rejected(QUOTA, {"cpu": 2 * ONE}, {"cpu": 3 * ONE}, {"cpu": 4 * ONE}))
     waiting = line.submit(1)
     assert waiting.state == "waiting"
-    why = line.controller.explain(waiting, line.now)
-    assert why is not None
+    why = line.why(waiting)
     assert (why.asked, why.left) == (2 * ONE, ONE)
 
 
 def test_the_amounts_that_the_server_charges_are_learned_from_stored_objects() -> None:
     """The object in a 201 is the truth: its charge replaces the estimate, its own hold included."""
-    line = Timeline()
-    line.observe(0, 10)
-    line.watching()
+    line = watched(0, 10)
     ticket = line.ticket_of(line.submit(1))
     line.settle(ticket, Created(Demand({"cpu": 3 * ONE})))
     assert line.held() == 3 * ONE
@@ -150,9 +133,7 @@ def test_the_amounts_that_the_server_charges_are_learned_from_stored_objects() -
 
 def test_a_stored_object_with_the_expected_charge_changes_nothing() -> None:
     """Zero amounts and equal ones are no difference."""
-    line = Timeline()
-    line.observe(0, 10)
-    line.watching()
+    line = watched(0, 10)
     ticket = line.ticket_of(line.submit(demand=Demand({"cpu": ONE}, ["Terminating"])))
     line.settle(ticket, Created(Demand({"cpu": ONE, "pods": 0}, ["Terminating"])))
 
@@ -173,7 +154,7 @@ def test_an_unnamed_ceiling_with_a_newer_fact_keeps_its_amounts(later: float) ->
     line.controller.learn(NS, frozenset(), pods, line.now, line.now)
     line.later(0.1)
     line.settle(probe, Rejected("a", {"cpu": ONE}, {"cpu": ONE}, {"cpu": ONE}))
-    seen = line.controller.snapshot(line.now).namespaces[NS].quotas["a"]
+    seen = line.seen().quotas["a"]
 
     assert (seen["pods"].used, seen["pods"].headroom) == (7 * ONE, 0)
 
@@ -190,7 +171,7 @@ def test_an_unnamed_ceiling_that_has_room_by_now_keeps_its_amounts() -> None:
     probe = line.next_ticket()
     line.settle(other, Failed())
     line.settle(probe, Rejected("a", {"cpu": ONE}, {"cpu": ONE}, {"cpu": ONE}))
-    pods = line.controller.snapshot(line.now).namespaces[NS].quotas["a"]["pods"]
+    pods = line.seen().quotas["a"]["pods"]
 
     assert (pods.used, pods.headroom) == (ONE, ONE)
 
@@ -213,7 +194,7 @@ def test_a_refusal_whose_figures_show_room_slows_the_namespace_and_teaches_no_ce
     ticket = line.ticket_of(line.submit(1))
     line.later(0.1)
     assert line.refused(ticket, 1, 4) == []
-    seen = line.controller.snapshot(line.now).namespaces[NS]
+    seen = line.seen()
 
     assert seen.quotas == {}
     assert seen.brake is not None
@@ -244,12 +225,11 @@ def test_each_name_in_a_refusal_teaches_by_itself() -> None:
     line = Timeline()
     ticket = line.ticket_of(line.submit(demand=Demand({"cpu": ONE, "pods": ONE})))
     line.later(0.1)
-    newer = Rejected(QUOTA, {"cpu": ONE}, {"cpu": 9 * ONE}, {"cpu": 9 * ONE})
-    line.controller.learn(NS, frozenset(), newer, line.now, line.now)
+    line.learn(9, 9)
     line.later(0.1)
     used, limited = {"cpu": 5 * ONE, "pods": 3 * ONE}, {"cpu": 9 * ONE, "memory": 7, "pods": 3 * ONE}
     line.settle(ticket, Rejected(QUOTA, {"pods": ONE}, used, limited))
-    seen = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]
+    seen = line.seen().quotas[QUOTA]
 
     assert {name: (c.used, c.block) for name, c in seen.items()} == {
         "cpu": (9 * ONE, "shut"),
@@ -273,9 +253,7 @@ def test_a_create_of_ours_is_counted_on_top_only_in_the_refusing_quota() -> None
 
 def test_a_create_of_ours_that_is_held_is_not_counted_on_top() -> None:
     """Where quotas are watched its answered hold stands for it already."""
-    line = Timeline()
-    line.observe(0, 9)
-    line.watching()
+    line = watched(0, 9)
     line.later(0.1)
     _, slow, quick = (line.ticket_of(line.submit(1)) for _ in range(3))
     line.created(quick)

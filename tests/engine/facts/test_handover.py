@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from backoff_ctrl.engine import Abandoned, Created, Demand, Expired, Failed, ObservedQuota, Overloaded, Policy, Rejected
-from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
+from backoff_ctrl.engine import Abandoned, Created, Demand, Expired, Failed, ObservedQuota, Overloaded, Policy
+from tests.timeline import NS, ONE, QUOTA, Timeline, tickets, watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -213,9 +213,7 @@ def test_the_oldest_answered_hold_is_confirmed_first() -> None:
 
 def test_an_answer_whose_charge_was_seen_before_makes_room_at_once() -> None:
     """Until then it counts twice, as held and as used; no time has to pass."""
-    line = Timeline()
-    line.observe(0, 4)
-    line.watching()
+    line = watched(0, 4)
     ticket = line.ticket_of(line.submit(2))
     line.observe(2, 4)
     waiter = line.submit(2)
@@ -226,9 +224,7 @@ def test_an_answer_whose_charge_was_seen_before_makes_room_at_once() -> None:
 
 def test_a_fall_confirms_nothing() -> None:
     """A report of room ends no hold: the charge that a hold stands for is yet to be observed."""
-    line = Timeline()
-    line.observe(5, 10)
-    line.watching()
+    line = watched(5, 10)
     line.created(line.ticket_of(line.submit(2)))
     line.observe(3, 10)
     assert line.held() == 2 * ONE
@@ -259,9 +255,7 @@ def test_a_hold_of_several_resources_ends_when_all_of_them_rose() -> None:
 @pytest.mark.parametrize("waiters", [0, 1], ids=["none waits", "one waits"])
 def test_an_answered_hold_ends_a_short_time_after_its_201(waiters: int) -> None:
     """Its charge may be hidden behind a release: 50 ms after the answer it counts as observed."""
-    line = Timeline()
-    line.observe(0, 3)
-    line.watching()
+    line = watched(0, 3)
     line.created(line.ticket_of(line.submit(2)))
     for _ in range(waiters):
         line.submit(2)
@@ -278,9 +272,7 @@ def test_an_answered_hold_ends_a_short_time_after_its_201(waiters: int) -> None:
 
 def test_an_answered_hold_ends_in_time_for_a_waiting_request() -> None:
     """The 201 itself sets the alarm: a request that waited before it is admitted 50 ms after it."""
-    line = Timeline()
-    line.observe(0, 3)
-    line.watching()
+    line = watched(0, 3)
     running, waiting = line.ticket_of(line.submit(2)), line.submit(2)
     line.later(10)
     line.created(running)
@@ -290,9 +282,7 @@ def test_an_answered_hold_ends_in_time_for_a_waiting_request() -> None:
 
 def test_without_a_watch_an_answered_hold_lasts_until_the_next_list() -> None:
     """While changes are not reported no hold ends by time; the list that begins the next watch ends it."""
-    line = Timeline()
-    line.observe(0, 10)
-    line.watching()
+    line = watched(0, 10)
     ticket = line.ticket_of(line.submit(2))
     line.watch_lost()
     line.created(ticket)
@@ -307,17 +297,14 @@ def test_without_a_watch_an_answered_hold_lasts_until_the_next_list() -> None:
 @pytest.mark.parametrize("newer", [False, True], ids=["no fact since", "a fact since"])
 def test_without_any_report_an_answered_hold_counts_as_used_in_the_end(newer: bool) -> None:
     """No list comes: after ``ticket_max`` the hold ends, and its charge counts unless a newer fact contains it."""
-    line = Timeline(Policy(ticket_max=120))
-    line.observe(0, 10)
-    line.watching()
+    line = watched(0, 10, Policy(ticket_max=120))
     ticket = line.ticket_of(line.submit(2))
     line.watch_lost()
     line.later(1)
     line.created(ticket)
     line.later(1)
     if newer:
-        full = Rejected(QUOTA, {"cpu": 9 * ONE}, {"cpu": 3 * ONE}, {"cpu": 10 * ONE})
-        line.controller.learn(NS, frozenset(), full, line.now, line.now)
+        line.learn(3, 10, asked=9)
     line.until(123)
 
     assert line.ceiling() == {
@@ -331,9 +318,7 @@ def test_without_any_report_an_answered_hold_counts_as_used_in_the_end(newer: bo
 @pytest.mark.parametrize("outcome", [Failed(), Abandoned(), Expired(), Overloaded()], ids=lambda o: o.event)
 def test_a_create_that_stores_nothing_leaves_no_hold(outcome: Failed | Abandoned | Expired | Overloaded) -> None:
     """Failed, abandoned, expired and overloaded give the reservation back at once."""
-    line = Timeline(Policy(brake_base=60))
-    line.observe(0, 10)
-    line.watching()
+    line = watched(0, 10, Policy(brake_base=60))
     ticket = line.ticket_of(line.submit(2))
     assert line.held() == 2 * ONE
 
@@ -344,9 +329,7 @@ def test_a_create_that_stores_nothing_leaves_no_hold(outcome: Failed | Abandoned
 
 def test_a_refused_create_leaves_no_hold_and_no_credit() -> None:
     """The reservation of a refused create is free, and a rise observed meanwhile confirms no later hold."""
-    line = Timeline()
-    line.observe(0, 10)
-    line.watching()
+    line = watched(0, 10)
     ticket = line.ticket_of(line.submit(2))
     line.observe(2, 10)  # another client's
     line.controller.settle(ticket, Failed(), line.now)
@@ -358,9 +341,7 @@ def test_a_refused_create_leaves_no_hold_and_no_credit() -> None:
 
 def test_a_rise_while_nothing_is_held_confirms_nothing_later() -> None:
     """Other clients came before us: their charges add no credit."""
-    line = Timeline()
-    line.observe(0, 10)
-    line.watching()
+    line = watched(0, 10)
     line.observe(5, 10)
     line.created(line.ticket_of(line.submit(2)))
     assert line.held() == 2 * ONE
@@ -387,9 +368,7 @@ def test_a_created_hold_of_a_learned_quota_moves_into_used() -> None:
 
 def test_holds_stay_when_the_quota_is_resized() -> None:
     """Its owner widens it: each create in flight, and each answered one, holds what it held before."""
-    line = Timeline()
-    line.observe(0, 10)
-    line.watching()
+    line = watched(0, 10)
     flying = [line.ticket_of(line.submit(cpu)) for cpu in (1, 2, 3)]
     line.created(flying[0])
     line.observe(0, 20)

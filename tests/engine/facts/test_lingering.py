@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from backoff_ctrl.engine.ceilings import Ceiling
 from backoff_ctrl.engine.living import LINGERS_MAX, SHORT, TRAILS_MAX, Living
 from tests.followed import SETTLED, Followed, full
-from tests.timeline import NS, ONE, QUOTA, tickets
+from tests.timeline import NS, ONE, tickets
 
 YOUNG = (SHORT + TRAILS_MAX) / 2
 
@@ -150,12 +150,12 @@ def test_a_refusal_with_less_used_than_lingers_is_doubted_too() -> None:
 
 
 def test_without_a_doubt_nothing_lingers() -> None:
-    """A create that the last recount contains is not one it lacked."""
+    """A create that the last recount contains is not one it lacked: a report of a charge frees its room, too."""
     line = full()
     line.later(YOUNG)
     line.end("a")
-    assert line.controller._handlers[NS].knowledge.quotas[QUOTA].ceilings["cpu"].lingers == 0
-    assert len(line.count_again(3)) == 1
+    line.observe(3, 4)
+    assert len(tickets(line.later(SETTLED))) == 1
 
 
 def test_where_ends_are_no_longer_reported_nothing_lingers() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Created, Policy, Rejected
-from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
+from tests.timeline import NS, ONE, QUOTA, Timeline, tickets, watched
 
 
 def listed(line: Timeline, used: float, limited: float, sent: float, *, quota: str = QUOTA) -> bool:
@@ -32,9 +32,7 @@ def full_by_list() -> Timeline:
 
 def test_a_list_undoes_no_change_that_a_watch_reported_while_it_was_read() -> None:
     """Eight wait for a full quota; a list says what was true before it filled: none of them is sent."""
-    line = Timeline()
-    line.observe(0, 8)
-    line.watching()
+    line = watched(0, 8)
     sent = line.now
     line.later(0.01)
     line.observe(8, 8)
@@ -57,15 +55,14 @@ def test_a_list_requested_before_a_watch_told_its_last_is_dropped(still: bool) -
         line.watch_lost()
 
     assert not listed(line, 0, 8, sent)
-    assert line.controller.snapshot(line.now).namespaces[NS].quotas == {}
+    assert line.seen().quotas == {}
 
 
 def test_a_list_brings_no_deleted_quota_back() -> None:
     """The deletion was told while the list was on its way."""
     line = Timeline()
     line.later(1)
-    line.observe(0, 8)
-    line.later(1)
+    line.observe(0, 8, then=1)
     sent = line.now
     line.later(0.01)
     line.controller.forget_quota(NS, QUOTA, line.now)
@@ -101,9 +98,7 @@ def test_a_list_may_lack_a_create_that_was_answered_since() -> None:
 
 def test_a_list_that_is_newer_than_all_is_believed() -> None:
     """Once nothing is watched, the newest word counts, whichever way it came."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     line.watch_lost()
     waiter = line.submit(1)
     line.later(0.01)
@@ -169,8 +164,7 @@ def test_the_rise_that_shows_a_create_handed_over_confirms_no_other() -> None:
         line.created(line.ticket_of(line.submit(1)))
     third = line.ticket_of(line.submit(1))
     line.later(0.1)
-    full = Rejected(QUOTA, {"cpu": 9 * ONE}, {"cpu": 2 * ONE}, {"cpu": 10 * ONE})
-    line.controller.learn(NS, frozenset(), full, line.now, line.now)
+    line.learn(2, 10, asked=9)
     line.created(third)
     line.observe(2, 10)
     line.watching()

@@ -121,7 +121,7 @@ def test_an_end_counts_at_every_ceiling() -> None:
         line.settle(ticket, Created(stored=name))
     report(2)
     line.end("a")
-    quota = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]
+    quota = line.seen().quotas[QUOTA]
     assert {name: ceiling.used for name, ceiling in quota.items()} == dict.fromkeys(two, 3 * ONE)
 
 
@@ -129,10 +129,10 @@ def test_ends_may_be_reported_from_before_the_first_create() -> None:
     """The watch of a namespace may begin before anything else is known of it."""
     line = Timeline()
     line.controller.ends_told(NS, line.now, told=True)
-    assert line.controller.snapshot(line.now).namespaces == {}
+    assert line.snapshot().namespaces == {}
     line.observe(0, 4)
 
-    assert line.controller.snapshot(line.now).namespaces[NS].ends_told
+    assert line.seen().ends_told
 
 
 def test_a_namespace_that_was_forgotten_gets_its_ends_as_before() -> None:
@@ -140,7 +140,7 @@ def test_a_namespace_that_was_forgotten_gets_its_ends_as_before() -> None:
     line = Followed()
     line.controller.forget_quota(NS, QUOTA, line.now)
     line.later(10_000)
-    assert NS not in line.controller.snapshot(line.now).namespaces
+    assert NS not in line.snapshot().namespaces
     line.observe(0, 4)
     line.create("a", "b", "c", "d")
     line.wait_in_line()
@@ -150,7 +150,7 @@ def test_a_namespace_that_was_forgotten_gets_its_ends_as_before() -> None:
     line.controller.forget_quota(NS, QUOTA, line.now)
     line.later(20_000)
     line.observe(0, 4)
-    assert not line.controller.snapshot(line.now).namespaces[NS].ends_told
+    assert not line.seen().ends_told
 
 
 def test_an_end_is_a_hint_where_quotas_are_not_watched() -> None:
@@ -189,14 +189,6 @@ def test_lives_and_ends_are_bounded() -> None:
     assert living.begin("unknown-0", 0.0) is not None
     assert living.begin("", 0.0) is None
     assert Living(followed=False).begin("a", 0.0) is None
-
-
-def test_nothing_is_kept_of_creates_where_quotas_are_not_watched() -> None:
-    """Their holds will never be handed over."""
-    line = Followed()
-    line.watch_lost()
-    line.create("a", "b")
-    assert line.controller._handlers[NS].knowledge.living._lives == {}
 
 
 def test_a_look_is_due_only_where_there_is_a_doubt() -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Demand, Policy, Rejected
-from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
+from tests.timeline import NS, ONE, QUOTA, Timeline, settled, tickets, watched
 
 
 def test_room_counts_after_the_settle_time_and_not_before() -> None:
     """The server's own cache trails its watch by about 2 ms; after that room counts at once."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     request = line.submit(1)
     line.later(10)
     assert line.observe(3, 4) == []
@@ -21,42 +19,25 @@ def test_room_counts_after_the_settle_time_and_not_before() -> None:
     assert [t.request for t in tickets(line.later(0.0002))] == [request]
 
 
-def test_room_that_is_taken_while_it_settles_is_gone() -> None:
-    """Room that was reported free and then used again never counts."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    line.submit(1)
-    line.later(1)
-    line.observe(2, 4)
-    line.later(0.001)
-    line.observe(4, 4)
-    assert line.later(1) == []
-
-
-def test_part_of_the_settling_room_may_be_taken_and_the_rest_counts() -> None:
-    """Two were freed, one was taken: one waiting request is admitted."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+@pytest.mark.parametrize(("taken", "admitted"), [(2, 0), (1, 1)])
+def test_room_that_is_taken_while_it_settles_is_gone(taken: float, admitted: int) -> None:
+    """Two were freed, and used again at once: room that was taken never counts, the rest does."""
+    line = watched(4, 4)
     for _ in range(3):
         line.submit(1)
-    line.observe(2, 4)
-    line.later(0.001)
-    line.observe(3, 4)
+    line.later(1)
+    line.observe(2, 4, then=0.001)
+    line.observe(2 + taken, 4)
 
-    assert len(tickets(line.later(1))) == 1
+    assert len(tickets(line.later(1))) == admitted
 
 
 def test_room_that_comes_in_pieces_settles_piece_by_piece() -> None:
     """Two were freed a millisecond apart: each counts 2 ms after its own report, and both are headroom at once."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     waiting = [line.submit(1) for _ in range(2)]
     line.later(1)
-    line.observe(3, 4)
-    line.later(0.001)
+    line.observe(3, 4, then=0.001)
     line.observe(2, 4)
     assert line.ceiling()["headroom"] == 2 * ONE
     assert [t.request for t in tickets(line.later(0.0015))] == waiting[:1]
@@ -66,16 +47,14 @@ def test_room_that_comes_in_pieces_settles_piece_by_piece() -> None:
 
 def test_a_stale_refusal_is_sent_again_soon_and_teaches_patience_only() -> None:
     """A refusal by a replaced state costs no back-off step and lowers no ceiling; only the settle time grows."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     line.submit(1)
     line.observe(3, 4)
     ticket = line.next_ticket()
-    before = line.controller.snapshot(line.now).settle_time
+    before = line.snapshot().settle_time
     assert line.refused(ticket, 4, 4) == []
     assert line.ceiling()["used"] == 3 * ONE
-    seen = line.controller.snapshot(line.now)
+    seen = line.snapshot()
     assert seen.namespaces[NS].quotas[QUOTA]["cpu"].block is None
     assert seen.settle_time == pytest.approx(1.5 * before)
 
@@ -89,9 +68,7 @@ def test_a_stale_refusal_is_sent_again_soon_and_teaches_patience_only() -> None:
 
 def test_a_stale_refusal_finds_the_room_gone_again() -> None:
     """Others took the room between the sending and the refusal: there is nothing to set aside."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     line.submit(1)
     line.observe(3, 4)
     ticket = line.next_ticket()
@@ -107,14 +84,10 @@ def test_a_stale_refusal_finds_the_room_gone_again() -> None:
 
 def test_a_refusal_voids_the_room_that_was_still_settling() -> None:
     """A newer fact says full: the room reported before it never counts."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     waiting = line.submit(1)
-    line.observe(3, 4)
-    line.later(0.001)
-    rejected = Rejected(QUOTA, {"cpu": ONE}, {"cpu": 4 * ONE}, {"cpu": 4 * ONE})
-    line.controller.learn(NS, frozenset(), rejected, line.now, line.now)
+    line.observe(3, 4, then=0.001)
+    line.learn(4, 4)
     line.later(0.1)
 
     assert waiting.state == "waiting"
@@ -123,17 +96,14 @@ def test_a_refusal_voids_the_room_that_was_still_settling() -> None:
 
 def test_a_refusal_by_the_present_state_is_not_stale() -> None:
     """Its amounts are the latest reported: another client was faster, and a block follows."""
-    line = Timeline()
-    line.observe(3, 4)
-    line.watching()
-    line.later(1)
+    line = settled(3, 4)
     ticket = line.ticket_of(line.submit(1))
     line.refused(ticket, 4, 4)
     assert line.ceiling()["used"] == 4 * ONE
     assert line.later(0.4) == []
     assert line.next_ticket().probe  # the refusal contradicted the report: now timers probe
     line.observe(3, 4)  # the next report ends the block
-    assert line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"].block == "probing"
+    assert line.cpu().block == "probing"
 
 
 def test_a_hint_is_no_headroom_but_brings_the_probe_forward() -> None:
@@ -167,9 +137,7 @@ def test_a_hint_is_no_headroom_but_brings_the_probe_forward() -> None:
 def test_a_hint_probes_only_after_the_lag_whatever_happens_before() -> None:
     """A request submitted a moment after the hint does not make the probe earlier."""
     line = Timeline(Policy(release_lag=0.2))
-    ticket = line.ticket_of(line.submit(1))
-    line.later(0.1)
-    line.refused(ticket, 4, 4)
+    line.refuse(1, 4, 4)
     line.controller.hint_release(NS, line.now)
     assert line.later(0.1) == []
     gone = line.submit(2)
@@ -180,9 +148,7 @@ def test_a_hint_probes_only_after_the_lag_whatever_happens_before() -> None:
 
 def test_hints_for_watched_or_unknown_quotas_do_nothing() -> None:
     """A hint into a watched, an unknown or a never-seen namespace changes nothing."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     line.submit(1)
     line.controller.hint_release(NS, line.now)
     line.controller.hint_release("unknown", line.now)
@@ -207,26 +173,21 @@ def test_a_hint_while_a_probe_is_out_for_a_quota_that_is_now_watched_does_nothin
 
 def test_a_refusal_by_a_state_that_came_back_is_not_stale() -> None:
     """Full, not full, full again: the refusal speaks of the present, and the server is not behind."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     line.submit(1)
     line.observe(3, 4)
     ticket = line.next_ticket()
     line.observe(4, 4)
     line.refused(ticket, 4, 4)
 
-    assert line.controller.snapshot(line.now).settle_time == Policy().settle_time
+    assert line.snapshot().settle_time == Policy().settle_time
 
 
 @pytest.mark.parametrize(("after", "stale"), [(1.0, True), (1.25, False)], ids=["a second ago", "longer ago"])
 def test_a_state_replaced_long_ago_makes_no_refusal_stale(after: float, stale: bool) -> None:
     """A server is behind by milliseconds: after a second the same figures are a fact again."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    line.observe(3, 4)
-    line.later(after)
+    line = watched(4, 4)
+    line.observe(3, 4, then=after)
     line.refused(line.ticket_of(line.submit(1)), 4, 4)
 
     assert line.ceiling()["used"] == (3 if stale else 4) * ONE
@@ -234,9 +195,7 @@ def test_a_state_replaced_long_ago_makes_no_refusal_stale(after: float, stale: b
 
 def test_a_stale_refusal_adds_to_the_room_that_still_settles() -> None:
     """More was freed while the create was out: all of it counts in the end, and no nano-unit twice."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     line.submit(1)
     line.observe(3, 4)
     ticket = line.next_ticket()
@@ -252,12 +211,9 @@ def test_a_stale_refusal_adds_to_the_room_that_still_settles() -> None:
 
 def test_a_stale_refusal_of_one_quota_says_nothing_about_the_other() -> None:
     """The learned quota behind the watched one keeps its step: whether it has room was not decided."""
-    line = Timeline()
-    line.observe(4, 4, quota="watched")
-    line.watching()
+    line = watched(4, 4, quota="watched")
     both = Demand({"cpu": ONE, "pods": ONE})
-    line.observe(0, 4, quota="watched")
-    line.later(0.1)
+    line.observe(0, 4, quota="watched", then=0.1)
     pods = Rejected("learned", {"pods": ONE}, {"pods": 9 * ONE}, {"pods": 9 * ONE})
     line.settle(line.ticket_of(line.submit(demand=both)), pods)
     for _ in range(2):
@@ -268,7 +224,7 @@ def test_a_stale_refusal_of_one_quota_says_nothing_about_the_other() -> None:
     line.observe(0, 4, quota="watched")
     old = Rejected("watched", {"cpu": ONE}, {"cpu": 4 * ONE}, {"cpu": 4 * ONE})
     line.controller.settle(probe, old, line.now)
-    block = line.controller.snapshot(line.now).namespaces[NS].quotas["learned"]["pods"]
+    block = line.seen().quotas["learned"]["pods"]
 
     assert (block.block, block.attempts) == ("ready", 2)
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from backoff_ctrl.engine import Created, Demand, Rejected, Selector
-from tests.timeline import NS, ONE, QUOTA, Timeline
+from tests.timeline import ONE, Timeline, watched
 
 GOLD = Selector([(True, frozenset({"gold"}))])
 
 
 def test_an_observed_selector_decides_which_classes_a_quota_charges() -> None:
     """A full quota of one class blocks that class, and no other."""
-    line = Timeline()
-    line.observe(4, 4, selector=GOLD)
-    line.watching()
+    line = watched(4, 4, selector=GOLD)
 
     assert line.submit(demand=Demand({"cpu": ONE}, ["gold"])).state == "waiting"
     assert line.submit(1).state == "sent"
@@ -20,9 +18,7 @@ def test_an_observed_selector_decides_which_classes_a_quota_charges() -> None:
 
 def test_a_changed_selector_counts_at_once() -> None:
     """The owner narrows the quota: classes that it no longer selects need not wait."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     plain, gold = line.submit(1), line.submit(demand=Demand({"cpu": ONE}, ["gold"]))
     line.observe(4, 4, selector=GOLD)
 
@@ -31,9 +27,7 @@ def test_a_changed_selector_counts_at_once() -> None:
 
 def learned_full(line: Timeline) -> None:
     """Teach a full quota by a refusal of the class without scope facts."""
-    ticket = line.ticket_of(line.submit(1))
-    line.later(0.1)
-    line.refused(ticket, 4, 4)
+    line.refuse(1, 4, 4)
 
 
 def test_a_refusal_proves_the_quota_for_its_own_class_only() -> None:
@@ -52,7 +46,7 @@ def test_an_admission_that_the_quota_would_have_refused_proves_that_it_does_not_
     learned_full(line)
     gold = Demand({"cpu": ONE}, ["gold"])
     line.created(line.ticket_of(line.submit(demand=gold)))
-    seen = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"]
+    seen = line.cpu()
     assert (seen.used, seen.held, seen.block) == (4 * ONE, 0, "shut")
     assert [line.submit(demand=gold).state for _ in range(2)] == ["sent", "sent"]
 
@@ -60,9 +54,7 @@ def test_an_admission_that_the_quota_would_have_refused_proves_that_it_does_not_
 def test_an_admission_that_the_quota_has_room_for_proves_nothing() -> None:
     """Whether gold is charged there stays open, and a refusal may still prove it."""
     line = Timeline()
-    ticket = line.ticket_of(line.submit(2))
-    line.later(0.1)
-    line.refused(ticket, 3, 4)
+    line.refuse(2, 3, 4)
     gold = line.submit(demand=Demand({"cpu": ONE}, ["gold"]))
     line.created(line.ticket_of(gold))
     assert line.ceiling()["used"] == 3 * ONE
@@ -84,7 +76,7 @@ def test_learning_that_a_class_is_not_charged_keeps_other_holds_right() -> None:
     line.until(2.1)
     assert len(line.admitted()) == 4
     line.created(line.ticket_of(first))  # the quota "gold" would have refused it: it does not apply
-    seen = line.controller.snapshot(line.now).namespaces[NS].quotas
+    seen = line.seen().quotas
 
     assert (seen["all"]["cpu"].used, seen["all"]["cpu"].held) == (2, 3)  # the second was sent, as a probe
     assert line.ticket_of(second).probe
@@ -92,21 +84,15 @@ def test_learning_that_a_class_is_not_charged_keeps_other_holds_right() -> None:
 
 def test_a_refusal_proves_yes_whatever_the_selector_says() -> None:
     """The server has the last word on what it charges."""
-    line = Timeline()
-    line.observe(4, 4, selector=GOLD)
-    line.watching()
-    ticket = line.ticket_of(line.submit(1))
-    line.later(0.1)
-    line.refused(ticket, 4, 4)
+    line = watched(4, 4, selector=GOLD)
+    line.refuse(1, 4, 4)
 
     assert line.submit(1).state == "waiting"
 
 
 def test_a_stored_object_of_another_class_corrects_the_shape() -> None:
     """Admission set a priority class: from the next create on, the shape is charged as that class is."""
-    line = Timeline()
-    line.observe(3, 4, selector=GOLD)
-    line.watching()
+    line = watched(3, 4, selector=GOLD)
     ticket = line.ticket_of(line.submit(1))
     line.settle(ticket, Created(Demand({"cpu": ONE}, ["gold"])))
     line.observe(4, 4, selector=GOLD)

@@ -6,14 +6,12 @@ import pytest
 
 from backoff_ctrl.engine import Policy
 from backoff_ctrl.engine.memory import Memory
-from tests.timeline import ONE, Timeline
+from tests.timeline import ONE, Timeline, watched
 
 
 def behind(times: int, took: float = 0.0) -> tuple[Timeline, float]:
     """Return a line whose server was behind so many times in a row, ``took`` seconds each; and the settle time then."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     for _ in range(200):
         line.submit(1)
     line.observe(3, 4)
@@ -21,35 +19,31 @@ def behind(times: int, took: float = 0.0) -> tuple[Timeline, float]:
         ticket = line.next_ticket()
         line.now += took
         line.refused(ticket, 4, 4)
-    return line, line.controller.snapshot(line.now).settle_time
+    return line, line.snapshot().settle_time
 
 
 def test_the_settle_time_never_exceeds_its_limit() -> None:
     """However often the server is behind, the wait after a report stays bounded."""
     policy = Policy(settle_max=0.02)
-    line = Timeline(policy)
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4, policy)
     line.submit(1)
     line.observe(3, 4)
     for _ in range(30):
         line.refused(line.next_ticket(), 4, 4)
 
-    assert line.controller.snapshot(line.now).settle_time == 0.02
+    assert line.snapshot().settle_time == 0.02
 
 
 def test_one_slow_moment_of_the_server_counts_once() -> None:
     """Ten creates in flight are all refused by the old state: the settle time grows by half, not to the limit."""
-    line = Timeline()
-    line.observe(20, 20)
-    line.watching()
+    line = watched(20, 20)
     waiting = [line.submit(1) for _ in range(10)]
     line.observe(10, 20)
     sent = [line.next_ticket() for _ in waiting]
     line.now += 0.001
     for ticket in sent:
         line.refused(ticket, 20, 20)
-    assert line.controller.snapshot(line.now).settle_time == pytest.approx(1.5 * Policy().settle_time)
+    assert line.snapshot().settle_time == pytest.approx(1.5 * Policy().settle_time)
 
 
 def test_a_long_settle_time_of_a_busy_moment_is_forgotten_again() -> None:
@@ -66,7 +60,7 @@ def test_a_long_settle_time_of_a_busy_moment_is_forgotten_again() -> None:
         line.created(ticket)
         line.later(0.895)
         line.observe(3, 4)
-        seen.append(line.controller.snapshot(line.now).settle_time)
+        seen.append(line.snapshot().settle_time)
     assert seen == sorted(seen, reverse=True)
     assert seen[-1] == Policy().settle_time
     assert 90 < line.now - full_at < 110
@@ -75,15 +69,13 @@ def test_a_long_settle_time_of_a_busy_moment_is_forgotten_again() -> None:
 def test_a_busy_server_is_believed_to_trail_before_it_has_refused() -> None:
     """Two fifths of what answers take beyond 5 ms, up to 40 ms; nothing is added for one that answers at once."""
     for took, wanted in ((0.005, 0.0), (0.01, 0.002), (0.03, 0.01), (0.055, 0.02), (0.3, 0.04)):
-        line = Timeline()
-        line.observe(3, 4)
-        line.watching()
+        line = watched(3, 4)
         ticket = line.ticket_of(line.submit(1))
         line.submit(1)
         line.later(took)
         line.created(ticket)
 
-        assert line.controller.snapshot(line.now).settle_time == pytest.approx(max(Policy().settle_time, wanted)), took
+        assert line.snapshot().settle_time == pytest.approx(max(Policy().settle_time, wanted)), took
 
 
 @pytest.mark.parametrize("each", [0.1, 2.0])
@@ -99,7 +91,7 @@ def test_half_of_it_is_forgotten_in_ten_seconds_however_many_creates_there_are(e
         line.now = min(at + 10, line.now + each)
         line.observe(3, 4)
 
-    assert line.controller.snapshot(line.now).settle_time == pytest.approx(before / 2, rel=0.2)
+    assert line.snapshot().settle_time == pytest.approx(before / 2, rel=0.2)
 
 
 def test_the_settle_time_follows_the_answer_time() -> None:
@@ -116,14 +108,12 @@ def test_the_settle_time_follows_the_answer_time() -> None:
             line.observe(4, 4)
             line.observe(3, 4)
         expected = max(Policy().settle_time, wanted * 0.5 ** ((line.now - learned_at) / 10))
-        assert 0.8 * expected < line.controller.snapshot(line.now).settle_time < 1.1 * expected
+        assert 0.8 * expected < line.snapshot().settle_time < 1.1 * expected
 
 
 def test_a_remembered_settle_time_counts_until_the_server_answers_faster() -> None:
     """What an earlier process learned holds for answers like the first one."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     line.controller.recall(Memory({}, 0.05), line.now)
     for _ in range(130):
         line.submit(1)
@@ -135,27 +125,24 @@ def test_a_remembered_settle_time_counts_until_the_server_answers_faster() -> No
             line.now += took
             line.created(ticket)
         expected = wanted * 0.5 ** (line.now / 10)
-        assert 0.9 * expected < line.controller.snapshot(line.now).settle_time < 1.5 * expected
+        assert 0.9 * expected < line.snapshot().settle_time < 1.5 * expected
 
 
 @pytest.mark.parametrize("trailed", [True, False])
 def test_only_a_change_that_the_server_had_not_seen_lengthens_the_settle_time(trailed: bool) -> None:
     """A state that came and went while the create was in flight was the server's present: nothing trailed."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     request = line.submit(1)
     line.observe(3, 4)
     ticket = line.next_ticket()
     if not trailed:
         line.later(0.001)
-        line.observe(4, 4)
-        line.later(0.001)
+        line.observe(4, 4, then=0.001)
         line.observe(3, 4)
     line.later(0.001)
-    before = line.controller.snapshot(line.now).settle_time
+    before = line.snapshot().settle_time
     line.refused(ticket, 4, 4)
 
-    assert (line.controller.snapshot(line.now).settle_time > before) is trailed
+    assert (line.snapshot().settle_time > before) is trailed
     assert line.next_ticket(1).request is request
     assert line.ceiling()["limited"] == 4 * ONE

@@ -17,8 +17,7 @@ from backoff_ctrl.engine import (
     Ticket,
 )
 from backoff_ctrl.engine.gangs import GivenBack
-from tests.engine.gangs.test_the_whole import watched
-from tests.timeline import NS, ONE, Timeline, amounts_of, refusals, state_of
+from tests.timeline import NS, ONE, Timeline, amounts_of, refusals, settled, state_of
 
 
 def shares(line: Timeline) -> tuple[float, float, float]:
@@ -29,7 +28,7 @@ def shares(line: Timeline) -> tuple[float, float, float]:
 
 def test_a_draw_moves_its_amounts_from_reserved_to_held_and_leaves_the_room_as_it_is() -> None:
     """Nobody else can be admitted in between, since there is no between."""
-    line = watched(0, 10)
+    line = settled(0, 10)
     gang = line.gang((4, 2))
     assert shares(line) == (0, 8, 2)
     draw = line.draw(gang)
@@ -44,7 +43,7 @@ def test_a_draw_moves_its_amounts_from_reserved_to_held_and_leaves_the_room_as_i
 @pytest.mark.parametrize("outcome", [Failed(), Abandoned(), Overloaded(), Overloaded(None, "namespace")])
 def test_what_was_not_stored_goes_back_to_reserved(outcome: Failed | Abandoned | Overloaded) -> None:
     """However it ended, the gang may draw it again, and nobody else got its room."""
-    line = watched(0, 8)
+    line = settled(0, 8)
     gang = line.gang((4, 2))
     single = line.submit(1)
     draw = line.draw(gang)
@@ -59,7 +58,7 @@ def test_what_was_not_stored_goes_back_to_reserved(outcome: Failed | Abandoned |
 
 def test_a_draw_that_is_lost_counts_as_drawn() -> None:
     """Nobody knows whether it was stored; it is not drawn a second time."""
-    line = watched(0, 8)
+    line = settled(0, 8)
     gang = line.gang((4, 2))
     line.settle(line.ticket_of(line.draw(gang)), Expired())
     assert (gang.undrawn, gang.drawn) == ([3], 1)
@@ -68,7 +67,7 @@ def test_a_draw_that_is_lost_counts_as_drawn() -> None:
 
 def test_no_more_is_drawn_than_was_reserved() -> None:
     """Neither when all are drawn, nor while draws of all that is left wait, nor after the end."""
-    line = watched(0, 8)
+    line = settled(0, 8)
     gang = line.gang((1, 2), (1, 1))
     line.draw(gang)
     with pytest.raises(GangError, match="all members of part 1 of the gang g1 are drawn"):
@@ -82,7 +81,7 @@ def test_no_more_is_drawn_than_was_reserved() -> None:
 
 def test_a_draw_passes_the_line_but_not_the_overload_window() -> None:
     """With one create in flight at most, the members are sent one after the other, ahead of an elder single create."""
-    line = watched(0, 8, Policy(overload_start=1, overload_max=1))
+    line = settled(0, 8, Policy(overload_start=1, overload_max=1))
     gang = line.gang((3, 2))
     draws = [line.draw(gang) for _ in range(3)]
     assert [state_of(draw) for draw in draws] == ["sent", "waiting", "waiting"]
@@ -99,12 +98,11 @@ def test_a_draw_passes_the_line_but_not_the_overload_window() -> None:
 
 def test_a_draw_that_waits_can_be_withdrawn_and_drawn_again() -> None:
     """It keeps its member, and tells why it waited."""
-    line = watched(0, 8, Policy(overload_start=1, overload_max=1))
+    line = settled(0, 8, Policy(overload_start=1, overload_max=1))
     gang = line.gang((2, 2))
     line.draw(gang)
     second = line.draw(gang)
-    why = line.controller.explain(second, line.now)
-    assert why is not None
+    why = line.why(second)
     assert why.reason == "overload"
     line.controller.withdraw(second, line.now)
     assert state_of(line.draw(gang)) == "waiting"
@@ -112,12 +110,11 @@ def test_a_draw_that_waits_can_be_withdrawn_and_drawn_again() -> None:
 
 def test_after_the_end_draws_are_refused() -> None:
     """Those that wait, those that come back, and those that come late: none is sent without a reservation."""
-    line = watched(0, 8, Policy(overload_start=1, overload_max=1))
+    line = settled(0, 8, Policy(overload_start=1, overload_max=1))
     gang = line.gang((4, 2))
     sent, waiting = line.draw(gang), line.draw(gang)
     line.controller.give_back(gang, line.now)
-    line.controller.give_back(gang, line.now)
-    line.advance()
+    line.give_back(gang)
     late = line.draw(gang)
     line.settle(line.ticket_of(sent), Overloaded(None, "namespace"))
     refused = refusals(effect for _, effect in line.log)
@@ -128,18 +125,18 @@ def test_after_the_end_draws_are_refused() -> None:
 
 def test_a_gang_is_complete_when_its_last_member_is_stored() -> None:
     """Nothing of it is left; a member that ends later is no longer its business."""
-    line = watched(0, 8)
+    line = settled(0, 8)
     gang = line.gang((2, 2))
     line.store(gang)
     assert gang.end is None
     line.store(gang)
     assert gang.end == "complete"
-    assert line.controller.snapshot(line.now).namespaces["team-a"].gangs == ()
+    assert line.seen().gangs == ()
 
 
 def test_the_limit_counts_from_the_last_draw_and_gives_back_what_is_undrawn() -> None:
     """The caller is told how much was drawn and how much was not."""
-    line = watched(0, 8)
+    line = settled(0, 8)
     gang = line.gang((4, 2), limit=60)
     line.later(50)
     line.store(gang)
@@ -155,7 +152,7 @@ def test_the_limit_counts_from_the_last_draw_and_gives_back_what_is_undrawn() ->
 
 def test_the_limit_is_five_minutes_if_none_is_given() -> None:
     """The policy's."""
-    line = watched(0, 8)
+    line = settled(0, 8)
     gang = line.gang((1, 2))
     line.later(299)
     assert gang.end is None
@@ -165,7 +162,7 @@ def test_the_limit_is_five_minutes_if_none_is_given() -> None:
 
 def test_a_draw_without_an_answer_keeps_a_gang_alive() -> None:
     """All are drawn, so that nothing can be given back; if it comes back, the limit counts from there."""
-    line = watched(0, 8)
+    line = settled(0, 8)
     gang = line.gang((1, 2), limit=10)
     draw = line.draw(gang)
     line.later(60)
@@ -179,24 +176,23 @@ def test_a_draw_without_an_answer_keeps_a_gang_alive() -> None:
 
 def test_what_a_member_is_really_charged_corrects_the_rest() -> None:
     """The server's defaults make each member cost 3: five that are undrawn reserve 15."""
-    line = watched(0, 30)
+    line = settled(0, 30)
     gang = line.gang((6, 2))
     line.settle(line.ticket_of(line.draw(gang)), Created(Demand(amounts_of(3))))
     assert shares(line) == (3, 15, 12)
 
 
-def test_a_refusal_by_a_state_older_than_ours_lets_the_draw_wait_a_moment() -> None:
+@pytest.mark.parametrize("members", [2, 4], ids=["half the room", "all of it: no room that settles wakes anybody"])
+def test_a_refusal_by_a_state_older_than_ours_lets_the_draw_wait_a_moment(members: int) -> None:
     """What is reserved for it is not set aside, so it would be sent again at once, and again."""
-    line = watched(8, 8)
-    request = line.reserve((2, 2))
-    line.observe(0, 8)
-    line.later(0.1)
-    gang = line.gang_of(request)
-    draw = line.draw(gang)
+    line = settled(8, 8)
+    request = line.reserve((members, 2))
+    line.observe(0, 8, then=0.1)
+    draw = line.draw(line.gang_of(request))
     line.now += 0.001
     line.settle(line.ticket_of(draw), Rejected("compute", amounts_of(2), amounts_of(8), amounts_of(8)))
     assert state_of(draw) == "waiting"
-    line.later(1)
+    line.later(0.5)
     assert state_of(draw) == "sent"
 
 
@@ -221,26 +217,11 @@ def test_a_draw_that_the_server_sends_back_does_not_put_the_limit_off() -> None:
     assert [r.request for r in refusals(effect for _, effect in line.log)] == [draw]
 
 
-def test_a_draw_that_waits_a_moment_after_such_a_refusal_is_sent_by_the_clock_alone() -> None:
-    """No room that settles wakes anybody: the gang has all of it."""
-    line = watched(8, 8)
-    request = line.reserve((4, 2))
-    line.observe(0, 8)
-    line.later(0.1)
-    draw = line.draw(line.gang_of(request))
-    line.now += 0.001
-    line.settle(line.ticket_of(draw), Rejected("compute", amounts_of(2), amounts_of(8), amounts_of(8)))
-    assert state_of(draw) == "waiting"
-    line.later(0.5)
-    assert state_of(draw) == "sent"
-
-
 def test_a_draw_of_one_gang_does_not_wait_behind_an_equal_one_of_another() -> None:
     """The elder's was refused by a state older than ours, and waits a moment; the younger's goes."""
-    line = watched(8, 8, Policy(overload_start=1, overload_max=1))
+    line = settled(8, 8, Policy(overload_start=1, overload_max=1))
     requests = [line.reserve((2, 2)), line.reserve((2, 2))]
-    line.observe(0, 8)
-    line.later(0.1)
+    line.observe(0, 8, then=0.1)
     elder, younger = (line.draw(line.gang_of(request)) for request in requests)
     assert state_of(younger) == "waiting"
     line.now += 0.001
@@ -250,7 +231,7 @@ def test_a_draw_of_one_gang_does_not_wait_behind_an_equal_one_of_another() -> No
 
 def test_a_draw_that_waited_too_long_may_be_drawn_again() -> None:
     """It keeps its member no longer."""
-    line = watched(0, 8, Policy(overload_start=1, overload_max=1, wait_max=30))
+    line = settled(0, 8, Policy(overload_start=1, overload_max=1, wait_max=30))
     gang = line.gang((2, 2))
     line.draw(gang)
     late = line.draw(gang)
@@ -261,7 +242,7 @@ def test_a_draw_that_waited_too_long_may_be_drawn_again() -> None:
 
 def test_when_members_turn_out_to_cost_more_no_more_are_sent_than_there_is_room_for() -> None:
     """Twelve are left for six members of two each; the first is charged three, and three more go."""
-    line = watched(0, 12)
+    line = settled(0, 12)
     gang = line.gang((6, 2))
     line.settle(line.ticket_of(line.draw(gang)), Created(Demand(amounts_of(3))))
     draws = [line.draw(gang) for _ in range(5)]
@@ -275,6 +256,6 @@ def test_giving_back_a_gang_of_a_forgotten_namespace_is_no_error() -> None:
     gang = line.gang((1, 2))
     line.store(gang)
     line.later(600)
-    assert NS not in line.controller.snapshot(line.now).namespaces
+    assert NS not in line.snapshot().namespaces
     line.controller.give_back(gang, line.now)
     assert line.advance() == []

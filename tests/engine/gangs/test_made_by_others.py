@@ -5,8 +5,7 @@ from __future__ import annotations
 from backoff_ctrl.engine import Demand, Gang, Policy, Selector
 from backoff_ctrl.engine.knowledge import BESIDE_GANGS
 from tests.engine.gangs.test_draws import shares
-from tests.engine.gangs.test_the_whole import watched
-from tests.timeline import NS, Timeline, amounts_of, state_of
+from tests.timeline import NS, Timeline, amounts_of, settled, state_of
 
 HOLD = Policy().answered_hold * BESIDE_GANGS
 """Seconds that a hold lasts which was answered while a gang lacked members."""
@@ -21,7 +20,7 @@ def appears(line: Timeline, gang: Gang, uid: str, cpu: float) -> bool:
 
 def test_a_member_that_appears_moves_from_reserved_to_held_and_then_to_used() -> None:
     """There is no moment in which its room is anybody else's."""
-    line = watched(0, 8)
+    line = settled(0, 8)
     gang = line.gang((4, 2))
     waiting = line.submit(1)
     assert appears(line, gang, "a", 2)
@@ -33,7 +32,7 @@ def test_a_member_that_appears_moves_from_reserved_to_held_and_then_to_used() ->
 
 def test_a_charge_that_is_seen_first_counts_twice_until_the_member_is_known() -> None:
     """That is the safe side; it ends with the report, since a hold needs no second rise."""
-    line = watched(0, 10)
+    line = settled(0, 10)
     gang = line.gang((4, 2))
     line.observe(2, 10)
     assert shares(line) == (0, 8, 0)
@@ -46,7 +45,7 @@ def test_a_charge_that_is_seen_first_counts_twice_until_the_member_is_known() ->
 
 def test_each_uid_counts_once_and_one_more_than_the_gang_has_is_a_stranger() -> None:
     """Reports come again when a watch is resumed."""
-    line = watched(0, 8)
+    line = settled(0, 8)
     gang = line.gang((2, 2))
     assert appears(line, gang, "a", 2)
     assert not appears(line, gang, "a", 2)
@@ -59,7 +58,7 @@ def test_each_uid_counts_once_and_one_more_than_the_gang_has_is_a_stranger() -> 
 
 def test_a_real_charge_that_differs_corrects_the_undrawn_rest() -> None:
     """Each is charged three instead of two: the two that are still to come reserve six."""
-    line = watched(0, 20)
+    line = settled(0, 20)
     gang = line.gang((3, 2))
     appears(line, gang, "a", 3)
     assert shares(line) == (3, 6, 11)
@@ -67,7 +66,7 @@ def test_a_real_charge_that_differs_corrects_the_undrawn_rest() -> None:
 
 def test_a_member_counts_for_the_part_it_is_like() -> None:
     """Else for the part that lacks most."""
-    line = watched(0, 20)
+    line = settled(0, 20)
     gang = line.gang((1, 4), (3, 2))
     appears(line, gang, "a", 4)
     assert gang.undrawn == [0, 3]
@@ -86,7 +85,7 @@ def test_a_member_that_no_quota_charges_counts_all_the_same() -> None:
 
 def test_the_limit_counts_from_the_last_that_appeared() -> None:
     """As from the last draw."""
-    line = watched(0, 8)
+    line = settled(0, 8)
     gang = line.gang((2, 2), limit=60)
     line.later(50)
     appears(line, gang, "a", 2)
@@ -99,7 +98,7 @@ def test_the_limit_counts_from_the_last_that_appeared() -> None:
 
 def test_a_draw_that_waits_keeps_its_member() -> None:
     """One that appears while draws wait for all that is left is a stranger: else one too many would be sent."""
-    line = watched(0, 8, Policy(overload_start=1, overload_max=1))
+    line = settled(0, 8, Policy(overload_start=1, overload_max=1))
     gang = line.gang((2, 2))
     line.draw(gang)
     waiting = line.draw(gang)
@@ -111,7 +110,7 @@ def test_a_draw_that_waits_keeps_its_member() -> None:
 
 def test_a_member_that_is_charged_less_leaves_room_to_others_at_once() -> None:
     """Those who wait need no further news."""
-    line = watched(0, 8)
+    line = settled(0, 8)
     gang = line.gang((4, 2))
     waiting = line.submit(1)
     assert state_of(waiting) == "waiting"
@@ -121,7 +120,7 @@ def test_a_member_that_is_charged_less_leaves_room_to_others_at_once() -> None:
 
 def test_the_hold_of_a_member_ends_by_itself() -> None:
     """As that of an answered create: its charge may have been told before it was known as a member."""
-    line = watched(0, 8)
+    line = settled(0, 8)
     gang = line.gang((4, 2))
     line.observe(2, 8)
     appears(line, gang, "a", 2)
@@ -134,7 +133,7 @@ def test_the_hold_of_a_member_ends_by_itself() -> None:
 
 def test_beside_a_gang_that_lacks_members_a_hold_lasts_until_its_charge_was_surely_read() -> None:
     """On a busy machine the alarm may ring before the watch is read: then another would get a member's room."""
-    line = watched(0, 8)
+    line = settled(0, 8)
     gang = line.gang((3, 2))
     line.created(line.ticket_of(line.submit(2)))
     waiting = line.submit(2)
@@ -173,7 +172,7 @@ def test_a_list_that_was_asked_for_before_a_member_appeared_is_not_believed() ->
 
 def test_a_member_of_other_scopes_corrects_where_the_rest_is_charged() -> None:
     """A webhook gives the pods a priority class, and a quota of that class charges them, too."""
-    line = watched(0, 100)
+    line = settled(0, 100)
     line.observe(0, 10, quota="gold", selector=Selector([(True, frozenset({"gold"}))]))
     gang = line.gang((3, 2))
     assert line.reserved(quota="gold") == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl.engine import Grant, Look, Policy, PolicyError, Reservation
+from backoff_ctrl.engine import Look, Policy, PolicyError
 from tests.timeline import NS, Timeline, refusals, state_of
 
 
@@ -18,13 +18,7 @@ def read(line: Timeline, used: float, limited: float) -> None:
     sent = line.now
     line.now += 0.005
     line.controller.observe_quota(NS, "compute", line.quota(used, limited), line.now, sent)
-    line.controller.looked(NS, line.now, readable=True)
-    line.advance()
-
-
-def granted(line: Timeline) -> list[Reservation]:
-    """List the gangs that were admitted."""
-    return [effect.request for _, effect in line.log if isinstance(effect, Grant)]
+    line.looked(True)
 
 
 def test_a_gang_waits_for_a_read_of_the_quotas() -> None:
@@ -37,7 +31,7 @@ def test_a_gang_waits_for_a_read_of_the_quotas() -> None:
     assert why is not None
     assert why.reason == "first-contact"
     read(line, 4, 8)
-    assert granted(line) == [request]
+    assert line.granted() == [request]
 
 
 def test_a_gang_that_was_read_to_find_no_room_reads_again_at_the_pace_of_a_block() -> None:
@@ -56,7 +50,7 @@ def test_a_gang_that_was_read_to_find_no_room_reads_again_at_the_pace_of_a_block
     assert max(gaps[:2]) < 4 < max(gaps)
     read(line, 4, 8)
     line.later(0.1)
-    assert granted(line) == [request]
+    assert line.granted() == [request]
     line.later(60)
     assert line.now - looks(line)[-1] >= 60
 
@@ -81,24 +75,12 @@ def test_old_facts_admit_no_gang() -> None:
     line = Timeline()
     first = line.reserve((2, 1))
     read(line, 0, 8)
-    assert granted(line) == [first]
+    assert line.granted() == [first]
     line.later(0.1)
     second = line.reserve((2, 1))
     assert state_of(second) == "waiting"
     assert len(looks(line)) == 2
     read(line, 7, 8)
-    assert state_of(second) == "waiting"
-
-
-def test_a_read_that_came_too_late_for_anybody_admits_nobody() -> None:
-    """The gang was withdrawn while the quotas were read; the next one waits for its own read."""
-    line = Timeline()
-    first = line.reserve((2, 1))
-    line.controller.withdraw(first, line.now)
-    line.advance()
-    read(line, 0, 8)
-    line.later(5)
-    second = line.reserve((3, 1))
     assert state_of(second) == "waiting"
 
 
@@ -118,8 +100,7 @@ def test_a_read_that_failed_is_made_again_and_not_at_once() -> None:
     line = Timeline(Policy(base=1, cap=8))
     line.reserve((4, 1))
     for _ in range(4):
-        line.controller.looked(NS, line.now, readable=None)
-        line.advance()
+        line.looked(None)
         line.later(8)
     assert 4 <= len(looks(line)) <= 5
     assert looks(line)[1] > 0
@@ -141,14 +122,12 @@ def test_where_a_watch_begins_the_gang_is_admitted_on_news() -> None:
     request = line.reserve((4, 1))
     line.observe(8, 8)
     line.watching()
-    line.controller.looked(NS, line.now, readable=True)
-    line.advance()
+    line.looked(True)
     line.later(100)
     assert len(looks(line)) == 1
     assert state_of(request) == "waiting"
-    line.observe(4, 8)
-    line.later(0.1)
-    assert granted(line) == [request]
+    line.observe(4, 8, then=0.1)
+    assert line.granted() == [request]
 
 
 def test_the_namespace_of_a_gang_that_waits_for_reads_is_one_to_watch() -> None:
@@ -158,24 +137,11 @@ def test_the_namespace_of_a_gang_that_waits_for_reads_is_one_to_watch() -> None:
     assert line.controller.take_blocked() == [NS]
 
 
-def test_where_quotas_cannot_be_read_a_gang_is_refused_by_default() -> None:
-    """Nothing could tell whether the whole fits, and half of it would be worse than none."""
-    line = Timeline()
-    first = line.reserve((4, 1))
-    line.controller.looked(NS, line.now, readable=False)
-    line.advance()
-    second = line.reserve((4, 1))
-    refused = refusals(effect for _, effect in line.log)
-    assert [(r.request, r.reason) for r in refused] == [(first, "quotas-unreadable"), (second, "quotas-unreadable")]
-    assert "can't be read" in refused[0].detail
-
-
 def test_one_by_one_sends_the_largest_first_and_the_next_after_its_answer() -> None:
     """The gang is granted, but said not to be whole; nothing is reserved."""
     line = Timeline(Policy(gang_blind="one_by_one"))
     request = line.reserve((2, 1), (1, 4))
-    line.controller.looked(NS, line.now, readable=False)
-    line.advance()
+    line.looked(False)
     gang = line.gang_of(request)
     assert not gang.whole
     small = line.draw(gang, 0)
@@ -198,25 +164,13 @@ def test_one_by_one_means_one_in_flight_also_where_nothing_is_known_to_be_full()
     for _ in range(4):
         line.created(line.ticket_of(line.submit(1)))
     request = line.reserve((3, 1))
-    line.controller.looked(NS, line.now, readable=False)
-    line.advance()
+    line.looked(False)
     gang = line.gang_of(request)
     draws = [line.draw(gang) for _ in range(3)]
     assert [state_of(draw) for draw in draws] == ["sent", "waiting", "waiting"]
     assert state_of(line.submit(1)) == "sent"  # others go meanwhile
     line.created(line.ticket_of(draws[0]))
     assert [state_of(draw) for draw in draws] == ["over", "sent", "waiting"]
-
-
-def test_a_watch_makes_gangs_whole_again() -> None:
-    """What could not be read once may be watched later."""
-    line = Timeline()
-    line.reserve((4, 1))
-    line.controller.looked(NS, line.now, readable=False)
-    line.advance()
-    line.observe(0, 8)
-    line.watching()
-    assert line.gang((4, 1)).whole
 
 
 def test_the_policy_knows_two_ways() -> None:
@@ -290,7 +244,7 @@ def test_a_read_lapses_so_long_after_it_was_asked_for_not_after_it_was_due() -> 
     line.later(19.9)
     read(line, 0, 8)
     line.later(0.01)
-    assert granted(line) == [second]
+    assert line.granted() == [second]
 
 
 def test_the_end_of_a_read_that_is_told_twice_counts_once() -> None:
@@ -299,8 +253,7 @@ def test_the_end_of_a_read_that_is_told_twice_counts_once() -> None:
     line.reserve((4, 1))
     line.controller.looked(NS, line.now, readable=None)
     line.controller.looked(NS, line.now, readable=None)
-    line.controller.looked(NS, line.now, readable=False)
-    line.advance()
+    line.looked(False)
     assert not refusals(effect for _, effect in line.log)
 
 
@@ -308,8 +261,7 @@ def test_a_standing_gang_goes_one_by_one_where_quotas_cannot_be_read() -> None:
     """Nothing tells what it lacks."""
     line = Timeline(Policy(gang_blind="one_by_one"))
     line.reserve((4, 1))
-    line.controller.looked(NS, line.now, readable=False)
-    line.advance()
+    line.looked(False)
     gang = line.gang_of(line.reserve((4, 1), standing=True))
     assert not gang.whole
     assert [state_of(line.draw(gang)) for _ in range(2)] == ["sent", "waiting"]
@@ -322,9 +274,9 @@ def test_a_read_whose_news_settle_for_longer_than_a_ticket_lasts_counts_all_the_
     line.later(1)
     request = line.reserve((4, 1))
     read(line, 0, 8)
-    assert granted(line) == []
+    assert line.granted() == []
     line.later(30)
-    assert granted(line) == [request]
+    assert line.granted() == [request]
 
 
 def test_the_end_of_a_read_in_a_namespace_that_nobody_knows_is_no_error() -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from backoff_ctrl.engine import Created, Demand, Request
-from tests.engine.gangs.test_the_whole import watched
+from backoff_ctrl.engine import Created, Demand
 from tests.engine.gangs.test_unwatched import read
-from tests.timeline import NS, ONE, Timeline, amounts_of, state_of
+from tests.timeline import NS, ONE, Timeline, amounts_of, settled, state_of
 
 
 def test_a_rise_of_used_confirms_nothing_that_is_reserved() -> None:
     """It is somebody else's: the gang still has all it may draw, and credit for none of it."""
-    line = watched(0, 10)
+    line = settled(0, 10)
     gang = line.gang((4, 2))
     line.observe(2, 10)
     assert line.ceiling() == {"limited": 10 * ONE, "used": 2 * ONE, "held": 0, "headroom": 0}
@@ -27,15 +26,12 @@ def test_an_ungated_success_beside_a_reservation_does_not_prove_that_the_quota_d
     line.refused(line.ticket_of(large), 0, 8)
     line.controller.withdraw(large, line.now)
     request = line.reserve((4, 1))
-    line.controller.looked(NS, line.now, readable=True)
-    line.advance()
+    line.looked(True)
     assert line.gang_of(request).covered
-    stranger = line.controller.force(Request("s", NS, Demand(amounts_of(6), ["gold"])), line.now)
-    line.settle(stranger, Created())
-    assert line.controller._handlers[NS].knowledge.quotas["compute"].applies(frozenset({"gold"})) is None
-    stranger = line.controller.force(Request("t", NS, Demand(amounts_of(9), ["gold"])), line.now)
-    line.settle(stranger, Created())
-    assert line.controller._handlers[NS].knowledge.quotas["compute"].applies(frozenset({"gold"})) is False
+    for cpu, applies in ((6, None), (9, False)):
+        stranger = line.controller.force(line.request(demand=Demand(amounts_of(cpu), ["gold"])), line.now)
+        line.settle(stranger, Created())
+        assert line.applies().get(frozenset({"gold"})) is applies
 
 
 def test_what_only_a_reservation_blocks_is_not_probed() -> None:
@@ -48,13 +44,12 @@ def test_what_only_a_reservation_blocks_is_not_probed() -> None:
     rival = line.submit(1)
     line.later(30)
     assert state_of(rival) == "waiting"
-    line.controller.give_back(line.gang_of(request), line.now)
-    line.advance()
+    line.give_back(line.gang_of(request))
     assert state_of(rival) == "sent"
 
 
 def test_the_memory_keeps_no_reservations() -> None:
     """gangs.md 8: what a gang may still draw is not remembered as used."""
-    line = watched(2, 10)
+    line = settled(2, 10)
     line.gang((4, 2))
     assert line.controller.remember(line.now).quotas[NS]["compute"].ceilings["cpu"].used == 2 * ONE

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Created, Demand, Failed, ObservedQuota, Policy, Rejected
-from tests.timeline import NS, ONE, QUOTA, Timeline, state_of, tickets
+from tests.timeline import NS, ONE, QUOTA, Timeline, state_of, tickets, watched
 
 # Half of them end in a digit that a float of their size cannot represent.
 BIG = st.one_of(st.integers(1, 10**30), st.integers(1, 10**12).map(lambda n: n * 10**18 + 1))
@@ -71,9 +71,7 @@ def test_a_failed_create_gives_back_the_exact_amount(amounts: list[int], data: s
 )
 def test_an_observed_quota_decides_without_a_call(used: float, limited: float, goes: bool) -> None:
     """Full, overfull and paused quotas block without a call; room for exactly one admits exactly one."""
-    line = Timeline()
-    line.observe(used, limited)
-    line.watching()
+    line = watched(used, limited)
     first, second = line.submit(1), line.submit(1)
     line.later(100)
 
@@ -138,9 +136,7 @@ def test_the_first_observation_of_a_learned_quota_replaces_it() -> None:
 
 def test_a_watched_full_quota_is_never_probed() -> None:
     """As long as changes are reported no probe is sent."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     for _ in range(100):
         line.submit(1)
 
@@ -149,9 +145,7 @@ def test_a_watched_full_quota_is_never_probed() -> None:
 
 def test_a_lost_watch_falls_back_to_probes_and_a_new_one_ends_them() -> None:
     """Without a watch knowledge ages: one request at a time is sent, until a list is complete again."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     for _ in range(10):
         line.submit(1)
     line.later(100)
@@ -167,9 +161,7 @@ def test_a_lost_watch_falls_back_to_probes_and_a_new_one_ends_them() -> None:
 
 def test_a_deleted_quota_admits_all() -> None:
     """Without a quota there is no reason to wait."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     waiting = [line.submit(1) for _ in range(5)]
     line.controller.forget_quota(NS, QUOTA, line.now)
     line.controller.forget_quota(NS, "unknown", line.now)
@@ -192,9 +184,7 @@ def test_a_resource_that_a_quota_no_longer_limits_is_forgotten() -> None:
 
 def test_ungated_creates_hold_room_and_teach() -> None:
     """``force`` admits at once, whatever is known; its outcome counts like any other."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     request = line.request(1)
     ticket = line.controller.force(request, line.now)
     assert (ticket.request, ticket.probe, ticket.sent) == (request, False, line.now)
@@ -229,9 +219,7 @@ def test_the_refusal_of_an_ungated_create_teaches() -> None:
 
 def test_a_refused_ungated_create_waits_behind_earlier_requests() -> None:
     """It jumps no queue, not even among requests of the same moment."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     before = [line.submit(1) for _ in range(2)]
     forced = line.controller.force(line.request(1), line.now)
     line.refused(forced, 4, 4)
@@ -246,7 +234,7 @@ def test_an_ungated_create_is_no_first_contact() -> None:
     for _ in range(3):
         line.created(line.controller.force(line.request(1), line.now))
     assert [line.submit(1).state for _ in range(3)] == ["sent", "waiting", "waiting"]
-    assert line.controller.snapshot(line.now).namespaces[NS].unproven == 1
+    assert line.seen().unproven == 1
 
 
 def test_a_watch_that_is_lost_in_one_namespace_goes_on_in_the_others() -> None:
@@ -257,7 +245,7 @@ def test_a_watch_that_is_lost_in_one_namespace_goes_on_in_the_others() -> None:
         line.observe(4, 4, namespace=namespace)
         line.submit(1, namespace=namespace)
     line.watch_lost(NS)
-    seen = line.controller.snapshot(line.now).namespaces
+    seen = line.snapshot().namespaces
 
     assert (seen[NS].observing, seen["team-b"].observing) == (False, True)
     assert [t.request.namespace for t in tickets(line.later(100))] == [NS]

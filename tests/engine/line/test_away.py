@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from backoff_ctrl.engine import Identity, Overloaded, Request
-from tests.timeline import NS, QUOTA, Timeline, refusals, state_of, tickets
+from tests.costs import lines_of
+from tests.timeline import NS, QUOTA, Timeline, refusals, state_of, tickets, watched
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from backoff_ctrl.engine import Effect
-from tests.engine.line.test_seats import ANN, ANN_TOO, come_again, full, place
+from tests.engine.line.test_seats import ANN, ANN_TOO, come_again
 
 
 def go_away(line: Timeline, request: Request, identity: Identity = ANN, retry_after: float = 1.0) -> None:
@@ -36,15 +34,14 @@ def sent(effects: list[Effect]) -> list[Request]:
 
 def test_the_room_of_a_caller_that_is_due_back_is_held() -> None:
     """Neither who waits behind it nor who comes new gets it; the caller does, when it comes."""
-    line = full(limited=2)
+    line = watched(2, 2)
     first, behind = line.submit(1), line.submit(2)
     go_away(line, first)
     line.observe(1, 2)
 
     assert tickets(line.later(0.5)) == []
     assert [state_of(each) for each in (line.submit(1), behind)] == ["waiting", "waiting"]
-    why = line.controller.explain(first, line.now)
-    assert why is not None
+    why = line.why(first)
     assert (why.reason, why.place, line.reserved()) == ("comes-back", 1, 1)
     line.later(0.6)
     assert back(line, first) == [first]
@@ -53,7 +50,7 @@ def test_the_room_of_a_caller_that_is_due_back_is_held() -> None:
 
 def test_room_beyond_what_is_held_goes_to_those_behind() -> None:
     """Room comes for two: one is held, the other is given at once."""
-    line = full(limited=2)
+    line = watched(2, 2)
     first, second = line.submit(1), line.submit(1)
     go_away(line, first)
     line.observe(0, 2)
@@ -64,7 +61,7 @@ def test_room_beyond_what_is_held_goes_to_those_behind() -> None:
 
 def test_room_is_held_once_and_for_a_second_more_than_was_told_at_the_most() -> None:
     """Then it goes to the next in line; who comes back later has the old place, and what comes next."""
-    line = full(limited=2)
+    line = watched(2, 2)
     first, behind = line.submit(1), line.submit(1)
     go_away(line, first, retry_after=2.0)
     line.observe(1, 2)
@@ -77,12 +74,12 @@ def test_room_is_held_once_and_for_a_second_more_than_was_told_at_the_most() -> 
     third = line.submit(1)
     assert sent(line.later(0.1)) == [third], "it had its time"
     assert back(line, first) == []
-    assert place(line, first) == 1
+    assert line.place(first) == 1
 
 
 def test_who_is_ahead_of_one_that_is_away_goes_first() -> None:
     """What is held for a place is not held against those before it."""
-    line = full(limited=2)
+    line = watched(2, 2)
     first, second = line.submit(1), line.submit(1)
     go_away(line, second)
     line.observe(1, 2)
@@ -92,7 +89,7 @@ def test_who_is_ahead_of_one_that_is_away_goes_first() -> None:
 
 def test_nothing_is_held_that_would_not_fit() -> None:
     """A smaller one passes a larger one that is away, as it would if that one were there."""
-    line = full()
+    line = watched(4, 4)
     large, small = line.submit(3), line.submit(1)
     go_away(line, large)
     line.observe(3, 4)
@@ -102,7 +99,7 @@ def test_nothing_is_held_that_would_not_fit() -> None:
 
 def test_how_late_callers_come_is_learned() -> None:
     """After eight that came within 0.1 s, room is held for no longer than that."""
-    line = full(limited=2)
+    line = watched(2, 2)
     first = line.submit(1)
     for _ in range(8):
         go_away(line, first)
@@ -149,11 +146,10 @@ def submit_as(line: Timeline, identity: Identity) -> tuple[Request, list[Effect]
 
 def test_the_same_create_under_a_new_request_takes_the_place() -> None:
     """Whoever was away is refused, and its room is the new one's."""
-    line = full(limited=2)
+    line = watched(2, 2)
     first, behind = line.submit(1), line.submit(1)
     go_away(line, first)
-    line.observe(1, 2)
-    line.later(0.1)
+    line.observe(1, 2, then=0.1)
     again, effects = submit_as(line, ANN)
 
     assert [(refusal.request, refusal.reason) for refusal in refusals(effects)] == [(first, "place-taken")]
@@ -163,26 +159,25 @@ def test_the_same_create_under_a_new_request_takes_the_place() -> None:
 
 def test_another_equal_create_of_a_caller_takes_only_a_place_that_is_overdue() -> None:
     """A caller with several creates has several places; one that draws a name at each try takes its last one's."""
-    line = full(limited=2)
+    line = watched(2, 2)
     first = line.submit(1)
     go_away(line, first)
     line.later(1.9)
     second, effects = submit_as(line, ANN_TOO)
-    assert (effects, place(line, second)) == ([], 2)
+    assert (effects, line.place(second)) == ([], 2)
     line.later(0.2)
     third, effects = submit_as(line, ANN_TOO)
 
     assert [refusal.request for refusal in refusals(effects)] == [first]
-    assert [place(line, each) for each in (third, second)] == [1, 2]
+    assert [line.place(each) for each in (third, second)] == [1, 2]
 
 
 def test_who_is_withdrawn_while_away_holds_nothing_and_leaves_no_place() -> None:
     """The room goes to the next, and there is nobody to come back."""
-    line = full(limited=2)
+    line = watched(2, 2)
     first, behind = line.submit(1), line.submit(1)
     go_away(line, first)
-    line.observe(1, 2)
-    line.later(0.1)
+    line.observe(1, 2, then=0.1)
     line.controller.withdraw(first, line.now)
 
     assert sent(line.advance()) == [behind]
@@ -192,9 +187,8 @@ def test_who_is_withdrawn_while_away_holds_nothing_and_leaves_no_place() -> None
 
 def test_only_who_waits_goes_away_and_only_who_is_away_comes_back() -> None:
     """Not a create that was sent, no gang, and nobody twice."""
-    line = full(limited=2)
-    line.observe(1, 2)
-    line.later(1)
+    line = watched(2, 2)
+    line.observe(1, 2, then=1)
     there, gang = line.submit(1), line.reserve((2, 1))
     waits = line.submit(1)
 
@@ -208,11 +202,10 @@ def test_only_who_waits_goes_away_and_only_who_is_away_comes_back() -> None:
 @pytest.mark.parametrize("change", ["limit", "quota", "deleted", "prioritized", "halted", "never fits"])
 def test_what_is_held_is_given_back_whole_whatever_changes(change: str) -> None:
     """Amounts are counted anew where the structure changes; in the end nothing is set apart."""
-    line = full(limited=2)
+    line = watched(2, 2)
     first = line.submit(1)
     go_away(line, first)
-    line.observe(1, 2)
-    line.later(0.1)
+    line.observe(1, 2, then=0.1)
     assert line.reserved() == 1
     match change:
         case "limit":
@@ -228,18 +221,16 @@ def test_what_is_held_is_given_back_whole_whatever_changes(change: str) -> None:
         case _:
             line.observe(0, 0.5)
     line.advance()
-    line.controller.withdraw(first, line.now)
-    line.advance()
+    line.withdraw(first)
 
-    quotas = line.controller.snapshot(line.now).namespaces[NS].quotas
+    quotas = line.seen().quotas
     assert all(each.reserved == 0 for resources in quotas.values() for each in resources.values())
 
 
 def test_the_turn_of_an_overloaded_flow_holds_no_room_twice() -> None:
     """The flow's window opens in the midst of the line; what is held there already is counted once."""
-    line = full()
-    line.observe(0, 4)
-    line.later(1)
+    line = watched(4, 4)
+    line.observe(0, 4, then=1)
     first = line.submit(1)
     line.settle(line.ticket_of(first), Overloaded())
     go_away(line, first, retry_after=9.0)
@@ -250,7 +241,7 @@ def test_the_turn_of_an_overloaded_flow_holds_no_room_twice() -> None:
 
 def test_who_is_refused_while_away_keeps_the_seat() -> None:
     """The quota was too small for a moment: the place is still there when it has grown again, and holds nothing."""
-    line = full()
+    line = watched(4, 4)
     large = line.submit(3)
     go_away(line, large, retry_after=4.0)
     line.observe(2, 2)
@@ -272,22 +263,8 @@ def test_thousands_who_are_away_cost_the_others_nothing() -> None:
 
 def steps_beside(away: int) -> int:
     """Return how many lines run for a create that comes and goes beside so many whose callers are overdue."""
-    line = full()
+    line = watched(4, 4)
     for number in range(away):
         go_away(line, line.submit(1), Identity("ann", number))
     line.later(3)
-    steps = 0
-
-    def count(_: FrameType, event: str, __: object) -> Any:
-        nonlocal steps
-        steps += event == "line"
-        return count
-
-    before = sys.gettrace()
-    sys.settrace(count)
-    try:
-        line.controller.withdraw(line.submit(1), line.now)
-        line.advance()
-    finally:
-        sys.settrace(before)
-    return steps
+    return lines_of(lambda: line.withdraw(line.submit(1)))

@@ -25,12 +25,6 @@ def test_the_delay_is_the_formula_exactly(attempts: int, base: float, cap: float
     assert Fraction(delay(attempts, base, cap)) == want
 
 
-@pytest.mark.parametrize(("attempts", "want"), [(0, 1), (1, 2), (2, 4), (3, 8), (4, 16), (5, 20), (6, 20), (10**6, 20)])
-def test_the_default_schedule_doubles_up_to_twenty_seconds(attempts: int, want: float) -> None:
-    """1, 2, 4, 8, 16, 20, 20, ... with the default settings."""
-    assert delay(attempts, Policy().base, Policy().cap) == want
-
-
 @pytest.mark.parametrize("attempts", [990, 1000, 1001, 1024, 1100, 2**31, 10**18])
 def test_a_step_of_any_size_neither_overflows_nor_wraps(attempts: int) -> None:
     """High steps give the cap, on either side of the largest float exponent."""

@@ -26,7 +26,7 @@ def blocked(waiters: int, policy: Policy | None = None) -> Timeline:
 
 def seen(line: Timeline) -> CeilingSnapshot:
     """Return the quota's ceiling as it is shown."""
-    return line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"]
+    return line.cpu()
 
 
 def test_a_block_outlives_the_requests_that_met_it() -> None:
@@ -35,8 +35,7 @@ def test_a_block_outlives_the_requests_that_met_it() -> None:
     for _ in range(4):
         line.refused(line.next_ticket(), 4, 4)
     last = line.now
-    line.controller.withdraw(line.admitted()[0], line.now)
-    line.advance()
+    line.withdraw(line.admitted()[0])
     line.later(0.25)
     line.submit(1)
     probe = line.next_ticket()
@@ -58,8 +57,7 @@ def refusals_in_ten_minutes(patience: float) -> int:
             refused += 1
             line.refused(ticket, 4, 4)
         if line.now >= gives_up:
-            line.controller.withdraw(request, line.now)
-            line.advance()
+            line.withdraw(request)
             gives_up = line.now + patience
             request = line.request(1)
             line.controller.submit(request, line.now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl.engine import Created, Demand, Failed, Policy, Rejected, Ticket
+from backoff_ctrl.engine import Created, Demand, Failed, Policy, Rejected
 from tests.timeline import NS, ONE, QUOTA, Timeline, flying
 
 
@@ -29,20 +29,6 @@ def test_creates_into_an_unknown_namespace_grow_one_two_four_to_sixteen(shapes: 
             line.created(ticket)
 
     assert rounds == [1, 2, 4, 8, 16, 16, 16]
-
-
-def test_never_more_than_sixteen_are_unproven_at_any_moment() -> None:
-    """Counted after every single answer, until all thousand are stored."""
-    line = crowd(1000)
-    most = 0
-    while flying(line):
-        most = max(most, len(flying(line)))
-        line.later(0.001)
-        line.created(flying(line)[-1])
-        line.log = [entry for entry in line.log if not (isinstance(entry[1], Ticket) and entry[1].ended)]
-
-    assert most == 16
-    assert line.waiting() == 0
 
 
 def test_the_policy_sets_the_limit() -> None:
@@ -119,14 +105,6 @@ def test_a_watch_of_one_namespace_counts_there_only() -> None:
     assert [t.request.namespace for t in flying(line)].count("team-b") == 1
 
 
-def test_a_watch_that_begins_admits_the_unproven() -> None:
-    """Requests that waited for a proof have one."""
-    line = crowd(10)
-    line.watching()
-
-    assert len(flying(line)) == 10
-
-
 def test_every_outcome_of_an_unproven_create_frees_its_place() -> None:
     """However it ends, even if never sent, the next one takes its place in the window."""
     line = crowd(3)
@@ -135,4 +113,4 @@ def test_every_outcome_of_an_unproven_create_frees_its_place() -> None:
     second = flying(line)
     assert len(second) == 1
     line.settle(second[0], Created())
-    assert line.controller.snapshot(line.now).namespaces[NS].unproven == 1
+    assert line.seen().unproven == 1

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from backoff_ctrl.engine import Demand, ObservedQuota, Policy, Rejected
-from tests.timeline import NS, ONE, QUOTA, Timeline, refusals, state_of, tickets
+from tests.timeline import NS, ONE, QUOTA, Timeline, refusals, settled, state_of, tickets, watched
 
 
 def too_big(limited: float = 2) -> Rejected:
@@ -17,9 +17,7 @@ def too_big(limited: float = 2) -> Rejected:
 
 def test_an_observed_spec_gives_the_verdict_at_once() -> None:
     """More than the spec allows is refused before any call, with a reason for people; an equal amount is allowed."""
-    line = Timeline()
-    line.observe(0, 2)
-    line.watching()
+    line = watched(0, 2)
     equal = line.submit(2)
     line.submit(2.5)
     [refusal] = refusals(line.advance() or [e for _, e in line.log])
@@ -57,40 +55,21 @@ def test_a_learned_quota_of_zero_is_probed_in_the_usual_rhythm() -> None:
         ticket = line.next_ticket(within=most)
 
 
-def test_the_spec_decides_and_not_what_is_enforced_at_the_moment() -> None:
-    """A quota that was just widened enforces the old size for a while: the request waits."""
-    line = Timeline()
-    line.observe(0, 2, spec=4)
-    line.watching()
-    request = line.submit(3)
-    assert request.state == "waiting"
-    line.observe(0, 4, spec=4)
-    line.later(1)
-
-    assert state_of(request) == "sent"
-
-
 def test_a_quota_of_zero_is_paused_and_not_never() -> None:
     """Zero is how people stop a namespace for a while: all requests wait, and say so."""
-    line = Timeline()
-    line.observe(0, 0)
-    line.watching()
+    line = watched(0, 0)
     request = line.submit(1)
     line.later(1000)
     assert request.state == "waiting"
-    why = line.controller.explain(request, line.now)
-    assert why is not None
+    why = line.why(request)
     assert why.reason == "paused"
-    line.observe(0, 2)
-    line.later(1)
+    line.observe(0, 2, then=1)
     assert state_of(request) == "sent"
 
 
 def test_a_verdict_reaches_waiting_requests() -> None:
     """The quota shrank: requests that are too large now are refused, the others wait on."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     large, small = [line.submit(3) for _ in range(2)], line.submit(1)
     line.observe(4, 2)
 
@@ -118,47 +97,24 @@ def test_one_refusal_is_no_verdict_and_the_second_counts_from_two_seconds_on(lim
     assert [(e.request, e.reason) for e in refusals(effects)] == [(ticket.request, "never-fits")]
 
 
-def test_a_second_refusal_that_comes_too_soon_is_no_verdict_either() -> None:
-    """Two creates of one shape in flight, refused together, count as one."""
-    line = Timeline()
-    line.created(line.ticket_of(line.submit(3)))
-    flying = [line.ticket_of(line.submit(3)) for _ in range(2)]
-    line.later(0.1)
-    line.settle(flying[0], too_big())
-    line.later(1.8)
-    line.settle(flying[1], too_big())
-
-    assert refusals([e for _, e in line.log]) == []
-    assert [t.request.state for t in flying] == ["waiting", "waiting"]
-
-
 @pytest.mark.parametrize("start", [0, 1000])
-def test_a_second_refusal_that_was_sent_too_soon_waits_for_a_third(start: float) -> None:
-    """One second after the first is one second too early, however new it is, at any time of the day."""
+@pytest.mark.parametrize(("after", "verdict"), [(1.0, False), (1.99, False), (2.0, True)])
+def test_another_refusal_counts_if_it_comes_two_seconds_after_the_first(
+    start: float, after: float, verdict: bool
+) -> None:
+    """However new its create is, at any time of the day; one that comes sooner is no verdict, and another decides."""
     line = Timeline()
     line.later(start)
-    ticket = line.ticket_of(line.submit(3))
-    line.later(0.1)
-    line.settle(ticket, too_big())
-    line.later(0.5)
-    soon = line.controller.force(line.request(3), line.now)
-    line.later(0.5)
-    assert refusals(line.settle(soon, too_big())) == []
-    again = line.next_ticket()
-    line.later(0.1)
-
-    assert [r.reason for r in refusals(line.settle(again, too_big()))] == ["never-fits"] * 2
-
-
-def test_a_second_refusal_two_seconds_after_the_first_is_the_verdict() -> None:
-    """Exactly two seconds are enough."""
-    line = Timeline()
     line.settle(line.ticket_of(line.submit(3)), too_big())
     line.later(0.5)
     second = line.controller.force(line.request(3), line.now)
-    line.later(1.5)
+    line.later(after - 0.5)
 
-    assert [r.request for r in refusals(line.settle(second, too_big()))] == [second.request]
+    refused = refusals(line.settle(second, too_big()))
+    assert [r.request for r in refused] == [second.request] * verdict
+    if not verdict:
+        refused = refusals(line.settle(line.next_ticket(), too_big()))
+        assert [r.reason for r in refused] == ["never-fits"] * 2
 
 
 def test_a_second_try_that_meets_a_larger_quota_ends_the_suspicion() -> None:
@@ -193,7 +149,8 @@ def test_a_learned_verdict_holds_for_the_next_of_that_shape() -> None:
     assert len(line.admitted()) == sent
 
 
-def test_a_learned_verdict_falls_with_a_newer_fact() -> None:
+@pytest.mark.parametrize("scopes", [frozenset[str](), frozenset({"other"})], ids=["same class", "another class"])
+def test_a_learned_verdict_falls_with_a_newer_fact(scopes: frozenset[str]) -> None:
     """Another shape's refusal shows a larger limit: the verdict was about the old one."""
     line = Timeline()
     ticket = line.ticket_of(line.submit(3))
@@ -201,8 +158,9 @@ def test_a_learned_verdict_falls_with_a_newer_fact() -> None:
         line.later(0.1)
         line.settle(ticket, too_big())
         ticket = line.next_ticket() if ticket.request.state == "waiting" else ticket
+    assert line.submit(3).state == "over"
     larger = Rejected(QUOTA, {"cpu": ONE}, {"cpu": 5 * ONE}, {"cpu": 5 * ONE})
-    line.controller.learn(NS, frozenset({"other"}), larger, line.now + 1, line.now + 2)
+    line.controller.learn(NS, scopes, larger, line.now + 1, line.now + 2)
     line.later(3)
 
     assert line.submit(3).state in ("waiting", "sent")
@@ -210,16 +168,12 @@ def test_a_learned_verdict_falls_with_a_newer_fact() -> None:
 
 def test_under_wait_a_watched_never_fits_waits_for_the_spec_to_change() -> None:
     """``on_never_fits="wait"``: no call and no refusal, until the owner widens the quota."""
-    line = Timeline(Policy(on_never_fits="wait"))
-    line.observe(0, 2)
-    line.watching()
+    line = watched(0, 2, Policy(on_never_fits="wait"))
     request = line.submit(3)
     assert line.later(2000) == []
-    why = line.controller.explain(request, line.now)
-    assert why is not None
+    why = line.why(request)
     assert (why.reason, why.asked, why.limited) == ("never-fits", 3 * ONE, 2 * ONE)
-    line.observe(0, 4)
-    line.later(1)
+    line.observe(0, 4, then=1)
 
     assert request.state == "sent"
 
@@ -267,62 +221,37 @@ def test_the_verdict_names_the_resource_that_is_too_small(named: str) -> None:
     assert tickets([e for _, e in line.log]) == []
 
 
-def test_a_learned_verdict_falls_with_a_larger_limit_of_the_same_quota() -> None:
-    """Another shape of the same class was refused by a larger limit: the verdict was about the old one."""
-    line = Timeline()
-    ticket = line.ticket_of(line.submit(3))
-    for _ in range(2):
-        line.later(0.1)
-        line.settle(ticket, too_big())
-        ticket = line.next_ticket() if ticket.request.state == "waiting" else ticket
-    assert line.submit(3).state == "over"
-    larger = Rejected(QUOTA, {"cpu": ONE}, {"cpu": 5 * ONE}, {"cpu": 5 * ONE})
-    line.controller.learn(NS, frozenset(), larger, line.now + 1, line.now + 2)
-    line.later(3)
-
-    assert line.submit(3).state in ("waiting", "sent")
-
-
 def test_an_old_spec_falls_with_a_newer_refusal_that_shows_a_larger_limit() -> None:
     """The watch is lost and the quota was widened since: the server's latest answer is the fact."""
-    line = Timeline()
-    line.observe(0, 2)
-    line.watching()
-    line.later(1)
+    line = settled(0, 2)
     line.watch_lost()
     assert line.submit(3).state == "over"
     line.later(1)
-    larger = Rejected(QUOTA, {"cpu": ONE}, {"cpu": 5 * ONE}, {"cpu": 5 * ONE})
-    line.controller.learn(NS, frozenset(), larger, line.now, line.now)
+    line.learn(5, 5)
 
     assert line.submit(3).state == "waiting"
     assert line.submit(6).state == "over"
 
 
-def test_a_quota_that_is_being_shrunk_gives_the_verdict_when_the_smaller_size_is_enforced() -> None:
-    """While the larger size is still enforced the request waits; once it is not, it never fits."""
-    line = Timeline()
-    line.observe(4, 4, spec=2)
-    line.watching()
+@pytest.mark.parametrize(
+    ("first", "then", "end"),
+    [
+        pytest.param((0, 2, 4), (0, 4, 4), "sent", id="just widened: the old size is enforced for a while"),
+        pytest.param((4, 4, 2), (4, 2, 2), "over", id="being shrunk: the larger size is still enforced"),
+        pytest.param((2, 2, 4), (2, 2, 2), "over", id="edited: the status follows a moment later"),
+        pytest.param((2, 2, 4), (2, 2, 4), "waiting", id="unchanged"),
+    ],
+)
+def test_the_spec_decides_with_what_is_enforced_at_the_moment(
+    first: tuple[float, float, float], then: tuple[float, float, float], end: str
+) -> None:
+    """A create of three waits, and what is reported then of used, limited and spec decides."""
+    line = watched(first[0], first[1], spec=first[2])
     request = line.submit(3)
     assert request.state == "waiting"
-    line.observe(4, 2, spec=2)
+    line.observe(then[0], then[1], spec=then[2], then=1)
 
-    assert [r.request for r in refusals([e for _, e in line.log])] == [request]
-
-
-def test_an_edited_spec_changes_the_verdict_before_its_status_follows() -> None:
-    """The quota controller enforces the new limits a moment later: the verdict follows the spec at once."""
-    line = Timeline()
-    line.observe(2, 2, spec=4)
-    line.watching()
-    waiting = line.submit(3)
-    assert waiting.state == "waiting"
-    [refusal] = refusals(line.observe(2, 2, spec=2))
-    assert refusal.request is waiting
-
-    line.observe(2, 2, spec=4)
-    assert line.submit(3).state == "waiting"
+    assert state_of(request) == end
 
 
 def test_a_resource_without_a_used_amount_is_free() -> None:
@@ -336,5 +265,5 @@ def test_a_resource_without_a_used_amount_is_free() -> None:
         line.later(1)
         assert line.ceiling()["headroom"] == 2 * ONE
     line.controller.observe_quota(NS, "another", ObservedQuota({"pods": 1}, {"pods": 1}, {}), line.now)
-    seen = line.controller.snapshot(line.now).namespaces[NS].quotas["another"]["pods"]
+    seen = line.seen().quotas["another"]["pods"]
     assert (seen.used, seen.headroom) == (0, 1)

@@ -12,7 +12,7 @@ from hypothesis.stateful import precondition, rule
 from backoff_ctrl.engine import Overloaded, Policy, Ticket
 from tests.engine_machine import NAMESPACES, PICKS, ControllerMachine, one_of
 from tests.examples import examples
-from tests.timeline import NS, Timeline, state_of, tickets
+from tests.timeline import NS, Timeline, settled, state_of, tickets
 
 if TYPE_CHECKING:
     from backoff_ctrl.engine import Effect
@@ -71,18 +71,9 @@ TestOperated.settings = settings(
 )
 
 
-def watched(used: float = 0, limited: float = 4) -> Timeline:
-    """Return a watched line."""
-    line = Timeline()
-    line.observe(used, limited)
-    line.watching()
-    line.later(1)
-    return line
-
-
 def test_a_halted_namespace_waits_although_there_is_room_and_goes_on_in_order() -> None:
     """Why is said; nothing wakes it in vain; other namespaces go on."""
-    line = watched()
+    line = settled(0, 4)
     line.controller.halt(NS, line.now)
     requests = [line.submit(1), line.submit(1)]
     other = line.submit(1, namespace="team-b")
@@ -91,8 +82,7 @@ def test_a_halted_namespace_waits_although_there_is_room_and_goes_on_in_order() 
     line.later(60)
     assert [each.state for each in requests] == ["waiting", "waiting"]
     assert other.state == "over"
-    why = line.controller.explain(requests[0], line.now)
-    assert why is not None
+    why = line.why(requests[0])
     assert (why.reason, why.quota, why.place) == ("paused-by-operator", "", 1)
     assert line.controller.tally(NS, 0, line.now)[0].reasons == {"paused-by-operator": 2}
     assert line.controller.is_halted(NS)
@@ -104,7 +94,7 @@ def test_a_halted_namespace_waits_although_there_is_room_and_goes_on_in_order() 
 
 def test_to_resume_what_is_not_halted_changes_nothing() -> None:
     """A second answer to the same operator does no harm."""
-    line = watched(4)
+    line = settled(4, 4)
     request = line.submit(1)
     line.controller.resume(NS, line.now)
     assert line.advance() == []
@@ -141,7 +131,7 @@ def test_a_halt_outlives_the_namespace() -> None:
 
 def test_a_halt_is_not_lifted_by_the_end_of_a_brake() -> None:
     """A webhook that fails and recovers meanwhile changes nothing."""
-    line = watched(limited=40)
+    line = settled(0, 40)
     first = line.submit(1)
     ticket = line.ticket_of(first)
     line.controller.halt(NS, line.now)
@@ -152,7 +142,7 @@ def test_a_halt_is_not_lifted_by_the_end_of_a_brake() -> None:
 
 def test_a_moved_request_stands_where_its_priority_puts_it_and_keeps_its_age() -> None:
     """As if it had joined with it; back again, it is where it was."""
-    line = watched(4, 4)
+    line = settled(4, 4)
     first, second, third = (line.submit(1) for _ in range(3))
     line.later(10)  # less than a step of priority is worth
     late = line.submit(1, priority=1)
@@ -160,8 +150,7 @@ def test_a_moved_request_stands_where_its_priority_puts_it_and_keeps_its_age() -
     assert line.controller.prioritize(third, 1, line.now)
     places = {}
     for request in (first, second, third, late):
-        why = line.controller.explain(request, line.now)
-        assert why is not None
+        why = line.why(request)
         places[request.id] = why.place
     assert places == {third.id: 1, late.id: 2, first.id: 3, second.id: 4}
     assert third.joined == first.joined
@@ -169,17 +158,13 @@ def test_a_moved_request_stands_where_its_priority_puts_it_and_keeps_its_age() -
     assert [ticket.request for ticket in tickets(line.later(0.1))] == [third]
     assert line.controller.prioritize(second, -1, line.now)
     assert line.controller.prioritize(second, 0, line.now)
-    why = line.controller.explain(second, line.now)
-    assert why is not None
+    why = line.why(second)
     assert why.place == 3
 
 
 def test_who_is_moved_in_front_of_kept_room_goes_in_at_once() -> None:
     """Room is kept for a large one against those behind it, and no news comes that would look at the line again."""
-    line = Timeline(Policy(overtakes_max=1, overtaken_for_max=1))
-    line.observe(1, 4)
-    line.watching()
-    line.later(1)
+    line = settled(1, 4, Policy(overtakes_max=1, overtaken_for_max=1))
     large = line.submit(4)
     line.submit(1)
     line.later(5)
@@ -192,7 +177,7 @@ def test_who_is_moved_in_front_of_kept_room_goes_in_at_once() -> None:
 
 def test_only_who_waits_can_be_moved() -> None:
     """One that was sent, or is over, stays as it is."""
-    line = watched()
+    line = settled(0, 4)
     request = line.submit(1)
     assert not line.controller.prioritize(request, 5, line.now)
     assert request.priority == 0
@@ -200,11 +185,10 @@ def test_only_who_waits_can_be_moved() -> None:
 
 def test_no_gang_is_granted_in_a_halted_namespace() -> None:
     """It waits as single creates do."""
-    line = watched(0, 4)
+    line = settled(0, 4)
     line.controller.halt(NS, line.now)
     request = line.reserve((2, 1))
     line.later(60)
     assert (state_of(request), line.reserved()) == ("waiting", 0)
-    line.controller.resume(NS, line.now)
-    line.advance()
+    line.resume()
     assert line.reserved() == 2

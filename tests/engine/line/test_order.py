@@ -5,24 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backoff_ctrl.engine import Failed
-from tests.timeline import NS, Timeline, tickets
+from tests.timeline import Timeline, settled, tickets, watched
 
 if TYPE_CHECKING:
     from backoff_ctrl.engine import Request
 
 
-def full() -> Timeline:
-    """Return a watched line with no room."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    line.later(1)
-    return line
-
-
 def test_higher_priority_comes_first_and_age_makes_up_for_it() -> None:
     """Each ``age_step`` waited is worth one step of priority."""
-    line = full()
+    line = settled(4, 4)
     plain = line.submit(1)
     line.later(10)
     urgent = line.submit(1, priority=1)
@@ -36,25 +27,6 @@ def test_higher_priority_comes_first_and_age_makes_up_for_it() -> None:
         line.observe(4, 4)
 
     assert order == [urgent, plain, late]
-
-
-def test_negative_priorities_wait_behind() -> None:
-    """Priorities may be integers of any sign."""
-    line = full()
-    low, plain = line.submit(1, priority=-1), line.submit(1)
-    line.observe(3, 4)
-    line.later(0.1)
-
-    assert (low.state, plain.state) == ("waiting", "sent")
-
-
-def test_equals_are_first_in_first_out_across_shapes() -> None:
-    """With equal priority, requests are admitted in the order of submitting, whatever their shapes."""
-    line = full()
-    requests = [line.submit(cpu) for cpu in (1, 0.5, 1, 0.25, 0.5, 1)]
-    line.observe(0, 10)
-
-    assert [t.request for t in tickets(line.later(0.1))] == requests
 
 
 def test_a_refused_probe_goes_back_to_its_old_place() -> None:
@@ -81,7 +53,6 @@ def test_refused_creates_go_back_before_equals_that_were_never_sent() -> None:
     line.later(0.1)
     for request in reversed(flying):
         line.refused(line.ticket_of(request), 9, 9)
-    assert len(line.controller._handlers[NS].line.order) == 1  # one row of equals: it costs as much as one request
     order: list[Request] = []
     while len(order) < 5:
         probe = line.next_ticket()
@@ -93,9 +64,7 @@ def test_refused_creates_go_back_before_equals_that_were_never_sent() -> None:
 
 def test_a_new_request_does_not_pass_waiting_equals_when_room_has_just_come() -> None:
     """An equal request submitted before the scan of the line goes behind those that wait."""
-    line = Timeline()
-    line.observe(0, 2)
-    line.watching()
+    line = watched(0, 2)
     running = line.ticket_of(line.submit(2))
     waiting, newcomer = line.submit(2), line.request(2)
     line.controller.settle(running, Failed(), line.now)

@@ -7,16 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Demand, ObservedQuota, Policy, Request
-from tests.timeline import NS, ONE, QUOTA, Timeline, state_of, tickets
-
-
-def busy(policy: Policy | None = None, *, used: float = 2, limited: float = 4) -> Timeline:
-    """Return a watched line with room for two of four."""
-    line = Timeline(policy)
-    line.observe(used, limited)
-    line.watching()
-    line.later(1)
-    return line
+from tests.timeline import NS, ONE, QUOTA, Timeline, settled, state_of, tickets, watched
 
 
 def pass_one(line: Timeline, used: float = 2, limited: float = 4) -> Request:
@@ -25,15 +16,14 @@ def pass_one(line: Timeline, used: float = 2, limited: float = 4) -> Request:
     if request.state == "sent":
         line.created(line.ticket_of(request))
         line.observe(used + 1, limited)
-        line.observe(used, limited)
-        line.later(0.01)
+        line.observe(used, limited, then=0.01)
     return request
 
 
 @pytest.mark.parametrize("overtakes_max", [0, 1, 5, 32])
 def test_a_request_is_overtaken_overtakes_max_times_and_no_more(overtakes_max: int) -> None:
     """Small ones that fit pass the large one exactly ``overtakes_max`` times, then room is kept for it."""
-    line = busy(Policy(overtakes_max=overtakes_max, overtaken_for_max=0))
+    line = settled(2, 4, Policy(overtakes_max=overtakes_max, overtaken_for_max=0))
     large = line.submit(3)
     passed = [pass_one(line) for _ in range(overtakes_max)]
     assert {request.state for request in passed} <= {"over"}
@@ -47,7 +37,7 @@ def test_a_request_is_overtaken_overtakes_max_times_and_no_more(overtakes_max: i
 
 def test_within_one_scan_a_request_is_overtaken_no_more_than_that() -> None:
     """Much room comes at once: three of the ten behind the large one pass, and the rest of it is kept."""
-    line = busy(Policy(overtakes_max=3, overtaken_for_max=0), used=4)
+    line = settled(4, 4, Policy(overtakes_max=3, overtaken_for_max=0))
     large = line.submit(3)
     small = [line.submit(0.1) for _ in range(10)]
     line.observe(2, 4)
@@ -58,7 +48,7 @@ def test_within_one_scan_a_request_is_overtaken_no_more_than_that() -> None:
 
 def test_a_request_is_overtaken_for_a_minute_and_no_longer() -> None:
     """Small ones pass for 60 s from the first that passed on; then room is kept."""
-    line = busy(Policy(overtakes_max=1, keep_stalled=1000))
+    line = settled(2, 4, Policy(overtakes_max=1, keep_stalled=1000))
     large = line.submit(3)
     line.later(20)
     assert pass_one(line).state == "over"
@@ -69,14 +59,13 @@ def test_a_request_is_overtaken_for_a_minute_and_no_longer() -> None:
     assert pass_one(line).state == "over"
     line.until(first_at + 60)
     assert line.submit(1).state == "waiting"
-    why = line.controller.explain(large, line.now)
-    assert why is not None
+    why = line.why(large)
     assert (why.reason, why.place) == ("quota", 1)
 
 
 def test_the_defaults_are_thirty_two_and_a_minute() -> None:
     """By default both must be exceeded before room is kept: a burst may pass for a minute."""
-    line = busy()
+    line = settled(2, 4)
     line.submit(3)
     assert [pass_one(line).state for _ in range(31)] == ["over"] * 31
     line.later(61)
@@ -86,7 +75,7 @@ def test_the_defaults_are_thirty_two_and_a_minute() -> None:
 
 def test_only_the_first_blocked_request_counts_as_overtaken() -> None:
     """Two large ones wait: passing counts for the first, which is next; the second waits for the first anyway."""
-    line = busy(Policy(overtakes_max=3, overtaken_for_max=0))
+    line = settled(2, 4, Policy(overtakes_max=3, overtaken_for_max=0))
     first, second = line.submit(3), line.submit(4)
     for _ in range(3):
         pass_one(line)
@@ -95,7 +84,7 @@ def test_only_the_first_blocked_request_counts_as_overtaken() -> None:
 
 def test_no_room_is_kept_for_a_request_that_was_not_overtaken() -> None:
     """Even after a long wait a first one may still pass."""
-    line = busy()
+    line = settled(2, 4)
     line.submit(3)
     line.until(500)
 
@@ -110,22 +99,21 @@ def test_room_is_kept_only_in_what_blocks() -> None:
     line.watching()
     line.submit(demand=Demand({"cpu": ONE, "gpu": 3 * ONE}))
     line.submit(demand=Demand({"gpu": ONE}))
-    kept = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]
+    kept = line.seen().quotas[QUOTA]
     assert (kept["gpu"].kept, kept["cpu"].kept) == (True, False)
 
     states = [line.submit(demand=Demand({"cpu": ONE})).state for _ in range(5)]
     assert states == ["sent"] * 5
     behind = line.submit(demand=Demand({"gpu": ONE}))
     assert behind.state == "waiting"
-    why = line.controller.explain(behind, line.now)
-    assert why is not None
+    why = line.why(behind)
     assert (why.reason, why.resource, why.place) == ("kept-for-another", "gpu", 2)
     assert line.controller.tally(NS, 0, line.now)[0].blocked == {(QUOTA, "gpu"): 2}
 
 
 def test_requests_ahead_are_not_kept_out() -> None:
     """Room kept for the third in line is open to the first and the second."""
-    line = busy(Policy(overtakes_max=1, overtaken_for_max=0))
+    line = settled(2, 4, Policy(overtakes_max=1, overtaken_for_max=0))
     first = line.submit(3, priority=2)
     second = line.submit(2.5)
     pass_one(line)
@@ -138,7 +126,7 @@ def test_requests_ahead_are_not_kept_out() -> None:
 
 def test_keeping_pauses_when_the_kept_room_does_not_grow_and_is_tried_again() -> None:
     """After ``keep_stalled`` without growth the small ones pass; after ten times that room is kept once more."""
-    line = busy(Policy(overtakes_max=1, overtaken_for_max=0, keep_stalled=60, ticket_max=86_400), used=4, limited=10)
+    line = settled(4, 10, Policy(overtakes_max=1, overtaken_for_max=0, keep_stalled=60, ticket_max=86_400))
     large = line.submit(8)
     pass_one(line, 4, 10)
     kept_from = line.now
@@ -156,7 +144,7 @@ def test_keeping_pauses_when_the_kept_room_does_not_grow_and_is_tried_again() ->
 
 def test_keeping_goes_on_while_the_kept_room_grows() -> None:
     """Each growth restarts the stall time."""
-    line = busy(Policy(overtakes_max=1, overtaken_for_max=0, keep_stalled=60), used=8, limited=10)
+    line = settled(8, 10, Policy(overtakes_max=1, overtaken_for_max=0, keep_stalled=60))
     large = line.submit(6)
     pass_one(line, 8, 10)
     small = line.submit(1)
@@ -171,7 +159,7 @@ def test_keeping_goes_on_while_the_kept_room_grows() -> None:
 
 def test_the_stall_time_stretches_with_the_pace_of_releases() -> None:
     """With room every 30 s, five mean times between releases exceed a minute: keeping lasts for 150 s."""
-    line = busy(Policy(overtakes_max=1, overtaken_for_max=0, keep_stalled=60), used=10, limited=14)
+    line = settled(10, 14, Policy(overtakes_max=1, overtaken_for_max=0, keep_stalled=60))
     large = line.submit(12)
     for _ in range(8):
         line.later(30)
@@ -191,20 +179,19 @@ def test_the_stall_time_stretches_with_the_pace_of_releases() -> None:
 
 def test_keeping_ends_when_its_request_is_withdrawn() -> None:
     """Requests behind it are admitted at once."""
-    line = busy(Policy(overtakes_max=1, overtaken_for_max=0))
+    line = settled(2, 4, Policy(overtakes_max=1, overtaken_for_max=0))
     large = line.submit(3)
     pass_one(line)
     small = line.submit(1)
     assert small.state == "waiting"
-    line.controller.withdraw(large, line.now)
-    line.advance()
+    line.withdraw(large)
 
     assert state_of(small) == "sent"
 
 
 def test_nobody_is_admitted_who_leaves_together_with_the_one_ahead() -> None:
     """The room that was kept for that one is for those who stay. What does not wait is left alone."""
-    line = busy(Policy(overtakes_max=1, overtaken_for_max=0))
+    line = settled(2, 4, Policy(overtakes_max=1, overtaken_for_max=0))
     large = line.submit(3)
     pass_one(line)
     leaving, staying, new = line.submit(1), line.submit(1), line.request(1)
@@ -216,7 +203,7 @@ def test_nobody_is_admitted_who_leaves_together_with_the_one_ahead() -> None:
 
 def test_keeping_ends_when_its_request_has_waited_too_long() -> None:
     """In that moment its room is for the requests behind it."""
-    line = busy(Policy(overtakes_max=0, overtaken_for_max=0, keep_stalled=1000, wait_max=100))
+    line = settled(2, 4, Policy(overtakes_max=0, overtaken_for_max=0, keep_stalled=1000, wait_max=100))
     large = line.submit(3)
     line.later(50)
     small = line.submit(1)
@@ -231,15 +218,14 @@ def test_keeping_ends_when_its_request_has_waited_too_long() -> None:
 @pytest.mark.parametrize("on_never_fits", ["fail", "wait"])
 def test_keeping_ends_when_its_request_can_never_fit(on_never_fits: str) -> None:
     """The quota shrank below it: it is refused or waits on, and nothing is kept for it."""
-    line = busy(
-        Policy(overtakes_max=1, overtaken_for_max=0, on_never_fits="fail" if on_never_fits == "fail" else "wait")
+    line = settled(
+        2, 4, Policy(overtakes_max=1, overtaken_for_max=0, on_never_fits="fail" if on_never_fits == "fail" else "wait")
     )
     large = line.submit(3)
     pass_one(line)
     small = line.submit(0.5)
     assert small.state == "waiting"
-    line.observe(1, 2)
-    line.later(0.01)
+    line.observe(1, 2, then=0.01)
 
     assert state_of(small) == "sent"
     assert large.state == ("over" if on_never_fits == "fail" else "waiting")
@@ -253,9 +239,7 @@ def test_keeping_ends_when_its_request_can_never_fit(on_never_fits: str) -> None
 def test_nobody_starves_whatever_comes_in_what_order(sizes: list[int], runtime: float, gap: float) -> None:
     """A finite stream of any sizes through a watched quota: every create is stored, the largest too."""
     policy = Policy(overtakes_max=2, overtaken_for_max=10, keep_stalled=10)
-    line = Timeline(policy)
-    line.observe(0, 8)
-    line.watching()
+    line = watched(0, 8, policy)
     line.later(0.1)
     ends: list[tuple[float, int]] = []
     arrivals = [(i * gap, size) for i, size in enumerate(sizes)]
@@ -290,10 +274,7 @@ def test_nobody_starves_whatever_comes_in_what_order(sizes: list[int], runtime: 
 
 def test_a_large_request_is_admitted_under_a_steady_stream_of_small_ones() -> None:
     """Two small ones always run in a quota of three; the one of three is overtaken to the limit, then admitted."""
-    line = Timeline(Policy(overtakes_max=8, overtaken_for_max=0))
-    line.observe(0, 3)
-    line.watching()
-    line.later(1)
+    line = settled(0, 3, Policy(overtakes_max=8, overtaken_for_max=0))
     large = None
     running: list[tuple[int, Request]] = []
     for step in range(30):
@@ -317,17 +298,15 @@ def test_a_large_request_is_admitted_under_a_steady_stream_of_small_ones() -> No
 
 def test_each_request_that_room_is_kept_for_has_its_own_stall_time() -> None:
     """The first one's minute was nearly over when it was admitted: the next one's is a whole one again."""
-    line = busy(Policy(overtakes_max=20, overtaken_for_max=0, keep_stalled=60), used=4, limited=10)
+    line = settled(4, 10, Policy(overtakes_max=20, overtaken_for_max=0, keep_stalled=60))
     first = line.submit(8)
     for _ in range(20):
         pass_one(line, 4, 10)
     line.later(50)
-    line.observe(2, 10)
-    line.later(0.01)
+    line.observe(2, 10, then=0.01)
     line.created(line.ticket_of(first))
     line.observe(10, 10)
-    line.observe(6, 10)
-    line.later(0.1)
+    line.observe(6, 10, then=0.1)
     second = line.submit(8)
     for _ in range(20):
         pass_one(line, 6, 10)
@@ -353,7 +332,7 @@ def test_room_that_is_just_enough_is_not_kept() -> None:
 
 def test_who_stands_before_it_does_not_overtake_it() -> None:
     """A create of a higher priority takes what a blocked one waits for: that is its right, and is not counted."""
-    line = busy()
+    line = settled(2, 4)
     large = line.submit(3)
     first = line.submit(1, priority=10**6)
 

@@ -18,7 +18,7 @@ from backoff_ctrl.engine import (
     Ticket,
     TicketError,
 )
-from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
+from tests.timeline import NS, ONE, QUOTA, Timeline, tickets, watched
 
 
 def blocked(waiters: int, policy: Policy | None = None) -> Timeline:
@@ -45,14 +45,6 @@ def test_a_thousand_waiting_requests_cause_as_many_calls_as_one(waiters: int) ->
     sent = len(line.admitted())
     assert sent == 16
     assert line.now >= 15 / 2 + 20 / 2 * 9  # 1, 2, 4, 8, 16 and then the cap, at least half of each
-
-
-def test_while_a_probe_is_out_nothing_else_is_sent() -> None:
-    """However long its answer takes, the one probe is the only call."""
-    line = blocked(50)
-    line.next_ticket()
-
-    assert line.later(100) == []
 
 
 def test_a_probe_that_is_due_does_not_wait_for_the_block_of_another_shape() -> None:
@@ -92,13 +84,13 @@ def test_after_a_probe_without_an_answer_the_next_one_probes(outcome: Failed | A
     """No quota was asked: the next in line probes, at the same step."""
     line = blocked(3)
     probe = line.next_ticket()
-    step = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"].attempts
+    step = line.cpu().attempts
 
     effects = tickets(line.settle(probe, outcome))
 
     assert [t.probe for t in effects] == [True]
     assert effects[0].request is not probe.request
-    assert line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"].attempts == step
+    assert line.cpu().attempts == step
 
 
 def test_an_overloaded_probe_is_sent_again_when_its_flow_opens() -> None:
@@ -129,7 +121,7 @@ def test_late_refusals_never_advance_the_steps() -> None:
     line.later(0.2)
     for ticket in flying:
         line.refused(ticket, 9, 9)
-    seen = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"]
+    seen = line.cpu()
 
     assert seen.attempts == 0
     assert seen.next_probe is not None
@@ -147,33 +139,21 @@ def test_a_late_refusal_of_a_ready_block_shuts_it_at_the_same_step() -> None:
     forced = line.controller.force(line.request(1), line.now)
     line.later(0.1)
     line.refused(forced, 4, 4)
-    seen = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"]
+    seen = line.cpu()
 
     assert (seen.block, seen.attempts) == ("shut", 3)
     assert seen.next_probe is not None
     assert 4 <= seen.next_probe <= 8
 
 
-def two_quotas(line: Timeline) -> Demand:
-    """Teach a line two full quotas that both charge one shape; return its demand."""
-    demand = Demand({"cpu": ONE, "pods": ONE})
-    request = line.submit(demand=demand)
-    line.later(0.1)
-    line.settle(line.ticket_of(request), Rejected("a", {"cpu": ONE}, {"cpu": ONE}, {"cpu": ONE}))
-    probe = line.next_ticket()
-    line.later(0.1)
-    line.settle(probe, Rejected("b", {"pods": ONE}, {"pods": ONE}, {"pods": ONE}))
-    return demand
-
-
 def test_what_a_probe_s_refusal_does_not_count_is_no_ceiling() -> None:
     """A resource without ``used`` says nothing; the block that refused the probe takes its step."""
     line = blocked(1)
     probe = line.next_ticket()
-    [[name, before]] = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA].items()
+    [[name, before]] = line.seen().quotas[QUOTA].items()
     line.settle(probe, Rejected(QUOTA, {name: ONE, "x": ONE}, {name: 4 * ONE}, {"x": 4 * ONE, name: 4 * ONE}))
 
-    [[found, after]] = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA].items()
+    [[found, after]] = line.seen().quotas[QUOTA].items()
     assert found == name
     assert after.attempts == before.attempts + 1
 
@@ -181,8 +161,8 @@ def test_what_a_probe_s_refusal_does_not_count_is_no_ceiling() -> None:
 def test_one_probe_counts_for_every_block_that_it_meets() -> None:
     """Two full quotas, one probe: while it is out neither gets another, and it waits for both timers."""
     line = Timeline()
-    two_quotas(line)
-    seen = line.controller.snapshot(line.now).namespaces[NS].quotas
+    line.fill_two()
+    seen = line.seen().quotas
     due = [q.next_probe for ceilings in seen.values() for q in ceilings.values() if q.next_probe is not None]
     assert len(due) == 2
     asked_at = line.now + max(due)
@@ -193,7 +173,7 @@ def test_one_probe_counts_for_every_block_that_it_meets() -> None:
         line.settle(probe, Failed())
         probe = line.next_ticket()
     assert line.now == pytest.approx(asked_at)
-    states = line.controller.snapshot(line.now).namespaces[NS].quotas
+    states = line.seen().quotas
     assert {c.block for ceilings in states.values() for c in ceilings.values()} == {"probing"}
     assert line.later(60) == []
 
@@ -201,12 +181,12 @@ def test_one_probe_counts_for_every_block_that_it_meets() -> None:
 def test_a_probe_that_the_first_quota_refuses_says_nothing_about_the_second() -> None:
     """The second block repeats its step; the refusing one takes the next."""
     line = Timeline()
-    two_quotas(line)
+    line.fill_two()
     probe = line.next_ticket()
-    before = line.controller.snapshot(line.now).namespaces[NS].quotas
+    before = line.seen().quotas
     line.later(0.1)
     line.settle(probe, Rejected("a", {"cpu": ONE}, {"cpu": ONE}, {"cpu": ONE}))
-    after = line.controller.snapshot(line.now).namespaces[NS].quotas
+    after = line.seen().quotas
 
     assert after["a"]["cpu"].attempts == before["a"]["cpu"].attempts + 1
     assert after["b"]["pods"].attempts == before["b"]["pods"].attempts
@@ -224,7 +204,7 @@ def test_what_the_refusing_quota_did_not_name_had_room() -> None:
     probe = line.next_ticket()
     line.later(0.1)
     line.settle(probe, Rejected("a", {"cpu": ONE}, {"cpu": ONE}, {"cpu": ONE}))
-    seen = line.controller.snapshot(line.now).namespaces[NS].quotas["a"]
+    seen = line.seen().quotas["a"]
 
     assert (seen["cpu"].block, seen["cpu"].headroom) == ("shut", 0)
     assert (seen["pods"].block, seen["pods"].headroom) == ("ready", ONE)
@@ -233,10 +213,10 @@ def test_what_the_refusing_quota_did_not_name_had_room() -> None:
 def test_a_success_disproves_a_ceiling_and_wipes_no_other() -> None:
     """The probe was stored: used was less than believed, by just that much. Other ceilings and the limit stay."""
     line = Timeline()
-    two_quotas(line)
+    line.fill_two()
     probe = line.next_ticket()
     line.created(probe)
-    seen = line.controller.snapshot(line.now).namespaces[NS].quotas
+    seen = line.seen().quotas
 
     for resource in (seen["a"]["cpu"], seen["b"]["pods"]):
         assert (resource.limited, resource.used, resource.held) == (ONE, ONE, 0)
@@ -249,8 +229,7 @@ def test_a_success_that_was_sent_before_the_newest_fact_disproves_nothing() -> N
     line = blocked(2)
     probe = line.next_ticket()
     line.later(0.1)
-    full = Rejected(QUOTA, {"cpu": ONE}, {"cpu": 8 * ONE}, {"cpu": 4 * ONE})
-    line.controller.learn(NS, frozenset(), full, line.now, line.now)
+    line.learn(8, 4)
     line.later(0.1)
     line.created(probe)
 
@@ -259,9 +238,7 @@ def test_a_success_that_was_sent_before_the_newest_fact_disproves_nothing() -> N
 
 def test_a_ticket_ends_exactly_once() -> None:
     """Settling it again is the caller's bug, and changes nothing."""
-    line = Timeline()
-    line.observe(0, 4)
-    line.watching()
+    line = watched(0, 4)
     ticket = line.ticket_of(line.submit(1))
     line.created(ticket)
     held = line.held()
@@ -314,7 +291,7 @@ def test_a_probe_refused_after_the_watch_came_back_leaves_no_block() -> None:
     line.later(0.1)
     line.refused(probe, 4, 4)
 
-    assert line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"].block is None
+    assert line.cpu().block is None
     assert line.later(1000) == []
 
 
@@ -327,14 +304,14 @@ def test_a_probe_that_ends_after_the_watch_came_back_leaves_no_block(outcome: Fa
     line.watching()
     line.settle(probe, outcome)
 
-    assert line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"].block is None
+    assert line.cpu().block is None
     assert line.later(1000) == []
 
 
 def test_a_probe_of_two_quotas_that_ends_after_the_watch_came_back_leaves_no_block() -> None:
     """The quota that refused and the one that was not asked are both watched now."""
     line = Timeline()
-    two_quotas(line)
+    line.fill_two()
     probe = line.next_ticket()
     for quota, resource in (("a", "cpu"), ("b", "pods")):
         hard = {resource: ONE}
@@ -342,7 +319,7 @@ def test_a_probe_of_two_quotas_that_ends_after_the_watch_came_back_leaves_no_blo
     line.watching()
     line.later(0.1)
     line.settle(probe, Rejected("a", {"cpu": ONE}, {"cpu": ONE}, {"cpu": ONE}))
-    seen = line.controller.snapshot(line.now).namespaces[NS].quotas
+    seen = line.seen().quotas
 
     assert [c.block for ceilings in seen.values() for c in ceilings.values()] == [None, None]
 
@@ -352,10 +329,9 @@ def test_a_probe_whose_refusal_is_older_than_what_is_known_still_advances_the_st
     line = blocked(2)
     probe = line.next_ticket()
     line.later(0.1)
-    full = Rejected(QUOTA, {"cpu": ONE}, {"cpu": 4 * ONE}, {"cpu": 4 * ONE})
-    line.controller.learn(NS, frozenset(), full, line.now, line.now)
+    line.learn(4, 4)
     line.refused(probe, 3.5, 4)
-    seen = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"]
+    seen = line.cpu()
 
     assert (seen.used, seen.attempts) == (4 * ONE, 1)
 

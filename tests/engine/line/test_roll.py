@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import random
-import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
 from backoff_ctrl.engine import Demand, Request
 from backoff_ctrl.engine.roll import PART, Roll, place_of
+from tests.costs import kept_by, lines_of
 from tests.examples import examples
-from tests.timeline import Timeline
-
-if TYPE_CHECKING:
-    from types import FrameType
+from tests.timeline import watched
 
 
 def requests(count: int, dice: random.Random) -> list[Request]:
@@ -55,7 +51,7 @@ def test_places_and_pages_are_those_of_a_sorted_list(seed: int) -> None:
             at = dice.randrange(len(there))
             assert roll.before(place_of(there[at])) == at
             assert roll.after(place_of(there[at]), 7) == there[at + 1 : at + 8]
-        assert len(roll._parts) <= 2 + 3 * len(there) * 8 / PART
+    assert kept_by(roll) <= kept_by(Roll(place_of)) + 1
 
 
 def test_a_few_that_stay_of_many_leave_no_empty_parts_behind() -> None:
@@ -68,32 +64,21 @@ def test_a_few_that_stay_of_many_leave_no_empty_parts_behind() -> None:
         if number % 300:
             roll.remove(request)
 
-    assert roll.after(None, 1000) == sorted(everyone[::300], key=place_of)
-    assert len(roll._parts) < 10
+    few = Roll(place_of)
+    few.extend(sorted(everyone[::300], key=place_of))
+
+    assert roll.after(None, 1000) == few.after(None, 1000)
+    assert kept_by(roll) < kept_by(few) + 20
 
 
 def test_the_place_of_the_last_of_many_takes_a_few_steps() -> None:
     """Law 13: among ten thousand waiting creates of many shapes, nobody is counted one by one."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
+    line = watched(4, 4)
     demands = [Demand({"cpu": 10**9 + cpu}) for cpu in range(100)]
     everyone = [line.request(demand=demand) for demand in demands for _ in range(100)]
     for request in everyone:
         line.controller.submit(request, line.now)
     line.advance()
-    last = everyone[-1]
-    line.controller.explain(last, line.now)
-    steps = 0
 
-    def count(frame: FrameType, event: str, _: object) -> None:
-        nonlocal steps
-        steps += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    why = line.controller.explain(last, line.now)
-    sys.setprofile(None)
-
-    assert why is not None
-    assert why.place == 10_000
-    assert steps < 100
+    assert line.place(everyone[-1]) == 10_000
+    assert lines_of(lambda: line.why(everyone[-1])) < 300

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from backoff_ctrl.engine import Created, Failed, Policy, Uncounted
 from backoff_ctrl.engine.outcomes import Outcome
-from tests.timeline import NS, Timeline, flying, state_of
+from tests.timeline import Timeline, flying, settled, state_of
 
 POLICY = Policy(base=1, cap=8)
 
 
 def stuck(creates: int = 3) -> Timeline:
     """Return a line in which creates of one cpu are not counted yet: one was sent, and the others wait."""
-    line = Timeline(POLICY)
-    line.observe(0, 100)
-    line.watching()
-    line.later(1)
+    line = settled(0, 100, POLICY)
     first = line.submit(1)
     line.settle(line.ticket_of(first), Uncounted())
     for _ in range(creates - 1):
@@ -28,7 +25,7 @@ def test_creates_of_that_shape_wait_and_all_others_go_on() -> None:
     assert flying(line) == []
     other = line.submit(2)
     assert state_of(other) == "sent"
-    assert line.controller.snapshot(line.now).namespaces[NS].brake is None
+    assert line.seen().brake is None
 
 
 def test_it_is_sent_again_one_at_a_time_and_ever_more_rarely() -> None:
@@ -48,10 +45,7 @@ def test_it_is_sent_again_one_at_a_time_and_ever_more_rarely() -> None:
 
 def test_many_that_are_refused_in_one_round_count_once() -> None:
     """Else a burst would be sent again after a minute, though the kind is counted a second later."""
-    line = Timeline(Policy(base=1, cap=60))
-    line.observe(0, 100)
-    line.watching()
-    line.later(1)
+    line = settled(0, 100, Policy(base=1, cap=60))
     for _ in range(12):
         line.submit(1)
     for ticket in flying(line):
@@ -66,8 +60,7 @@ def test_many_that_are_refused_in_one_round_count_once() -> None:
 def test_news_of_a_quota_lets_one_try_at_once() -> None:
     """A ceiling that is new is what was waited for, perhaps."""
     line = stuck()
-    line.observe(0, 7, quota="another")
-    line.later(0.05)
+    line.observe(0, 7, quota="another", then=0.05)
     assert len(flying(line)) == 3
 
 
@@ -87,6 +80,5 @@ def test_why_it_waits_is_said() -> None:
     """In the word of the status API."""
     line = stuck(0)
     request = line.submit(1)
-    why = line.controller.explain(request, line.now)
-    assert why is not None
+    why = line.why(request)
     assert why.reason == "not-counted-yet"
