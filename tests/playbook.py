@@ -1,12 +1,14 @@
 """Tests a state machine in one expression: the events it is given (``>>``) and the actions it answers with (``<<``).
 
+    assert Playbook(machine) << line() >> Ticketed() << send(name="web-0") >> answered(201) << returns(201, Created)
+
+In a longer one an event and its action stand together:
+
     assert (
         Playbook(machine)
         << line()
-        >> Ticketed()
-        << send(name="web-0")
-        >> answered(201)
-        << returns(201, Created)
+        >> (Ticketed(), send(name="web-0"))
+        >> (answered(201), returns(201, Created))
     )
 
 The idea comes from mitmproxy (``test/mitmproxy/proxy/tutils.py``). A playbook that is never asserted fails, too.
@@ -71,9 +73,9 @@ class Playbook:
         self._entries.append(expected)
         return self
 
-    def __rshift__(self, event: Event) -> Playbook:
-        """Give the machine this event."""
-        self._entries.append(event)
+    def __rshift__(self, event: Event | tuple[Event, Expected]) -> Playbook:
+        """Give the machine this event, and perhaps expect an action."""
+        self._entries += event if isinstance(event, tuple) else (event,)
         return self
 
     def __bool__(self) -> bool:

@@ -68,7 +68,7 @@ class ScriptedServer(ClusterSource):
         self.pages_of = 500
         self.version = 100
         self._oldest = 0
-        self._objects: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+        self.objects: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
         self._log: list[tuple[int, str, str, dict[str, Any]]] = []
         self._streams: list[tuple[str, str | None, asyncio.Queue[Any]]] = []
 
@@ -84,7 +84,7 @@ class ScriptedServer(ClusterSource):
 
     def put(self, plural: str, namespace: str, name: str, body: Mapping[str, Any]) -> None:
         """Create an object, or replace it."""
-        objects = self._objects.setdefault(plural, {})
+        objects = self.objects.setdefault(plural, {})
         known = objects.get((namespace, name))
         self.version += 1
         uid = known["metadata"]["uid"] if known else f"uid-{self.version}"
@@ -95,7 +95,7 @@ class ScriptedServer(ClusterSource):
 
     def remove(self, plural: str, namespace: str, name: str) -> None:
         """Delete an object."""
-        gone = self._objects[plural].pop((namespace, name))
+        gone = self.objects[plural].pop((namespace, name))
         self.version += 1
         metadata = {**gone["metadata"], "resourceVersion": str(self.version)}
         self._happened(plural, namespace, {"type": "DELETED", "object": {**gone, "metadata": metadata}})
@@ -111,7 +111,7 @@ class ScriptedServer(ClusterSource):
 
     def uid(self, plural: str, namespace: str, name: str) -> str:
         """Return the uid of an object."""
-        return str(self._objects[plural][namespace, name]["metadata"]["uid"])
+        return str(self.objects[plural][namespace, name]["metadata"]["uid"])
 
     # -- streams ---------
 
@@ -160,7 +160,7 @@ class ScriptedServer(ClusterSource):
     async def pages(self, kind: Kind, namespace: str | None) -> AsyncGenerator[Mapping[str, Any], None]:
         """List the objects in pages."""
         self._ask("list", kind.plural, namespace)
-        objects = self._objects.get(kind.plural, {})
+        objects = self.objects.get(kind.plural, {})
         items = [body for place, body in objects.items() if namespace in {None, place[0]}]
         version = str(self.version)
         for start in range(0, len(items) or 1, self.pages_of):
@@ -200,7 +200,7 @@ class ScriptedServer(ClusterSource):
 
     async def _stored(self, namespace: str, plural: str, name: str) -> Mapping[str, Any]:
         self._ask("get", plural, namespace)
-        found = self._objects.get(plural, {}).get((namespace, name))
+        found = self.objects.get(plural, {}).get((namespace, name))
         if found is None:
             raise WatchAbsentError("404: not here")
         return found

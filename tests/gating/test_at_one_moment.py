@@ -14,8 +14,7 @@ import pytest
 from kubernetes import client
 
 from backoff_ctrl.engine import ObservedQuota, Selector
-from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, OutcomeUnknown, status_answer
-from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, OutcomeUnknown
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.gangs import GangAsked, gang_of
@@ -28,49 +27,16 @@ from backoff_ctrl.k8s.runtime.host import RUNTIME, RuntimeAlarms
 from backoff_ctrl.k8s.status.counters import Counters, NamespaceCounts
 from backoff_ctrl.k8s.watching.hosted import HostedWatch
 from tests.gated_creates import fill, pod
+from tests.transports import AsyncTransport, Transport, creation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
     from types import FrameType
 
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 ONE = 10**9
 LONG = 45.0
-
-
-class Transport:
-    """Stores every create, for threads."""
-
-    def send(self, _: dict[str, Any]) -> Answer:
-        """POST."""
-        return Answer(201, {}, b"{}")
-
-    def look_up(self, _: str) -> Answer:
-        """GET."""
-        return status_answer(404, "NotFound", "not found", {})
-
-
-class AsyncTransport:
-    """The same for asyncio; what it does before it answers is given."""
-
-    def __init__(self, before: Callable[[], Any] | None = None) -> None:
-        """``before`` returns what is awaited first."""
-        self._before = before
-
-    async def send(self, _: dict[str, Any]) -> Answer:
-        """POST."""
-        if self._before is not None:
-            await self._before()
-        return Answer(201, {}, b"{}")
-
-    async def look_up(self, _: str) -> Answer:
-        """GET."""
-        return status_answer(404, "NotFound", "not found", {})
-
-
-def creation(**options: Any) -> Creation:
-    return Creation("https://server", "", "team", "pods", pod(), **options)
 
 
 def quota_of(ledger: Ledger, pods: int, used: int) -> None:
@@ -81,6 +47,14 @@ def quota_of(ledger: Ledger, pods: int, used: int) -> None:
 
 def two_pods() -> GangAsked:
     return gang_of("team", [(pod(), 2)])
+
+
+def ends(act: Callable[[], object]) -> bool:
+    """Do something in a thread; say whether it ends."""
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(LONG)
+    return not thread.is_alive()
 
 
 class Stopping(Subscriber):
@@ -281,7 +255,7 @@ async def test_a_call_that_somebody_else_cancels_has_an_unknown_outcome() -> Non
     gate = AsyncGate()
     async with asyncio.timeout(LONG):
         with pytest.raises(OutcomeUnknown):
-            await gate.create(creation(), AsyncTransport(cancelled))
+            await gate.create(creation(), AsyncTransport(before=cancelled))
         await gate.drain()
 
 
@@ -306,30 +280,35 @@ def test_a_gang_whose_block_a_finalizer_ends_is_given_back(collecting: None) -> 
         del dropped
         ledger.look(lambda *_: gc.collect())
 
-    thread = threading.Thread(target=drop_it, daemon=True)
-    thread.start()
-    thread.join(LONG)
-
-    assert not thread.is_alive()
+    assert ends(drop_it)
     assert not ledger.snapshot().namespaces["team"].gangs
+
+
+def leave_waiting(ledger: Ledger) -> None:
+    """Let a create of a halted namespace wait on a loop, and close that loop."""
+
+    async def wait() -> None:
+        waits, gate = asyncio.Event(), AsyncGate(ledger=ledger)
+        ledger.halt("team", halted=True)
+        task = asyncio.create_task(gate.create(creation(on_wait=lambda _: waits.set()), AsyncTransport()))
+        await waits.wait()
+        task.set_name("left behind")
+
+    run_and_close(wait())
+
+
+def run_and_close(first: Coroutine[Any, Any, None]) -> None:
+    """Run this on a loop of its own, and close that with whatever it has begun."""
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)
+    loop.run_until_complete(first)
+    loop.close()
 
 
 def test_what_a_closed_loop_leaves_behind_costs_no_engine(collecting: None) -> None:
     """No loop runs of whose clock the time could be read, which was an error of ours: all that was known was lost."""
-    gate = AsyncGate()
-
-    async def wait() -> Ledger:
-        waits = asyncio.Event()
-        gate.ledger.halt("team", halted=True)
-        task = asyncio.create_task(gate.create(creation(on_wait=lambda _: waits.set()), AsyncTransport()))
-        await waits.wait()
-        task.set_name("left behind")
-        return gate.ledger
-
-    loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)
-    ledger = loop.run_until_complete(wait())
-    loop.close()
+    ledger = AsyncGate().ledger
+    leave_waiting(ledger)
     ledger.halt("other", halted=True)
     ledger.halt("team", halted=False)
     gc.collect()
@@ -353,20 +332,7 @@ def test_a_create_whose_loop_was_closed_is_told_of_once(collecting: None) -> Non
     """It ends when its turn comes to nobody, and once more when it is collected: it was counted twice."""
     ledger, told = Ledger(RuntimeAlarms()), Ended()
     ledger.subscribe(told)
-
-    async def wait() -> None:
-        waits = asyncio.Event()
-        ledger.halt("team", halted=True)
-        gate = AsyncGate(ledger=ledger)
-        task = asyncio.create_task(gate.create(creation(on_wait=lambda _: waits.set()), AsyncTransport()))
-        await waits.wait()
-        task.set_name("left behind")
-
-    loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)
-    loop.run_until_complete(wait())
-    loop.close()
-    del loop
+    leave_waiting(ledger)
     ledger.halt("team", halted=False)
     gc.collect()
 
@@ -395,11 +361,7 @@ def test_a_create_may_end_in_a_finalizer_while_its_thread_looks_at_the_counters(
         del left
         counters.of("team")
 
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    thread.join(LONG)
-
-    assert not thread.is_alive()
+    assert ends(look)
 
 
 class Ended(Subscriber):
@@ -425,14 +387,11 @@ def test_closing_a_gate_waits_for_no_answer_of_a_loop_that_was_closed() -> None:
             sent.set()
             await asyncio.Event().wait()
 
-        task = asyncio.create_task(gate.create(creation(), AsyncTransport(answer_never)))
+        task = asyncio.create_task(gate.create(creation(), AsyncTransport(before=answer_never)))
         await sent.wait()
         task.set_name("left behind")
 
-    loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)
-    loop.run_until_complete(send())
-    loop.close()
+    run_and_close(send())
     began = time.monotonic()
 
     asyncio.run(gate.aclose())

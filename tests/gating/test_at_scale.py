@@ -27,6 +27,7 @@ from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
 from tests.official import aio as client
 from tests.official import only_since_37
+from tests.transports import Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,18 +133,6 @@ def test_a_waiting_create_takes_little_memory(way: str, most: int) -> None:
     assert 330 < json.loads(done.stdout)["gate"] < most
 
 
-class Stored:
-    """A transport to a server that stores everything."""
-
-    def send(self, body: dict[str, Any]) -> Answer:
-        """POST."""
-        return Answer(201, {}, json.dumps(body).encode())
-
-    def look_up(self, _: str) -> Answer:
-        """GET."""
-        return Answer(404, {}, b"{}")
-
-
 def at_once(step: Callable[[], object]) -> None:
     """Take a step where it is posted."""
     step()
@@ -159,7 +148,7 @@ def crowd(number: int) -> Gate:
     for each in range(number):
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": f"{each + 1}m"}}}
         body = {"metadata": {"name": f"p{each}"}, "spec": {"containers": [container]}}
-        gate.run_on(at_once, Create(gate, Creation("s", "me", "team", "pods", body)), Stored(), list)
+        gate.run_on(at_once, Create(gate, Creation("s", "me", "team", "pods", body)), Transport(), list)
     assert gate.counts.waiting == number
     return gate
 

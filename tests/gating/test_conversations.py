@@ -20,21 +20,13 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.creates.actions import Answered
 
 
-def test_a_create_with_room_is_sent_once(callers: Conversation) -> None:
-    """A ticket, a send, a 201, and nothing else."""
-    assert sent(callers, "web-0") >> answered(201, stored(callers)) << returns(201, Created)
-
-
 def test_a_minted_name_goes_back_in_line_without_a_look_up(minted: Conversation) -> None:
     """No other client can use our name, so a full quota means refused. The outcome carries the time of the send."""
     assert (
         sent(minted, minted.named.name)
-        >> full("team", at=3.5)
-        << line(Rejected, quota="team", sent=3.5)
-        >> Ticketed()
-        << send(minted.named.name)
-        >> answered(201, stored(minted))
-        << returns(201, Created)
+        >> (full("team", at=3.5), line(Rejected, quota="team", sent=3.5))
+        >> (Ticketed(), send(minted.named.name))
+        >> (answered(201, stored(minted)), returns(201, Created))
     )
 
 
@@ -172,10 +164,8 @@ def test_never_fits_gives_back_the_refusal_that_proved_it(minted: Conversation) 
     """The caller gets the server's own refusal with the engine's verdict."""
     assert (
         sent(minted)
-        >> full("small")
-        << line(Rejected)
-        >> Declined("never-fits", "asks more than small allows")
-        << returns(403, holding="exceeded quota: small")
+        >> (full("small"), line(Rejected))
+        >> (Declined("never-fits", "asks more than small allows"), returns(403, holding="exceeded quota: small"))
     )
 
 

@@ -17,7 +17,6 @@ from backoff_ctrl.engine import ObservedQuota
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed
 from backoff_ctrl.k8s.charges.quotas import quotas_of
-from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate import together
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.threads import Gate
@@ -25,7 +24,9 @@ from backoff_ctrl.k8s.gate.together import FirstList
 from backoff_ctrl.k8s.gate.unfinished import Turn
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, AsyncWaitTimeout
 from backoff_ctrl.k8s.gated.client import GatedApiClient, WaitTimeout, waiting
+from tests.gated_creates import pod
 from tests.official import aio
+from tests.transports import AsyncTransport, Transport, creation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 QUIET = 60.0
-POD: Any = {"metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+POD: Any = pod()
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: (
@@ -44,10 +45,6 @@ JUNK = st.recursive(
     ),
     max_leaves=12,
 )
-
-
-def nothing() -> None:
-    """Do nothing meanwhile."""
 
 
 def first_step(lists: FirstList, namespace: str, now: float, turn: Turn | None = None) -> str:
@@ -77,14 +74,6 @@ def test_a_quiet_namespace_is_listed_again() -> None:
     assert first_step(lists, "team", 1.0 + 3 * QUIET) == "read"
 
 
-def test_a_clock_of_whole_seconds_will_do() -> None:
-    """The caller's clock may return integers."""
-    lists = FirstList(QUIET)
-    assert first_step(lists, "team", 0) == "read"
-    lists.done("team", 1)
-    assert lists.ask("team", Turn(), 2, watched=False) == "go"
-
-
 def test_namespaces_that_come_and_go_leave_no_trace() -> None:
     """A CI that makes a namespace for each run does not fill the memory. Namespaces that are being listed stay."""
     lists = FirstList(QUIET)
@@ -110,50 +99,39 @@ def test_a_list_reported_done_twice_does_no_harm() -> None:
         assert lists.waiting("team") == []
 
 
-class Interrupted:
-    """A transport whose list is interrupted by Ctrl-C while another create waits for it."""
-
-    def __init__(self, others_wait: threading.Event) -> None:
-        self.asked = threading.Event()
-        self._others_wait = others_wait
-
-    def list_quotas(self) -> Answer:
-        self.asked.set()
-        assert self._others_wait.wait(45)
-        raise KeyboardInterrupt
-
-    def send(self, body: dict[str, Any]) -> Answer:
-        return Answer(201, {}, json.dumps(body).encode())
-
-    def look_up(self, name: str) -> Answer:
-        return Answer(404, {}, b"")
-
-
 def test_a_create_interrupted_while_listing_lets_the_others_go_on() -> None:
     """Ctrl-C ends the create that lists; one that waits for it goes on without the list instead of waiting for ever."""
     gate = Gate()
     gate.ledger.line.list_quotas_first(QUIET)
     others_wait = threading.Event()
-    transport = Interrupted(others_wait)
-    creation = Creation("http://s", "me", "team", "pods", POD)
+    listed = threading.Event()
+
+    class Interrupted(Transport):
+        def list_quotas(self) -> Answer:
+            listed.set()
+            assert others_wait.wait(45)
+            raise KeyboardInterrupt
+
+    transport = Interrupted()
 
     def first() -> None:
         with pytest.raises(KeyboardInterrupt):
-            gate.create(creation, transport)
+            gate.create(creation(), transport)
 
     reader = threading.Thread(target=first)
     reader.start()
-    assert transport.asked.wait(45)
+    assert listed.wait(45)
     threading.Timer(0.1, others_wait.set).start()
-    assert gate.create(creation, transport).status == 201
+    assert gate.create(creation(), transport).status == 201
     reader.join(45)
 
 
-class Listing:
+class Listing(AsyncTransport):
     """A transport whose list is answered only after ``meanwhile`` was called, with quotas as they were before."""
 
-    def __init__(self, meanwhile: Callable[[], None]) -> None:
-        self.lists = self.sent = 0
+    def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self.lists = 0
         self._meanwhile = meanwhile
 
     async def list_quotas(self) -> Answer:
@@ -162,13 +140,6 @@ class Listing:
         quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "8"}}}
         status = {"hard": {"pods": "8"}, "used": {"pods": "0"}}
         return Answer(200, {}, json.dumps({"items": [quota | {"status": status}]}).encode())
-
-    async def send(self, body: dict[str, Any]) -> Answer:
-        self.sent += 1
-        return Answer(201, {}, json.dumps(body).encode())
-
-    async def look_up(self, name: str) -> Answer:
-        return Answer(404, {}, b"")
 
 
 FULL = ObservedQuota({"pods": 8 * 10**9}, {"pods": 8 * 10**9}, {"pods": 8 * 10**9})
@@ -185,8 +156,8 @@ async def test_a_list_never_undoes_what_a_watch_told_while_it_was_read() -> None
 
     transport = Listing(fill_and_watch)
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(gate.create(Creation("http://s", "me", "team", "pods", POD), transport), 0.2)
-    assert (transport.lists, transport.sent) == (1, 0)
+        await asyncio.wait_for(gate.create(creation(), transport), 0.2)
+    assert (transport.lists, transport.sent) == (1, [])
     await gate.aclose()
 
 
@@ -195,9 +166,9 @@ async def test_nothing_is_listed_where_quotas_are_watched() -> None:
     gate = AsyncGate()
     gate.ledger.line.list_quotas_first(0.0)  # every create comes after a quiet time
     gate.ledger.watching("team")
-    transport = Listing(nothing)
+    transport = Listing()
     for lists in (0, 0, 1):
-        await gate.create(Creation("http://s", "me", "team", "pods", POD), transport)
+        await gate.create(creation(), transport)
         assert transport.lists == lists
         if gate.counts.sent == 2:
             gate.ledger.watch_lost("team")
@@ -207,7 +178,7 @@ async def test_nothing_is_listed_where_quotas_are_watched() -> None:
 async def test_a_new_engine_does_not_take_an_old_list_for_news() -> None:
     """After an internal error only what is watched is repeated: a list may be hours old by then."""
     gate = AsyncGate()
-    gate.ledger.read("team", await Listing(nothing).list_quotas(), gate.ledger.now())
+    gate.ledger.read("team", await Listing().list_quotas(), gate.ledger.now())
     assert set(gate.ledger.snapshot().namespaces["team"].quotas) == {"q"}
 
     gate.ledger.engine.act(lambda *_: 1 / 0)  # a bug of ours
@@ -226,29 +197,21 @@ def gate_that_lists() -> Gate:
     return gate
 
 
-def test_not_even_the_first_create_is_refused(sandbox: BackgroundSandbox) -> None:
-    """Twenty creates wait for a full quota that the gate has not met before, and the server refuses none."""
+async def test_not_even_the_first_create_is_refused(sandbox: BackgroundSandbox) -> None:
+    """Creates of threads and of a loop wait for a full quota that nobody has met before: the server refuses none."""
     sandbox.create_quota("team", "q", {"pods": "0"})
+
+    def create(core: Any) -> None:
+        with waiting(timeout=0.3), pytest.raises(WaitTimeout):
+            core.create_namespaced_pod("team", POD)
+
     with GatedApiClient(client.Configuration(host=sandbox.url), gate=gate_that_lists()) as api:
-        core: Any = client.CoreV1Api(api)
-
-        def create(_: int) -> None:
-            with waiting(timeout=0.3), pytest.raises(WaitTimeout):
-                core.create_namespaced_pod("team", POD)
-
-        with ThreadPoolExecutor(20) as pool:
-            list(pool.map(create, range(20)))
+        await asyncio.gather(*(asyncio.to_thread(create, client.CoreV1Api(api)) for _ in range(20)))
+    async with AsyncGatedApiClient(aio.Configuration(host=sandbox.url)) as looping:
+        with waiting(timeout=0.3), pytest.raises(AsyncWaitTimeout):
+            await aio.CoreV1Api(looping).create_namespaced_pod("team", POD)
     counts = sandbox.counters.creates
     assert (counts.refused, counts.created) == (0, 0)
-
-
-async def test_not_even_the_first_create_is_refused_on_an_event_loop(sandbox: BackgroundSandbox) -> None:
-    """The same for the aio client."""
-    sandbox.create_quota("team", "q", {"pods": "0"})
-    async with AsyncGatedApiClient(aio.Configuration(host=sandbox.url)) as api:
-        with waiting(timeout=0.3), pytest.raises(AsyncWaitTimeout):
-            await aio.CoreV1Api(api).create_namespaced_pod("team", POD)
-    assert sandbox.counters.creates.refused == 0
 
 
 def test_creates_that_fit_by_the_list_are_sent_at_once(sandbox: BackgroundSandbox) -> None:

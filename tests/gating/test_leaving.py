@@ -17,13 +17,6 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.creates.conversation import Conversation
 
 
-def test_a_time_limit_ends_the_wait_with_the_last_answer(minted: Conversation) -> None:
-    """While it waits in line, nothing is in flight: the request leaves."""
-    assert sent(minted) >> full("team") << line(Rejected) >> TimedOut("waited 5 s") << raises(WaitedTooLong)
-    assert minted.last is not None
-    assert minted.last.status == 403
-
-
 @pytest.mark.parametrize(
     ("events", "said"),
     [

@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.k8s.answers.answer import Answer, status_answer
-from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.gangs import gang_of
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.threads import Gate
+from tests.transports import POD, Transport, creation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-POD: dict[str, Any] = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
-
-
-def creation() -> Creation:
-    return Creation("here", "me", "team", "pods", POD)
-
-
-class Server:
-    """A transport to a server with room for all."""
-
-    def send(self, body: dict[str, Any]) -> Answer:
-        return Answer(201, {}, json.dumps(body).encode())
-
-    def look_up(self, name: str) -> Answer:
-        return status_answer(404, "NotFound", "not found", {})
 
 
 class Busy:
@@ -51,11 +31,11 @@ class Busy:
 
 
 def at_the_create(gate: Gate) -> None:
-    assert gate.create(creation(), Server()).ok
+    assert gate.create(creation(), Transport()).ok
 
 
 def at_the_keyed_create(gate: Gate) -> None:
-    assert gate.create(replace(creation(), key="once"), Server()).ok
+    assert gate.create(creation(key="once"), Transport()).ok
 
 
 def at_the_gang(gate: Gate) -> None:
@@ -82,7 +62,7 @@ def test_a_signal_handler_or_a_finalizer_may_ask_a_gate_that_its_own_thread_is_b
     """An operator's SIGTERM deletes the pod that it has just created: the gate's lock may be held below that frame."""
     clock = Busy()
     gate = Gate(clock=clock)
-    assert gate.create(creation(), Server()).ok
+    assert gate.create(creation(), Transport()).ok
     done: list[str] = []
 
     def ask() -> None:
@@ -99,6 +79,6 @@ def test_a_signal_handler_or_a_finalizer_may_ask_a_gate_that_its_own_thread_is_b
     thread.join(45)
 
     assert done == ["asked", "worked"]
-    assert gate.create(creation(), Server()).ok  # what was held is free again
+    assert gate.create(creation(), Transport()).ok  # what was held is free again
     team = gate.ledger.snapshot().namespaces["team"]
     assert (team.waiting, gate.waiting()) == (0, [])

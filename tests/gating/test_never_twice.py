@@ -22,18 +22,12 @@ def test_a_full_quota_on_a_name_of_the_callers_is_looked_up_first(callers: Conve
     """A 403 may hide a 409. If the name is absent, the create was refused, and is not looked up again soon."""
     assert (
         sent(callers)
-        >> full(at=1)
-        << look_up("web-0")
-        >> absent()
-        << line(Rejected)
-        >> Ticketed()
-        << send()
-        >> full(at=5)
-        << line(Rejected)
-        >> Ticketed()
-        << send()
-        >> full(at=32)
-        << look_up("web-0")
+        >> (full(at=1), look_up("web-0"))
+        >> (absent(), line(Rejected))
+        >> (Ticketed(), send())
+        >> (full(at=5), line(Rejected))
+        >> (Ticketed(), send())
+        >> (full(at=32), look_up("web-0"))
     )
 
 
@@ -41,10 +35,8 @@ def test_a_full_quota_that_hides_a_foreign_object_is_the_callers_409(callers: Co
     """Waiting would be useless: the caller gets the 409 that the server would give with room, and the engine learns."""
     assert (
         sent(callers)
-        >> full()
-        << look_up()
-        >> answered(200, FOREIGN)
-        << returns(409, Failed, holding="already exists", teaches=True)
+        >> (full(), look_up())
+        >> (answered(200, FOREIGN), returns(409, Failed, holding="already exists", teaches=True))
     )
 
 
@@ -55,14 +47,10 @@ def test_a_full_quota_is_a_success_if_our_object_exists() -> None:
     assert (
         Playbook(machine)
         << look_up(machine.named.name)
-        >> absent()
-        << line()
-        >> Ticketed()
-        << send()
-        >> full(at=LOOK_AGAIN)
-        << look_up(machine.named.name)
-        >> answered(200, stored(machine, uid="u1"))
-        << returns(201, Created, holding="u1")
+        >> (absent(), line())
+        >> (Ticketed(), send())
+        >> (full(at=LOOK_AGAIN), look_up(machine.named.name))
+        >> (answered(200, stored(machine, uid="u1")), returns(201, Created, holding="u1"))
     )
 
 
@@ -82,12 +70,9 @@ def test_an_unknown_outcome_is_looked_up_and_sent_again_under_the_same_name(
 
     assert (
         sent(minted, name)
-        >> unknown
-        << look_up(name)
-        >> absent()
-        << send(name)
-        >> answered(201, stored(minted))
-        << returns(201, Created)
+        >> (unknown, look_up(name))
+        >> (absent(), send(name))
+        >> (answered(201, stored(minted)), returns(201, Created))
     )
 
 
@@ -95,10 +80,8 @@ def test_an_unknown_outcome_that_was_stored_is_a_success(minted: Conversation) -
     """An object with our create id is returned as a 201."""
     assert (
         sent(minted)
-        >> lost()
-        << look_up()
-        >> answered(200, stored(minted, uid="u1"))
-        << returns(201, Created, holding="u1")
+        >> (lost(), look_up())
+        >> (answered(200, stored(minted, uid="u1")), returns(201, Created, holding="u1"))
     )
 
 
@@ -106,14 +89,10 @@ def test_a_resend_that_meets_a_full_quota_is_looked_up_first(minted: Conversatio
     """The first send may have been stored meanwhile, and may itself fill the quota."""
     assert (
         sent(minted)
-        >> lost(at=10)
-        << look_up()
-        >> absent()
-        << send()
-        >> full(at=12)
-        << look_up()
-        >> answered(200, stored(minted))
-        << returns(201, Created)
+        >> (lost(at=10), look_up())
+        >> (absent(), send())
+        >> (full(at=12), look_up())
+        >> (answered(200, stored(minted)), returns(201, Created))
     )
 
 
@@ -135,10 +114,8 @@ def test_a_conflict_with_a_foreign_object_is_the_callers(callers: Conversation) 
     """The caller gets the server's own 409, and no hold is left."""
     assert (
         sent(callers)
-        >> taken()
-        << look_up()
-        >> answered(200, FOREIGN)
-        << returns(409, Failed, holding="already exists")
+        >> (taken(), look_up())
+        >> (answered(200, FOREIGN), returns(409, Failed, holding="already exists"))
     )
 
 
@@ -148,22 +125,14 @@ def test_a_terminating_object_of_the_name_is_waited_out_without_a_ticket(callers
 
     assert (
         sent(callers)
-        >> taken()
-        << look_up()
-        >> answered(200, going)
-        << pause(Failed, then=LookUp)
-        >> Woke()
-        << look_up()
-        >> answered(200, going)
-        << pause(then=LookUp)
-        >> Woke()
-        << look_up()
-        >> absent()
-        << line()
-        >> Ticketed()
-        << send()
-        >> answered(201, stored(callers))
-        << returns(201, Created)
+        >> (taken(), look_up())
+        >> (answered(200, going), pause(Failed, then=LookUp))
+        >> (Woke(), look_up())
+        >> (answered(200, going), pause(then=LookUp))
+        >> (Woke(), look_up())
+        >> (absent(), line())
+        >> (Ticketed(), send())
+        >> (answered(201, stored(callers)), returns(201, Created))
     )
 
 
@@ -181,16 +150,11 @@ def test_without_permission_to_look_there_is_no_second_look_up(minted: Conversat
     """After the first 403 to a look-up, a create with an unknown outcome is simply sent again under its name."""
     assert (
         sent(minted)
-        >> lost()
-        << look_up()
-        >> may_not_look()
-        << send(minted.named.name)
-        >> lost()
-        << pause(then=Send)
-        >> Woke()
-        << send(minted.named.name)
-        >> taken()
-        << returns(201, Created)
+        >> (lost(), look_up())
+        >> (may_not_look(), send(minted.named.name))
+        >> (lost(), pause(then=Send))
+        >> (Woke(), send(minted.named.name))
+        >> (taken(), returns(201, Created))
     )
 
 

@@ -65,16 +65,15 @@ def test_an_invalid_proxy_is_named(
     assert "HTTPS_PROXY" in sentence
 
 
+@pytest.mark.parametrize(
+    ("token", "said"), [(f"日本{SECRET}", "the token of context here"), (f"{SECRET}\n", "write it on one line")]
+)
 def test_a_token_with_invalid_characters_is_reported_and_not_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    token: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No header can carry it: the sentence blames the token, not the network."""
-    assert "the token of context here" in complaint(
-        capsys,
-        "doctor",
-        "--kubeconfig",
-        write_kubeconfig(tmp_path / "k", "https://127.0.0.1:1", {"token": f"日本{SECRET}"}),
-    )
+    """No header can carry it: the sentence blames the token, not the network. ``token: |`` leaves a line break."""
+    path = write_kubeconfig(tmp_path / "k", "https://127.0.0.1:1", {"token": token})
+    assert said in complaint(capsys, "doctor", "--kubeconfig", path)
 
 
 def test_passwords_with_odd_letters_are_left_out_too() -> None:

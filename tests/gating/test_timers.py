@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import queue
 import threading
 import time
 import weakref
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.answers.answer import Answer, WaitedTooLong, status_answer
-from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.answers.answer import Answer, WaitedTooLong
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.runtime import exits as exiting
 from backoff_ctrl.k8s.runtime.host import THREAD, LoopAlarms, RuntimeAlarms
+from tests.transports import FULL, AsyncTransport, Transport, creation, stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,28 +65,28 @@ async def test_an_alarm_that_a_clock_jumped_over_rings_soon() -> None:
         await came.wait()
 
 
-async def test_a_clock_that_goes_back_does_not_stop_time() -> None:
+@pytest.mark.parametrize("kind", [LoopAlarms, RuntimeAlarms])
+async def test_a_clock_that_goes_back_does_not_stop_time(kind: type[LoopAlarms | RuntimeAlarms]) -> None:
     """The clock jumps an hour back: time goes on from where it was, and alarms ring as if nothing had happened."""
     offset = 0.0
-    alarms = LoopAlarms(lambda: time.monotonic() + offset)
+    alarms = kind(lambda: time.monotonic() + offset)
     started, before = time.monotonic(), alarms.now()
     offset = -3600.0
-    came = asyncio.Event()
+    came = threading.Event()
     alarms.call_at(alarms.now() + 0.01, came.set)
 
-    async with asyncio.timeout(45):
-        await came.wait()
+    assert await asyncio.to_thread(came.wait, 45)
     assert 0.0 < alarms.now() - before < time.monotonic() - started + 0.01
 
 
 @pytest.mark.parametrize("closes", [True, False], ids=["closed", "left behind"])
 def test_alarms_outlast_the_loop_that_they_were_set_on(closes: bool) -> None:
     """A program calls ``asyncio.run`` again and again: what the second create waits for was set in the first run."""
-    server, gate = Full(), AsyncGate(policy=Policy(base=0.4, cap=0.4))
+    server, gate = AsyncTransport(lambda _: FULL), AsyncGate(policy=Policy(base=0.4, cap=0.4))
 
     async def create(limit: float) -> Answer:
         async with asyncio.timeout(limit):
-            return await gate.create(replace(CREATION, timeout=None), AsyncServer(server))
+            return await gate.create(creation(), server)
 
     first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
     try:
@@ -96,7 +94,7 @@ def test_alarms_outlast_the_loop_that_they_were_set_on(closes: bool) -> None:
             first.run_until_complete(create(0.1))  # refused; the next may be sent some 0.3 s later
         if closes:
             first.close()
-        server.room = True
+        server.answer = stored
         assert second.run_until_complete(create(45)).ok
     finally:
         first.close()
@@ -105,11 +103,11 @@ def test_alarms_outlast_the_loop_that_they_were_set_on(closes: bool) -> None:
 
 def test_alarms_outlast_the_loop_of_another_thread() -> None:
     """A create waits on its own loop, and what it waits for was set on one that ends meanwhile."""
-    server, gate = Full(), AsyncGate(policy=Policy(base=1.0, cap=1.0))
+    server, gate = AsyncTransport(lambda _: FULL), AsyncGate(policy=Policy(base=1.0, cap=1.0))
     waits, ended = threading.Event(), threading.Event()
 
     async def create(**options: Any) -> Answer:
-        return await gate.create(replace(CREATION, timeout=None, **options), AsyncServer(server))
+        return await gate.create(creation(**options), server)
 
     def other() -> None:
         asyncio.run(create(on_wait=lambda _: asyncio.get_running_loop().call_soon(waits.set)))
@@ -123,30 +121,15 @@ def test_alarms_outlast_the_loop_of_another_thread() -> None:
         await asyncio.to_thread(waits.wait, 45)
 
     asyncio.run(first())
-    server.room = True
+    server.answer = stored
     assert ended.wait(45)
 
 
 def test_the_time_is_known_after_the_loop_has_ended() -> None:
     """Whoever looks at a gate between two runs gets an answer."""
     gate = AsyncGate()
-    server = Full()
-    server.room = True
-    assert asyncio.run(gate.create(CREATION, AsyncServer(server))).ok
+    assert asyncio.run(gate.create(creation(), AsyncTransport())).ok
     assert "team" in gate.ledger.snapshot().namespaces
-
-
-def test_threads_see_a_clock_that_went_back_go_on() -> None:
-    """The same holds for the clock that threads share."""
-    offset = 0.0
-    alarms = RuntimeAlarms(lambda: time.monotonic() + offset)
-    started, before = time.monotonic(), alarms.now()
-    offset = -3600.0
-    came = threading.Event()
-    alarms.call_at(alarms.now() + 0.01, came.set)
-
-    assert came.wait(45)
-    assert 0.0 < alarms.now() - before < time.monotonic() - started + 0.01
 
 
 def test_a_gate_that_is_forgotten_leaves_nothing_behind() -> None:
@@ -155,7 +138,7 @@ def test_a_gate_that_is_forgotten_leaves_nothing_behind() -> None:
     for _ in range(3):
         gate = Gate(policy=Policy(base=600.0, cap=600.0))
         with pytest.raises(WaitedTooLong):
-            gate.create(CREATION, Full())
+            gate.create(creation(timeout=0.3), Transport(lambda _: FULL))
         left.append(weakref.ref(gate.ledger.engine))
         del gate
     gc.collect()
@@ -171,7 +154,7 @@ def test_a_create_that_waits_keeps_its_gate() -> None:
     steps: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
     ended = threading.Event()
     gate = Gate(policy=Policy(base=600.0, cap=600.0))
-    gate.run_on(steps.put, Create(gate, CREATION), Full(), ended.set)
+    gate.run_on(steps.put, Create(gate, creation(timeout=0.3)), Transport(lambda _: FULL), ended.set)
     del gate
     for _ in range(450):
         while not steps.empty():
@@ -180,37 +163,6 @@ def test_a_create_that_waits_keeps_its_gate() -> None:
         if ended.wait(0.1):
             return
     raise AssertionError("it was forgotten")
-
-
-CREATION = Creation("here", "me", "team", "pods", {"kind": "Pod", "metadata": {"name": "a"}}, timeout=0.3)
-
-
-class Full:
-    """A transport whose server has a full quota, until there is ``room``."""
-
-    room = False
-
-    def send(self, body: dict[str, Any]) -> Answer:
-        if self.room:
-            return Answer(201, {}, json.dumps(body).encode())
-        message = 'pods "a" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
-        return status_answer(403, "Forbidden", message, {})
-
-    def look_up(self, name: str) -> Answer:
-        return status_answer(404, "NotFound", "not found", {})
-
-
-class AsyncServer:
-    """The same server for asyncio."""
-
-    def __init__(self, server: Full) -> None:
-        self._server = server
-
-    async def send(self, body: dict[str, Any]) -> Answer:
-        return self._server.send(body)
-
-    async def look_up(self, name: str) -> Answer:
-        return self._server.look_up(name)
 
 
 def test_creates_that_begin_to_wait_during_a_look_at_the_threads_start_no_other(
@@ -226,7 +178,7 @@ def test_creates_that_begin_to_wait_during_a_look_at_the_threads_start_no_other(
 
     line = Gate().ledger.line
     line._engine.alarms = Noting()
-    line.track(Create(Gate(), Creation("http://s", "me", "team", "pods", {})))
+    line.track(Create(Gate(), creation()))
 
     def exceptions() -> dict[int, Any]:
         line.check_exit()

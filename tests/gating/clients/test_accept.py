@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from kubernetes import client
 
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.gated.client import GatedApiClient, waiting
+from backoff_ctrl.k8s.gated.client import GatedApiClient
 from backoff_ctrl.k8s.gated.transport import headers_to_send
 from tests.gated_creates import core_of, pod
 from tests.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    pass
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
@@ -42,20 +41,6 @@ def test_answers_are_asked_for_as_json(asked: str, sent: str) -> None:
             name: sent,
             "Content-Type": "application/json",
         }
-
-
-def test_a_create_that_asks_for_protobuf_is_recognized_by_a_look_up(sandbox: BackgroundSandbox) -> None:
-    """Its repetition with the same key finds the object; in protobuf it would be looked up in vain, then fail."""
-    with GatedApiClient(client.Configuration(host=sandbox.url), gate=Gate()) as api:
-        api.set_default_header("Accept", PROTOBUF)
-        core = core_of(api)
-        with waiting(key="k", timeout=20):
-            first, second = [
-                json.loads(core.create_namespaced_pod("team", pod(), _preload_content=False).data) for _ in range(2)
-            ]
-
-    assert first["metadata"]["uid"] == second["metadata"]["uid"]
-    assert sandbox.counters.of("team").created == 1
 
 
 def test_both_the_create_and_the_look_up_ask_for_json() -> None:

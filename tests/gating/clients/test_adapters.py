@@ -221,11 +221,3 @@ def test_doctor_names_the_clients_and_says_which_is_not_supported(
     assert "backoff-ctrl 0.1.0, kubernetes 30.1.0, kubernetes_asyncio 36.1.0, Python" in first["detail"]
     want = "kubernetes 30.1.0 is not supported: kubernetes 31 to 37 is; pip install 'kubernetes>=31,<38'"
     assert first["remedy"] == want
-
-
-def test_tests_of_the_gate_take_the_client_for_asyncio_that_the_run_is_about() -> None:
-    """One that imports ``kubernetes.aio`` by itself cannot run where there is none."""
-    direct = re.compile(r"^\s*(from|import) kubernetes\.aio\b", re.MULTILINE)
-    folders = [ROOT / "tests" / "gating", ROOT / "tests" / "cluster" / "gating", ROOT / "tests" / "cluster" / "faults"]
-    wrong = [path for folder in folders for path in folder.rglob("*.py") if direct.search(path.read_text("utf-8"))]
-    assert not wrong

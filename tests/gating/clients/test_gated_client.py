@@ -11,16 +11,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kubernetes import client
 from kubernetes.client import ApiException
+from urllib3.exceptions import MaxRetryError
 
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.answers.answer import GateClosed
 from backoff_ctrl.k8s.answers.rejections import Lane
 from backoff_ctrl.k8s.gate.aio import Gate
+from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.client import GatedApiClient, WaitTimeout, waiting
 from tests.gated_creates import Met, core_of, fill, pod
+from tests.official import HAS_REQUEST_AUTH, aio, token
+from tests.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from tests.scripted_server import Reply
 
 
 # -- async_req ---------
@@ -77,45 +84,7 @@ def test_closing_a_client_cancels_its_waiting_creates_and_names_them(
     assert "asks pods=1, 0 left in quota q; place 1 in line)" in caplog.text
 
 
-def test_closing_a_client_ends_creates_that_wait_in_other_threads(sandbox: BackgroundSandbox, core: Any) -> None:
-    """A blocking create in a worker thread gets ``GateClosed``, too."""
-    fill(sandbox, core)
-    met, ends = Met(), []
-
-    def work() -> None:
-        with waiting(on_wait=met), pytest.raises(GateClosed) as caught:
-            core.create_namespaced_pod("team", pod())
-        ends.append(caught.value)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    assert met.wait(45)
-    core.api_client.close()
-    thread.join(45)
-
-    assert len(ends) == 1
-
-
 # -- options ---------
-
-
-def test_a_time_limit_raises_what_both_kinds_of_callers_catch(sandbox: BackgroundSandbox, core: Any) -> None:
-    """It is an ApiException with the last answer, and a TimeoutError."""
-    fill(sandbox, core)
-
-    with pytest.raises(WaitTimeout) as caught, waiting(timeout=0.2):
-        core.create_namespaced_pod("team", pod())
-
-    assert isinstance(caught.value, ApiException)
-    assert isinstance(caught.value, TimeoutError)
-    assert caught.value.status == 403
-    assert caught.value.reason.startswith(
-        "gave up waiting for pods team/p-* after 0.2 s, the timeout it was given "
-        "(quota: asks pods=1, 0 left in quota q; place 1 in line); the API server's last answer was 403: "
-    )
-    assert "exceeded quota: q" in str(caught.value.body)
-    assert caught.value.quota_rejection.quota == "q"  # type: ignore[attr-defined]
-    assert caught.value.__notes__ == [note for note in caught.value.__notes__ if note.startswith("backoff-ctrl: quota")]
 
 
 def test_options_are_read_in_the_callers_thread_not_in_the_pool(sandbox: BackgroundSandbox, core: Any) -> None:
@@ -144,33 +113,16 @@ def test_a_higher_priority_goes_first(sandbox: BackgroundSandbox, core: Any) -> 
     assert not pending["low"].ready()
 
 
-def test_the_same_key_gives_the_same_object(sandbox: BackgroundSandbox, core: Any) -> None:
-    """A create repeated by another process finds the first one's object, whether the quota is full or not."""
-    sandbox.create_quota("team", "q", {"pods": "1"})
-    with waiting(key="order-17"):
-        first = core.create_namespaced_pod("team", pod())
-    with GatedApiClient(client.Configuration(host=sandbox.url), gate=Gate()) as another, waiting(key="order-17"):
-        again = core_of(another).create_namespaced_pod("team", pod())
-
-    assert again.metadata.uid == first.metadata.uid
-    assert len(core.list_namespaced_pod("team").items) == 1
-
-
-@pytest.mark.parametrize("wrong", [{"timeout": -1}, {"priority": 1.5}, {"priority": True}])
-def test_wrong_options_are_refused_at_once(wrong: Any) -> None:
-    """The error does not come after an hour in line."""
-    with pytest.raises((ValueError, TypeError), match="must be"), waiting(**wrong):
-        pass
-
-
 # -- one ledger, and what passes ungated ---------
 
 
-def test_clients_of_one_server_share_one_ledger(sandbox: BackgroundSandbox) -> None:
-    """``CoreV1Api(GatedApiClient())`` beside ``BatchV1Api(GatedApiClient())`` must not give away room twice."""
+async def test_clients_of_one_server_share_one_ledger(sandbox: BackgroundSandbox) -> None:
+    """Of either kind: room that one of them has given away must not be given away again."""
     configuration = client.Configuration(host=sandbox.url)
     with GatedApiClient(configuration) as one, GatedApiClient(configuration) as two:
         assert one.gate.ledger is two.gate.ledger
+        async with AsyncGatedApiClient(aio.Configuration(host=sandbox.url)) as three:
+            assert three.gate.ledger is one.gate.ledger
     with GatedApiClient(client.Configuration(host="http://elsewhere")) as other:
         assert other.gate.ledger is not one.gate.ledger
 
@@ -265,8 +217,8 @@ def test_every_refusal_is_counted_by_its_lane(sandbox: BackgroundSandbox, core: 
 def test_overload_windows_are_apart_by_credential_and_priority_level(sandbox: BackgroundSandbox) -> None:
     """The API server sheds load per priority level: one user's 429 must not slow another's creates."""
     gate = Gate()
-    for token in ("Bearer one", "Bearer two"):
-        configuration = client.Configuration(host=sandbox.url, api_key={"authorization": token})
+    for bearer in ("Bearer one", "Bearer two"):
+        configuration = client.Configuration(host=sandbox.url, api_key={"authorization": bearer})
         with GatedApiClient(configuration, gate=gate) as api:
             core = core_of(api)
             core.create_namespaced_pod("team", pod())
@@ -277,3 +229,57 @@ def test_overload_windows_are_apart_by_credential_and_priority_level(sandbox: Ba
     assert len({credential for _, credential, _ in flows}) == 2
     assert {bool(level) for _, _, level in flows} == {False, True}  # unknown at first, then known from the answer
     assert "one" not in str(flows)
+
+
+# -- credentials and connections ---------
+
+
+def answering_once(first: Reply) -> Callable[[Seen], Reply]:
+    """Answer the first create so, and store the next: the token may change in between."""
+    left = [first]
+
+    def answer(seen: Seen) -> Reply:
+        if seen.method == "GET":
+            return failure(404, "NotFound", "not found")
+        return left.pop() if left else (201, seen.body)
+
+    return answer
+
+
+@pytest.mark.skipif(not HAS_REQUEST_AUTH, reason="this client has no token of one request")
+def test_a_token_of_one_request_is_kept() -> None:
+    """The caller gave it: it is not replaced by that of the configuration."""
+    mine = {"type": "api_key", "in": "header", "key": "authorization", "value": "Bearer mine"}
+    text = 'pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
+    with scripted_server(answering_once(failure(403, "Forbidden", text))) as server:
+        configuration = client.Configuration(host=server.url, api_key=token("Bearer other"))
+        with GatedApiClient(configuration, gate=Gate(policy=Policy(base=0.2, cap=0.2))) as api:
+            core_of(api).create_namespaced_pod("team", pod("x"), _request_auth=mine)
+
+    assert [each.headers["authorization"] for each in server.of("POST")] == ["Bearer mine"] * 2
+
+
+def test_a_refused_token_is_renewed_once_by_the_configurations_hook() -> None:
+    """After a 401 the hook runs and the create is sent again; the caller would get a second 401."""
+    with scripted_server(answering_once(failure(401, "Unauthorized", "Unauthorized"))) as server:
+        configuration = client.Configuration(host=server.url, api_key=token("Bearer old"))
+        calls: list[int] = []
+
+        def renew(given: Any) -> None:
+            calls.append(1)
+            given.api_key.update(token(f"Bearer {len(calls)}"))
+
+        configuration.refresh_api_key_hook = renew  # type: ignore[assignment]  # the client's own says None
+        with GatedApiClient(configuration, gate=Gate()) as api:
+            core_of(api).create_namespaced_pod("team", pod("x"))
+
+    first, second = (each.headers["authorization"] for each in server.of("POST"))
+    assert first != second
+
+
+def test_a_connection_that_cannot_be_made_raises_the_transports_own_error() -> None:
+    """After some tries the caller gets the error that a plain client raises."""
+    gate = Gate(policy=Policy(base=0.001, cap=0.01))
+    nowhere = client.Configuration(host="http://127.0.0.1:9")
+    with GatedApiClient(nowhere, gate=gate) as api, pytest.raises(MaxRetryError):
+        core_of(api).create_namespaced_pod("team", pod())

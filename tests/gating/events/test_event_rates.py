@@ -68,17 +68,6 @@ def test_one_event_of_the_namespace_counts_what_was_left_out() -> None:
     assert [count_of(event) for event in press.of(LEFT_OUT)] == [16 - written]
 
 
-def test_a_long_silence_saves_up_no_more_than_the_burst() -> None:
-    """After an hour without events no more of them are allowed at once than at the start."""
-    press = Press()
-    press.tell(story())
-    press.wait(3600)
-    before = len(press.writes)
-    for number in range(100):
-        press.tell(story(owner=Owner("v1", "A", f"a{number}")))
-    assert len(press.writes) - before == 20
-
-
 def test_memory_is_bounded_though_every_owner_is_different() -> None:
     """While the table is full, other news is left out; there is room again once the series have ended."""
     press = Press(Limits(rate=1000, burst=1000, namespace_rate=1000, namespace_burst=1000, series_max=5))
@@ -128,19 +117,6 @@ def test_a_note_that_fails_is_left_out() -> None:
     press.tell(story(owner=None))
     assert [event["reason"] for event in press.events.values()] == ["WaitingForQuota"]
     assert press.book.counts.left_out == 1
-
-
-def test_a_repetition_during_a_patch_is_counted_by_the_next_patch() -> None:
-    """The server knows the count in the request, not the count at the time of its answer."""
-    press = Press()
-    press.tell(story(), story())
-    press.now += 10
-    patch = press.begin()
-    assert patch is not None
-    press.tell(story())
-    press.end(patch, Ended.DONE)
-    press.drain()
-    assert [count_of(event) for event in press.events.values()] == [3]
 
 
 def test_an_event_whose_creation_takes_long_is_not_created_twice() -> None:

@@ -124,20 +124,6 @@ def test_a_series_ends_after_six_minutes_of_silence(pause: float, events: int) -
     assert sum(map(count_of, press.events.values())) == 2
 
 
-def test_a_repetition_while_the_event_is_being_created_is_counted() -> None:
-    """By the first patch."""
-    press = Press()
-    press.book.report(story(), press.now)
-    assert press.book.next(press.now) is not None
-    press.book.report(story(), press.now)
-    assert press.book.next(press.now) is None
-    press.book.ended(Ended.DONE, press.now)
-    assert press.book.next_due() == press.now + 10
-    write = press.book.next(press.now + 10)
-    assert write is not None
-    assert write.body["series"]["count"] == 2
-
-
 def test_an_expired_event_is_created_again_with_its_count() -> None:
     """The server keeps events for an hour by default."""
     press = Press()

@@ -7,7 +7,7 @@ import itertools
 import json
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
@@ -17,11 +17,9 @@ from backoff_ctrl.k8s.answers.answer import Answer, status_answer
 from backoff_ctrl.k8s.events.correlator import Reason, Report
 from backoff_ctrl.k8s.events.sender import AGAIN, Reporter, waiting_note
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Creation
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
+from tests.virtual_tests import in_virtual_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
     from backoff_ctrl.engine.explaining import WaitReason
 
 
@@ -40,6 +38,12 @@ class Stage:
     def __post_init__(self) -> None:
         self.gate = AsyncGate(policy=self.policy, rng=random.Random(7))
         self.silence = self.gate.ledger.subscribe(Reporter(self.gate.ledger, self.pass_on))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.gate.aclose()
 
     def pass_on(self, story: Report) -> None:
         self.hear(story)
@@ -75,39 +79,27 @@ class Stage:
         return [note for _, each, note in self.heard if each is happening]
 
 
-def play(stage: Stage, run: Callable[[], Coroutine[Any, Any, Any]]) -> Stage:
-    async def main() -> None:
-        await run()
-        await stage.gate.aclose()
-
-    run_virtual(main())
-    return stage
-
-
-def test_a_short_wait_is_no_story() -> None:
+@in_virtual_time
+async def test_a_short_wait_is_no_story() -> None:
     """Waiting for less than a second is normal while a quota is full."""
-    stage = Stage(used=1, policy=Policy(base=0.2, cap=0.2))
-
-    async def run() -> None:
+    async with Stage(used=1, policy=Policy(base=0.2, cap=0.2)) as stage:
         task = stage.create()
         await asyncio.sleep(0.5)
         stage.used = 0
         await task
 
-    assert play(stage, run).heard == []
+    assert stage.heard == []
 
 
-def test_a_longer_wait_is_reported_and_so_is_its_end() -> None:
+@in_virtual_time
+async def test_a_longer_wait_is_reported_and_so_is_its_end() -> None:
     """The first story comes after a second of waiting; the last one gives the whole waiting time."""
-    stage = Stage(used=1)
-
-    async def run() -> None:
+    async with Stage(used=1) as stage:
         task = stage.create()
         await asyncio.sleep(10)
         stage.used = 0
         await task
 
-    play(stage, run)
     (began, first, note), (ended, last, end) = stage.heard
     assert (first, last) == (Reason.WAITS, Reason.ADMITTED)
     assert 1 <= began <= 4
@@ -119,18 +111,18 @@ def test_a_longer_wait_is_reported_and_so_is_its_end() -> None:
     assert end == f"pods web-* was created after waiting {ended:.1f} s for pods in quota q"
 
 
-def test_a_quota_that_is_learned_late_is_reported_soon() -> None:
+@in_virtual_time
+async def test_a_quota_that_is_learned_late_is_reported_soon() -> None:
     """At the first look at the waiting requests none had been refused yet; later looks do not reuse that result."""
-    stage = Stage(used=1, delay=1.5)
-
-    async def run() -> None:
+    async with Stage(used=1, delay=1.5) as stage:
         await asyncio.gather(*(stage.create(timeout=6) for _ in range(60)), return_exceptions=True)
 
-    assert len(play(stage, run).told(Reason.WAITS)) == 60
+    assert len(stage.told(Reason.WAITS)) == 60
     assert max(at for at, _, _ in stage.heard) <= 5
 
 
-def test_a_namespace_with_many_shapes_does_not_silence_another() -> None:
+@in_virtual_time
+async def test_a_namespace_with_many_shapes_does_not_silence_another() -> None:
     """How often the engine may be asked is limited per namespace."""
     stage = Stage(used=1)
 
@@ -139,7 +131,7 @@ def test_a_namespace_with_many_shapes_does_not_silence_another() -> None:
         spec = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
         return {"kind": "Pod", "metadata": {"generateName": "p-"}, "spec": spec}
 
-    async def run() -> None:
+    async with stage:
         crowd = [
             asyncio.ensure_future(
                 stage.gate.create(Creation("http://s", "me", "crowd", "pods", body(1 + n), timeout=15), stage)
@@ -150,59 +142,52 @@ def test_a_namespace_with_many_shapes_does_not_silence_another() -> None:
         lone = stage.create(timeout=10)
         await asyncio.gather(lone, *crowd, return_exceptions=True)
 
-    play(stage, run)
     assert [round(at - 1.7) for at, _, note in stage.heard if "pods web-" in note] == [1]
 
 
-def test_a_wait_that_is_over_leaves_nothing_behind() -> None:
+@in_virtual_time
+async def test_a_wait_that_is_over_leaves_nothing_behind() -> None:
     """Not even the timer that would have reported the wait again minutes later."""
-    stage = Stage(used=1)
-
-    async def run() -> None:
+    async with Stage(used=1) as stage:
         await asyncio.gather(*(stage.create(timeout=5) for _ in range(20)), return_exceptions=True)
         assert len(stage.told(Reason.WAITS)) == 20
         loop: Any = asyncio.get_running_loop()
         assert [alarm for alarm in loop._scheduled if not alarm.cancelled() and alarm.when() > loop.time() + 60] == []
 
-    play(stage, run)
 
-
-def test_each_note_gives_the_place_in_line() -> None:
+@in_virtual_time
+async def test_each_note_gives_the_place_in_line() -> None:
     """Also among equal requests. The first may be out as a probe while the notes of the others are written."""
-    stage = Stage(used=1)
-
-    async def run() -> None:
+    async with Stage(used=1) as stage:
         tasks = [stage.create(f"web{number}") for number in range(5)]
         await asyncio.sleep(20)
         stage.used, stage.limit = 0, 5
         await asyncio.gather(*tasks)
 
-    notes = play(stage, run).told(Reason.WAITS)
+    notes = stage.told(Reason.WAITS)
     places = {int(note[len("pods web")]): int(note.split()[-3]) for note in notes}  # "... (place 1 in line)."
     assert sorted(places) == [0, 1, 2, 3, 4]
     assert all(place in {number, number + 1} and place for number, place in places.items())
     assert len(stage.told(Reason.ADMITTED)) == 5
 
 
-def test_a_long_wait_is_reported_again() -> None:
+@in_virtual_time
+async def test_a_long_wait_is_reported_again() -> None:
     """Every five minutes: a series of events ends after six, and the server deletes events after an hour."""
-    stage = Stage(used=1)
-
-    async def run() -> None:
+    async with Stage(used=1) as stage:
         task = stage.create(timeout=2 * AGAIN + 50)
         await asyncio.gather(task, return_exceptions=True)
 
-    times = [at for at, _, _ in play(stage, run).heard]
+    times = [at for at, _, _ in stage.heard]
     assert len(times) == 3
     assert all(AGAIN <= later - at < 360 for at, later in itertools.pairwise(times))
 
 
 @pytest.mark.parametrize("end", ["timed out", "cancelled", "refused"])
-def test_a_wait_that_ends_otherwise_is_no_admission(end: str) -> None:
+@in_virtual_time
+async def test_a_wait_that_ends_otherwise_is_no_admission(end: str) -> None:
     """``Admitted`` needs a successful answer. After any other end there are no more stories about the create."""
-    stage = Stage(used=1)
-
-    async def run() -> None:
+    async with Stage(used=1) as stage:
         task = stage.create(timeout=10 if end == "timed out" else None)
         await asyncio.sleep(8)
         if end == "cancelled":
@@ -212,39 +197,24 @@ def test_a_wait_that_ends_otherwise_is_no_admission(end: str) -> None:
         await asyncio.gather(task, return_exceptions=True)
         await asyncio.sleep(3 * AGAIN)
 
-    play(stage, run)
     assert [happening for _, happening, _ in stage.heard] == [Reason.WAITS]
 
 
-def test_a_final_refusal_is_reported() -> None:
+@in_virtual_time
+async def test_a_final_refusal_is_reported() -> None:
     """With the engine's own sentence, and also if the create never waited."""
-    stage = Stage(limit=1, asked=2)
-
-    async def run() -> None:
+    async with Stage(limit=1, asked=2) as stage:
         answers = await asyncio.gather(stage.create(), return_exceptions=True)
         assert len(answers) == 1
 
-    notes = play(stage, run).told(Reason.NEVER_FITS)
+    notes = stage.told(Reason.NEVER_FITS)
     assert notes == [
         "pods web-* was not created: it asks pods=2, but quota q allows 1 in all. Lower the request or raise the quota."
     ]
 
 
-def test_without_a_listener_there_are_no_stories() -> None:
-    """The default: no timers are set for them either."""
-    stage = Stage(used=1)
-    stage.silence()
-
-    async def run() -> None:
-        task = stage.create()
-        await asyncio.sleep(10)
-        stage.used = 0
-        await task
-
-    assert play(stage, run).heard == []
-
-
-def test_a_listener_that_fails_harms_no_create(caplog: pytest.LogCaptureFixture) -> None:
+@in_virtual_time
+async def test_a_listener_that_fails_harms_no_create(caplog: pytest.LogCaptureFixture) -> None:
     """The failure is logged once."""
     stage = Stage(used=1)
 
@@ -252,20 +222,19 @@ def test_a_listener_that_fails_harms_no_create(caplog: pytest.LogCaptureFixture)
         raise RuntimeError("not today")
 
     stage.hear = fail  # type: ignore[method-assign]
-
-    async def run() -> None:
+    async with stage:
         tasks = [stage.create() for _ in range(3)]
         await asyncio.sleep(10)
         stage.used, stage.limit = 0, 3
         assert [answer.status for answer in await asyncio.gather(*tasks)] == [201] * 3
 
-    play(stage, run)
     assert len([message for message in caplog.messages if "reporting on waiting creates failed" in message]) == 1
     assert stage.gate.counts.failed_open == 0
 
 
 @pytest.mark.long
-def test_ten_thousand_waiters_ask_the_engine_a_handful_of_times() -> None:
+@in_virtual_time
+async def test_ten_thousand_waiters_ask_the_engine_a_handful_of_times() -> None:
     """An explanation costs O(waiters), so equal requests share one; each of them still gets its story."""
     stage, asked = Stage(used=1), 0
     count = 10_000
@@ -279,8 +248,7 @@ def test_ten_thousand_waiters_ask_the_engine_a_handful_of_times() -> None:
         return explain(request)
 
     stage.gate.ledger.explain = counted  # type: ignore[method-assign]  # the real one, with a tally
-
-    async def run() -> None:
+    async with stage:
         tasks = [stage.create(timeout=20) for _ in range(count)]
         await asyncio.sleep(0)
         for task in tasks:
@@ -289,7 +257,6 @@ def test_ten_thousand_waiters_ask_the_engine_a_handful_of_times() -> None:
         assert asked <= 200  # each time-out asks once more
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    play(stage, run)
     assert len(told) == count
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backoff_ctrl.engine import ObservedQuota, Policy, Selector
-from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, status_answer
-from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.answers.answer import Answer, GateClosed
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.gangs import GangWait, gang_life, gang_of
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gate.unfinished import Turn
+from tests.transports import INVALID, Transport, creation, stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,34 +47,18 @@ class Interrupt:
                 raise KeyboardInterrupt
 
 
-class Transport:
-    """Answers a create with what ``send`` returns; lists the quotas of its namespace."""
+class Listing(Transport):
+    """A transport that lists the quotas of its namespace, of which there are none."""
 
-    def __init__(self, send: Callable[[], Answer], listing: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, listing: Callable[[], object]) -> None:
         """``listing`` is called while the quotas are listed."""
-        self._send = send
+        super().__init__()
         self._listing = listing
 
-    def send(self, _: dict[str, Any]) -> Answer:
-        """POST."""
-        return self._send()
-
-    def look_up(self, _: str) -> Answer:
-        """GET."""
-        return status_answer(404, "NotFound", "not found", {})
-
     def list_quotas(self) -> Answer:
-        """GET the quotas: there are none."""
+        """GET the quotas."""
         self._listing()
         return Answer(200, {}, b'{"items": []}')
-
-
-def stored() -> Answer:
-    return Answer(201, {}, b"{}")
-
-
-def invalid() -> Answer:
-    return status_answer(422, "Invalid", "spec: Required value", {})
 
 
 @dataclass
@@ -89,7 +73,7 @@ class Beside:
 
     def begin(self) -> None:
         """Start it, and let it go on until it waits."""
-        self.create = Create(self.gate, creation(self.key))
+        self.create = Create(self.gate, creation(key=self.key))
         self.gate.run_on(self.steps.append, self.create, Transport(self._store), self._end)
         self.go_on()
 
@@ -107,17 +91,12 @@ class Beside:
         request = self.create.request
         return self.create.over or (request is not None and request.state == "waiting")
 
-    def _store(self) -> Answer:
+    def _store(self, body: dict[str, Any]) -> Answer:
         self.sent += 1
-        return stored()
+        return stored(body)
 
     def _end(self) -> None:
         self.ends += 1
-
-
-def creation(key: str | None = None) -> Creation:
-    body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
-    return Creation("http://s", "me", "team", "pods", body, key=key)
 
 
 def report(gate: Gate, used: int, hard: int = 1) -> None:
@@ -149,17 +128,19 @@ def news(interrupt: Interrupt) -> Scene:
     return other, act
 
 
-def own_end(interrupt: Interrupt, end: Callable[[], Answer] = invalid, key: str | None = None) -> Scene:
+def own_end(
+    interrupt: Interrupt, end: Callable[[dict[str, Any]], Answer] = lambda _: INVALID, key: str | None = None
+) -> Scene:
     """The create of the thread ends; if in an error, its room (or the lead of their key) is for the other."""
     other = Beside(full(), key)
     report(other.gate, used=0)
 
-    def send() -> Answer:
+    def send(body: dict[str, Any]) -> Answer:
         other.begin()
         interrupt.begin()
-        return end()
+        return end(body)
 
-    return other, lambda: other.gate.create(creation(key), Transport(send))
+    return other, lambda: other.gate.create(creation(key=key), Transport(send))
 
 
 def own_list(interrupt: Interrupt) -> Scene:
@@ -171,7 +152,7 @@ def own_list(interrupt: Interrupt) -> Scene:
         other.begin()
         interrupt.begin()
 
-    return other, lambda: other.gate.create(creation(), Transport(stored, listing))
+    return other, lambda: other.gate.create(creation(), Listing(listing))
 
 
 SCENES: dict[str, Callable[[Interrupt], Scene]] = {
@@ -179,7 +160,7 @@ SCENES: dict[str, Callable[[Interrupt], Scene]] = {
     "own end": own_end,
     "own list": own_list,
     "same key, stored": lambda interrupt: own_end(interrupt, stored, "key"),
-    "same key, refused": lambda interrupt: own_end(interrupt, invalid, "key"),
+    "same key, refused": lambda interrupt: own_end(interrupt, key="key"),
 }
 
 
@@ -198,7 +179,7 @@ def test_an_interrupt_at_any_moment_loses_no_other_create(name: str) -> None:
             other.served()
         if (other.ends, other.create.over) != (1, True) or not other.create.result().ok:
             wrong.append((at, other.ends, other.create.state, other.sent))
-        elif other.gate.ledger.snapshot().namespaces["team"].outstanding:
+        elif (team := other.gate.ledger.snapshot().namespaces.get("team")) and team.outstanding:
             wrong.append((at, "a ticket is left"))
 
     assert at > MOMENTS

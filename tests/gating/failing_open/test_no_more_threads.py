@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from kubernetes import client
 
 from backoff_ctrl.engine.outcomes import Rejected
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.answers.answer import Answer, WaitedTooLong, status_answer
-from backoff_ctrl.k8s.creates.creation import Creation, Owner
+from backoff_ctrl.k8s.answers.answer import WaitedTooLong
+from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.events.correlator import Reason, Report
 from backoff_ctrl.k8s.events.sender import EventSender
 from backoff_ctrl.k8s.gate.threads import Gate
@@ -19,6 +19,7 @@ from backoff_ctrl.k8s.runtime.host import RUNTIME, THREAD, RuntimeAlarms
 from backoff_ctrl.k8s.sharing.memory import MemoryFile, MemoryKeeper
 from backoff_ctrl.k8s.watching.hosted import HostedWatch
 from tests.scripted_server import Seen, failure, scripted_server
+from tests.transports import FULL, Transport, creation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from tests.scripted_server import Reply
 
     Exhaust = Callable[[str], None]
-
-FULL = 'pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
-POD: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
 
 
 @pytest.fixture
@@ -47,20 +45,6 @@ def exhaust(monkeypatch: pytest.MonkeyPatch) -> Exhaust:
 
     monkeypatch.setattr(threading.Thread, "start", starts)
     return names.append
-
-
-class Full:
-    """A transport to a server whose quota is full."""
-
-    def send(self, body: dict[str, Any]) -> Answer:
-        return status_answer(403, "Forbidden", FULL, {})
-
-    def look_up(self, name: str) -> Answer:
-        return status_answer(404, "NotFound", "not found", {})
-
-
-def creation(timeout: float) -> Creation:
-    return Creation("http://s", "me", "team", "pods", POD, timeout=timeout)
 
 
 def test_alarms_ring_again_after_a_thread_could_not_start(exhaust: Exhaust) -> None:
@@ -83,7 +67,7 @@ def test_time_limits_hold_after_a_thread_could_not_start(exhaust: Exhaust) -> No
 
     for _ in range(2):
         with pytest.raises(WaitedTooLong):
-            gate.create(creation(timeout=0.05), Full())
+            gate.create(creation(timeout=0.05), Transport(lambda _: FULL))
     assert gate.counts.failed_open == 1
 
 

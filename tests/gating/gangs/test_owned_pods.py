@@ -9,13 +9,13 @@ from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.expected_pods import LATE
 from backoff_ctrl.k8s.gate.gangs import gang_of
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.watching.gangs import BURST, CHECK, RATE
 from backoff_ctrl.k8s.watching.quotas import QuotaWatch
+from tests.virtual_tests import in_virtual_time
 from tests.watch_script import Observed, ScriptedServer, elapse, observed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator
 
     import pytest
 
@@ -105,254 +105,209 @@ async def cluster(margin: float = 60.0) -> AsyncIterator[Cluster]:
         yield Cluster(server, seen)
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a test in virtual time."""
-    run_virtual(main)
-
-
-def test_the_pods_of_a_job_are_known_without_a_label() -> None:
+@in_virtual_time
+async def test_the_pods_of_a_job_are_known_without_a_label() -> None:
     """Their controller is what the gang created: each takes its part out of what is reserved, once."""
-
-    async def main() -> None:
-        async with cluster() as at, at.gang(JOB) as admitted:
-            at.stored(admitted, "job-1")
-            at.pod("stranger", owner("job-2", name="other"))
-            for number in range(PODS + 1):
-                assert admitted.drawn == number
-                at.pod(f"p-{number}", owner("job-1"))
-                await elapse(0.5)
-                at.pod(f"p-{number}", owner("job-1"))  # changed: counts once, and is read once
-                await elapse(0.5)
-                assert at.server.count("get", "pods") == number + 1
-                if admitted.over:
-                    break
-            assert (number, admitted.drawn, admitted.over) == (PODS - 1, PODS, True)
-
-    run(main())
+    async with cluster() as at, at.gang(JOB) as admitted:
+        at.stored(admitted, "job-1")
+        at.pod("stranger", owner("job-2", name="other"))
+        for number in range(PODS + 1):
+            assert admitted.drawn == number
+            at.pod(f"p-{number}", owner("job-1"))
+            await elapse(0.5)
+            at.pod(f"p-{number}", owner("job-1"))  # changed: counts once, and is read once
+            await elapse(0.5)
+            assert at.server.count("get", "pods") == number + 1
+            if admitted.over:
+                break
+        assert (number, admitted.drawn, admitted.over) == (PODS - 1, PODS, True)
 
 
-def test_pods_that_were_there_before_the_watch_began_count() -> None:
+@in_virtual_time
+async def test_pods_that_were_there_before_the_watch_began_count() -> None:
     """Its first list has them."""
-
-    async def main() -> None:
-        async with cluster() as at, at.gang(JOB) as admitted:
-            at.pod("p-0", owner("job-1"), creationTimestamp="2026-05-01T11:59:30Z")  # by a server whose clock is late
-            at.stored(admitted, "job-1")
-            await elapse(0.5)
-            assert admitted.drawn == 1
-
-    run(main())
+    async with cluster() as at, at.gang(JOB) as admitted:
+        at.pod("p-0", owner("job-1"), creationTimestamp="2026-05-01T11:59:30Z")  # by a server whose clock is late
+        at.stored(admitted, "job-1")
+        await elapse(0.5)
+        assert admitted.drawn == 1
 
 
-def test_a_pod_that_is_told_before_the_answer_to_its_owners_create_counts() -> None:
+@in_virtual_time
+async def test_a_pod_that_is_told_before_the_answer_to_its_owners_create_counts() -> None:
     """The watch may be quicker than the answer: then the pod is nobody's at first."""
-
-    async def main() -> None:
-        async with cluster() as at:
-            async with at.gang(JOB) as first:
-                at.stored(first, "job-1")
-                await elapse(0.5)
-            async with at.gang(JOB) as second:
-                at.pod("p-0", owner("job-2"))
-                await elapse(0.5)
-                assert second.drawn == 0
-                at.stored(second, "job-2")
-                await elapse(0.5)
-                assert second.drawn == 1
-
-    run(main())
+    async with cluster() as at:
+        async with at.gang(JOB) as first:
+            at.stored(first, "job-1")
+            await elapse(0.5)
+        async with at.gang(JOB) as second:
+            at.pod("p-0", owner("job-2"))
+            await elapse(0.5)
+            assert second.drawn == 0
+            at.stored(second, "job-2")
+            await elapse(0.5)
+            assert second.drawn == 1
 
 
-def test_a_chain_of_owners_is_looked_up_once() -> None:
+@in_virtual_time
+async def test_a_chain_of_owners_is_looked_up_once() -> None:
     """JobSet, Job, pods: one look-up of the Job for all of its pods."""
-
-    async def main() -> None:
-        async with cluster() as at, at.gang(JOB_SET) as admitted:
-            at.stored(admitted, "set-1", "jobsets.jobset.x-k8s.io")
-            reference = owner("set-1", "JobSet", "set", "jobset.x-k8s.io/v1alpha2")
-            at.server.put("jobs", "team", "whole", owned_by(reference))
-            above = owner(at.server.uid("jobs", "team", "whole"))
-            for number in range(PODS):
-                at.pod(f"p-{number}", above)
-            await elapse(1)
-            assert admitted.drawn == PODS
-            assert at.server.count("get", "jobs") == 1
-
-    run(main())
+    async with cluster() as at, at.gang(JOB_SET) as admitted:
+        at.stored(admitted, "set-1", "jobsets.jobset.x-k8s.io")
+        reference = owner("set-1", "JobSet", "set", "jobset.x-k8s.io/v1alpha2")
+        at.server.put("jobs", "team", "whole", owned_by(reference))
+        above = owner(at.server.uid("jobs", "team", "whole"))
+        for number in range(PODS):
+            at.pod(f"p-{number}", above)
+        await elapse(1)
+        assert admitted.drawn == PODS
+        assert at.server.count("get", "jobs") == 1
 
 
-def test_a_pod_may_own_the_others() -> None:
+@in_virtual_time
+async def test_a_pod_may_own_the_others() -> None:
     """A SparkApplication's driver makes the executors: its owner is known from the watch, and nothing is looked up."""
-
-    async def main() -> None:
-        async with cluster() as at, at.gang(JOB) as admitted:
-            at.stored(admitted, "app-1")
-            at.pod("driver", owner("app-1", "SparkApplication", "app", "sparkoperator.k8s.io/v1beta2"))
-            at.pod("executor", owner(at.server.uid("pods", "team", "driver"), "Pod", "driver", "v1"))
-            await elapse(1)
-            assert admitted.drawn == PODS
-            assert at.server.count("get", "pods") == PODS  # each is read whole
-
-    run(main())
+    async with cluster() as at, at.gang(JOB) as admitted:
+        at.stored(admitted, "app-1")
+        at.pod("driver", owner("app-1", "SparkApplication", "app", "sparkoperator.k8s.io/v1beta2"))
+        at.pod("executor", owner(at.server.uid("pods", "team", "driver"), "Pod", "driver", "v1"))
+        await elapse(1)
+        assert admitted.drawn == PODS
+        assert at.server.count("get", "pods") == PODS  # each is read whole
 
 
-def test_an_owner_of_the_same_name_but_another_uid_proves_nothing() -> None:
+@in_virtual_time
+async def test_an_owner_of_the_same_name_but_another_uid_proves_nothing() -> None:
     """It was deleted and made again: whose the first one was is no longer known."""
-
-    async def main() -> None:
-        async with cluster() as at, at.gang(JOB_SET) as admitted:
-            at.stored(admitted, "set-1", "jobsets.jobset.x-k8s.io")
-            at.server.put("jobs", "team", "whole", owned_by(owner("set-1", "JobSet", "set")))
-            at.pod("p-0", owner("an-earlier-one"))
-            await elapse(1)
-            assert admitted.drawn == 0
-
-    run(main())
+    async with cluster() as at, at.gang(JOB_SET) as admitted:
+        at.stored(admitted, "set-1", "jobsets.jobset.x-k8s.io")
+        at.server.put("jobs", "team", "whole", owned_by(owner("set-1", "JobSet", "set")))
+        at.pod("p-0", owner("an-earlier-one"))
+        await elapse(1)
+        assert admitted.drawn == 0
 
 
-def test_a_pod_that_was_replaced_before_it_was_read_counts_once() -> None:
+@in_virtual_time
+async def test_a_pod_that_was_replaced_before_it_was_read_counts_once() -> None:
     """A StatefulSet makes the next one under the same name."""
-
-    async def main() -> None:
-        async with cluster() as at, at.gang(JOB) as admitted:
-            at.stored(admitted, "job-1")
-            await elapse(0.5)
-            at.pod("p-0", owner("job-1"))
-            at.server.remove("pods", "team", "p-0")
-            at.pod("p-0", owner("job-1"))
-            await elapse(1)
-            assert admitted.drawn == 1
-
-    run(main())
+    async with cluster() as at, at.gang(JOB) as admitted:
+        at.stored(admitted, "job-1")
+        await elapse(0.5)
+        at.pod("p-0", owner("job-1"))
+        at.server.remove("pods", "team", "p-0")
+        at.pod("p-0", owner("job-1"))
+        await elapse(1)
+        assert admitted.drawn == 1
 
 
-def test_pods_that_are_gone_cost_no_look_up() -> None:
+@in_virtual_time
+async def test_pods_that_are_gone_cost_no_look_up() -> None:
     """Neither at once, nor when the next gang has created something."""
-
-    async def main() -> None:
-        async with cluster() as at, at.gang(JOB_SET) as admitted:
-            at.stored(admitted, "set-1", "jobsets.jobset.x-k8s.io")
-            await elapse(0.5)
-            at.pod("gone", owner("n-1"))
-            at.server.remove("pods", "team", "gone")
-            await elapse(1)
-            assert at.server.count("get", "jobs") == 0
-
-    run(main())
+    async with cluster() as at, at.gang(JOB_SET) as admitted:
+        at.stored(admitted, "set-1", "jobsets.jobset.x-k8s.io")
+        await elapse(0.5)
+        at.pod("gone", owner("n-1"))
+        at.server.remove("pods", "team", "gone")
+        await elapse(1)
+        assert at.server.count("get", "jobs") == 0
 
 
-def test_a_circle_of_owners_ends() -> None:
+@in_virtual_time
+async def test_a_circle_of_owners_ends() -> None:
     """Whoever writes pods can make one."""
-
-    async def main() -> None:
-        async with cluster() as at, at.gang(JOB_SET) as admitted:
-            at.stored(admitted, "set-1", "jobsets.jobset.x-k8s.io")
-            at.server.put("jobs", "team", "whole", owned_by())
-            circle = owner(at.server.uid("jobs", "team", "whole"))
-            at.server.put("jobs", "team", "whole", owned_by(circle, circle))
-            at.pod("p-0", circle)
-            await elapse(1)
-            assert (admitted.drawn, at.server.count("get", "jobs")) == (0, 1)
-
-    run(main())
+    async with cluster() as at, at.gang(JOB_SET) as admitted:
+        at.stored(admitted, "set-1", "jobsets.jobset.x-k8s.io")
+        at.server.put("jobs", "team", "whole", owned_by())
+        circle = owner(at.server.uid("jobs", "team", "whole"))
+        at.server.put("jobs", "team", "whole", owned_by(circle, circle))
+        at.pod("p-0", circle)
+        await elapse(1)
+        assert (admitted.drawn, at.server.count("get", "jobs")) == (0, 1)
 
 
-def test_what_a_gang_created_is_forgotten_with_it() -> None:
+@in_virtual_time
+async def test_what_a_gang_created_is_forgotten_with_it() -> None:
     """When all pods are made, when it is given back and the next one comes, and when the engine had to be replaced."""
-
-    async def main() -> None:
-        async with cluster() as at:
-            ledger = at.seen.ledger
-            async with at.gang(JOB) as made:
-                at.stored(made, "job-1")
-                for number in range(PODS):
-                    at.pod(f"p-{number}", owner("job-1"))
-                await elapse(1)
-                assert (made.over, ledger.label_of("job-1")) == (True, None)
-            async with at.gang(JOB) as left:
-                at.stored(left, "job-2")
-                left.give_back()
-            async with at.gang(JOB) as last:
-                assert ledger.label_of("job-2") is None
-                assert ledger.look_for("team") is not None
-                ledger.engine.act(lambda *_: 1 / 0)
-                assert ledger.look_for("team") is None
-                assert not last.over
-
-    run(main())
+    async with cluster() as at:
+        ledger = at.seen.ledger
+        async with at.gang(JOB) as made:
+            at.stored(made, "job-1")
+            for number in range(PODS):
+                at.pod(f"p-{number}", owner("job-1"))
+            await elapse(1)
+            assert (made.over, ledger.label_of("job-1")) == (True, None)
+        async with at.gang(JOB) as left:
+            at.stored(left, "job-2")
+            left.give_back()
+        async with at.gang(JOB) as last:
+            assert ledger.label_of("job-2") is None
+            assert ledger.look_for("team") is not None
+            ledger.engine.act(lambda *_: 1 / 0)
+            assert ledger.look_for("team") is None
+            assert not last.over
 
 
-def test_where_pods_may_not_be_watched_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+@in_virtual_time
+async def test_where_pods_may_not_be_watched_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     """It is tried again, more and more rarely."""
-
-    async def main() -> None:
-        async with cluster() as at:
-            at.server.forbidden.add(("pods", "team"))
-            async with at.gang(JOB):
-                await elapse(250)
-
-    run(main())
+    async with cluster() as at:
+        at.server.forbidden.add(("pods", "team"))
+        async with at.gang(JOB):
+            await elapse(250)
     assert len([record for record in caplog.records if "the pods of gangs in team" in record.message]) == 1
 
 
-def test_look_ups_are_few() -> None:
+@in_virtual_time
+async def test_look_ups_are_few() -> None:
     """Pods older than what the gang created cost none, and those of strangers one for each owner, at a limited rate."""
-
-    async def main() -> None:
-        async with cluster() as at, at.gang(JOB_SET) as admitted:
-            at.stored(admitted, "set-1", "jobsets.jobset.x-k8s.io")
-            await elapse(0.5)
-            for number in range(300):
-                at.pod(f"old-{number}", owner(f"o-{number}"), creationTimestamp="2026-05-01T11:00:00Z")
-            await elapse(5)
-            assert at.server.count("get", "jobs") == 0
-            for number in range(300):
-                at.pod(f"a-{number}", owner(f"n-{number % 100}"))
-            await elapse(2)
-            assert 0 < at.server.count("get", "jobs") <= BURST + 2 * RATE + 1
-            await elapse(100)
-            assert at.server.count("get", "jobs") == 100
-
-    run(main())
+    async with cluster() as at, at.gang(JOB_SET) as admitted:
+        at.stored(admitted, "set-1", "jobsets.jobset.x-k8s.io")
+        await elapse(0.5)
+        for number in range(300):
+            at.pod(f"old-{number}", owner(f"o-{number}"), creationTimestamp="2026-05-01T11:00:00Z")
+        await elapse(5)
+        assert at.server.count("get", "jobs") == 0
+        for number in range(300):
+            at.pod(f"a-{number}", owner(f"n-{number % 100}"))
+        await elapse(2)
+        assert 0 < at.server.count("get", "jobs") <= BURST + 2 * RATE + 1
+        await elapse(100)
+        assert at.server.count("get", "jobs") == 100
 
 
-def test_after_a_restart_what_a_living_object_still_lacks_is_reserved_and_known_by_its_owner() -> None:
+@in_virtual_time
+async def test_after_a_restart_what_a_living_object_still_lacks_is_reserved_and_known_by_its_owner() -> None:
     """It waits for nothing and outlasts its block; the label of its pods is of a gang that nobody knows any more."""
-
-    async def main() -> None:
-        async with cluster() as at:
-            living = {**JOB, "metadata": {"uid": "job-1", "creationTimestamp": BORN}}
-            member = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "whole"}, "spec": SPEC}
-            asked = gang_of("team", [(member, PODS)], standing=True, made_from=living)
-            async with at.gate.gang(asked) as admitted:
-                assert (admitted.undrawn, admitted.drawn) == (PODS, 0)
-            assert admitted.undrawn == PODS
-            at.pod("p-0", owner("job-1"), labels={"backoff-ctrl.dev/gang": "of an earlier process"})
-            await elapse(1)
-            assert (admitted.undrawn, admitted.drawn) == (PODS - 1, 1)
-            at.pod("p-1", owner("job-1"))
-            await elapse(1)
-            assert admitted.over
-
-    run(main())
+    async with cluster() as at:
+        living = {**JOB, "metadata": {"uid": "job-1", "creationTimestamp": BORN}}
+        member = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "whole"}, "spec": SPEC}
+        asked = gang_of("team", [(member, PODS)], standing=True, made_from=living)
+        async with at.gate.gang(asked) as admitted:
+            assert (admitted.undrawn, admitted.drawn) == (PODS, 0)
+        assert admitted.undrawn == PODS
+        at.pod("p-0", owner("job-1"), labels={"backoff-ctrl.dev/gang": "of an earlier process"})
+        await elapse(1)
+        assert (admitted.undrawn, admitted.drawn) == (PODS - 1, 1)
+        at.pod("p-1", owner("job-1"))
+        await elapse(1)
+        assert admitted.over
 
 
-def test_where_owners_may_not_be_read_that_is_said_once_and_the_label_remains(caplog: pytest.LogCaptureFixture) -> None:
+@in_virtual_time
+async def test_where_owners_may_not_be_read_that_is_said_once_and_the_label_remains(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """403: nothing is asked again, and pods with the label count."""
-
-    async def main() -> None:
-        async with cluster() as at, at.gang(JOB_SET) as admitted:
-            at.server.forbidden.add(("jobs", "team"))
-            at.stored(admitted, "set-1", "jobsets.jobset.x-k8s.io")
-            for number in range(20):
-                at.pod(f"a-{number}", owner(f"n-{number}"))
-            await elapse(5)
-            assert (at.server.count("get", "jobs"), admitted.drawn) == (1, 0)
-            at.pod("labelled", owner("n-99"), labels={"backoff-ctrl.dev/gang": admitted.label})
-            await elapse(1)
-            assert admitted.drawn == 1
-
-    run(main())
+    async with cluster() as at, at.gang(JOB_SET) as admitted:
+        at.server.forbidden.add(("jobs", "team"))
+        at.stored(admitted, "set-1", "jobsets.jobset.x-k8s.io")
+        for number in range(20):
+            at.pod(f"a-{number}", owner(f"n-{number}"))
+        await elapse(5)
+        assert (at.server.count("get", "jobs"), admitted.drawn) == (1, 0)
+        at.pod("labelled", owner("n-99"), labels={"backoff-ctrl.dev/gang": admitted.label})
+        await elapse(1)
+        assert admitted.drawn == 1
     said = [record.message for record in caplog.records if "may not be read" in record.message]
     assert len(said) == 1
     assert said[0].startswith(
@@ -360,37 +315,31 @@ def test_where_owners_may_not_be_read_that_is_said_once_and_the_label_remains(ca
     )
 
 
-def test_pods_whose_operator_drops_the_label_are_known_late() -> None:
+@in_virtual_time
+async def test_pods_whose_operator_drops_the_label_are_known_late() -> None:
     """The gang's object carries the label, its pods do not: after a while they are told by their owner."""
-
-    async def main() -> None:
-        async with cluster() as at, at.gang(JOB) as admitted:
-            metadata = {"uid": "job-1", "creationTimestamp": BORN}
-            admitted.stored({**admitted.labelled("jobs.batch", JOB), "metadata": metadata}, "jobs.batch")
-            at.pod("p-0", owner("job-1"))
-            await elapse(LATE / 2)
-            assert (admitted.drawn, at.pod_streams) == (0, 2)  # the ends of pods, and pods with the label
-            await elapse(LATE + CHECK)
-            assert (admitted.drawn, at.pod_streams) == (1, 3)
-
-    run(main())
+    async with cluster() as at, at.gang(JOB) as admitted:
+        metadata = {"uid": "job-1", "creationTimestamp": BORN}
+        admitted.stored({**admitted.labelled("jobs.batch", JOB), "metadata": metadata}, "jobs.batch")
+        at.pod("p-0", owner("job-1"))
+        await elapse(LATE / 2)
+        assert (admitted.drawn, at.pod_streams) == (0, 2)  # the ends of pods, and pods with the label
+        await elapse(LATE + CHECK)
+        assert (admitted.drawn, at.pod_streams) == (1, 3)
 
 
-def test_the_watch_ends_with_the_last_gang_after_a_margin() -> None:
+@in_virtual_time
+async def test_the_watch_ends_with_the_last_gang_after_a_margin() -> None:
     """And begins again with the next one."""
-
-    async def main() -> None:
-        async with cluster(margin=20.0) as at:
-            alone = at.pod_streams
-            for _ in range(2):
-                async with at.gang(JOB) as admitted:
-                    at.stored(admitted, f"job-{admitted.label}")
-                    await elapse(60)
-                    assert at.pod_streams == alone + 2
-                    admitted.give_back()
-                    await elapse(10)
-                    assert at.pod_streams == alone + 2
-                await elapse(20 + 2 * CHECK)
-                assert at.pod_streams == alone
-
-    run(main())
+    async with cluster(margin=20.0) as at:
+        alone = at.pod_streams
+        for _ in range(2):
+            async with at.gang(JOB) as admitted:
+                at.stored(admitted, f"job-{admitted.label}")
+                await elapse(60)
+                assert at.pod_streams == alone + 2
+                admitted.give_back()
+                await elapse(10)
+                assert at.pod_streams == alone + 2
+            await elapse(20 + 2 * CHECK)
+            assert at.pod_streams == alone

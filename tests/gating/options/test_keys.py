@@ -59,12 +59,9 @@ def test_a_new_key_joins_the_line_after_one_look_up(keyed: Conversation) -> None
     assert (
         Playbook(keyed)
         << look_up(keyed.named.name)
-        >> absent()
-        << line()
-        >> Ticketed()
-        << send(keyed.named.name)
-        >> answered(201, stored(keyed))
-        << returns(201, Created)
+        >> (absent(), line())
+        >> (Ticketed(), send(keyed.named.name))
+        >> (answered(201, stored(keyed)), returns(201, Created))
     )
 
 
@@ -79,12 +76,9 @@ def test_without_permission_to_look_it_goes_on_as_without_a_key(keyed: Conversat
     assert (
         Playbook(keyed)
         << look_up()
-        >> may_not_look()
-        << line()
-        >> Ticketed()
-        << send()
-        >> taken(keyed.named.name)
-        << returns(201, Created, holding=keyed.named.name)
+        >> (may_not_look(), line())
+        >> (Ticketed(), send())
+        >> (taken(keyed.named.name), returns(201, Created, holding=keyed.named.name))
     )
 
 
@@ -100,16 +94,11 @@ def test_old_credentials_are_renewed_before_the_look_up_is_repeated(keyed: Conve
     assert (
         Playbook(keyed)
         << look_up()
-        >> refused
-        << says(Refresh)
-        >> Refreshed()
-        << look_up()
-        >> refused
-        << pause(then=LookUp)
-        >> Woke()
-        << look_up()
-        >> absent()
-        << line()
+        >> (refused, says(Refresh))
+        >> (Refreshed(), look_up())
+        >> (refused, pause(then=LookUp))
+        >> (Woke(), look_up())
+        >> (absent(), line())
     )
 
 

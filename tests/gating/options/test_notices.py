@@ -11,40 +11,16 @@ import pytest
 from backoff_ctrl import waiting_now
 from backoff_ctrl.engine import ObservedQuota
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, exceeded_quota, status_answer
+from backoff_ctrl.k8s.answers.answer import GateClosed
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
+from tests.transports import FULL, AsyncTransport, stored
+from tests.virtual_tests import in_virtual_time
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.creates.wait import Wait
 
 NOTICES = "backoff_ctrl.k8s.gate.notices"
-
-
-class Stored:
-    """A transport that stores everything."""
-
-    async def send(self, body: dict[str, Any]) -> Answer:
-        return Answer(201, {}, b"{}")
-
-    async def look_up(self, name: str) -> Answer:
-        return status_answer(404, "NotFound", "not found", {})
-
-
-class Refusing(Stored):
-    """A transport whose quota is full for so many sends."""
-
-    def __init__(self, times: int) -> None:
-        self.times, self.when = times, 0.0
-
-    async def send(self, body: dict[str, Any]) -> Answer:
-        self.when = asyncio.get_running_loop().time()
-        self.times -= 1
-        if self.times < 0:
-            return await super().send(body)
-        amounts = {"requests.cpu": (1_500_000_000, 3_000_000_000, 4_000_000_000)}
-        return exceeded_quota("pods", "p", "q", amounts)
 
 
 def creation(name: str = "p", **options: Any) -> Creation:
@@ -71,83 +47,71 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(record.levelname, record.getMessage()) for record in caplog.records if record.name == NOTICES]
 
 
-def test_a_line_when_a_create_begins_to_wait_and_one_when_it_is_in(caplog: pytest.LogCaptureFixture) -> None:
+@in_virtual_time
+async def test_a_line_when_a_create_begins_to_wait_and_one_when_it_is_in(caplog: pytest.LogCaptureFixture) -> None:
     """One that need not wait has none."""
     caplog.set_level(logging.INFO, NOTICES)
-
-    async def story() -> None:
-        gate = full_gate()
-        task = asyncio.ensure_future(gate.create(creation(), Stored()))
-        await asyncio.sleep(12)
-        gate.ledger.observe_quota("team", "q", quota(used=0))
-        assert (await task).ok
-        assert (await gate.create(creation("at-once"), Stored())).ok
-
-    run_virtual(story())
+    gate = full_gate()
+    task = asyncio.ensure_future(gate.create(creation(), AsyncTransport()))
+    await asyncio.sleep(12)
+    gate.ledger.observe_quota("team", "q", quota(used=0))
+    assert (await task).ok
+    assert (await gate.create(creation("at-once"), AsyncTransport())).ok
     assert lines(caplog) == [
         ("INFO", "pods team/p waits (quota: asks requests.cpu=1500m, 1 left in quota q; place 1 in line)"),
         ("INFO", "pods team/p was created after 12.0 s"),
     ]
 
 
-def test_a_line_a_minute_for_all_that_wait(caplog: pytest.LogCaptureFixture) -> None:
+@in_virtual_time
+async def test_a_line_a_minute_for_all_that_wait(caplog: pytest.LogCaptureFixture) -> None:
     """A warning, which Python shows by default; none for a second one in the same minute, none once nobody waits."""
     caplog.set_level(logging.WARNING, NOTICES)
-
-    async def story() -> None:
-        gate = full_gate()
-        tasks = [asyncio.ensure_future(gate.create(creation(f"p{n}", timeout=130), Stored())) for n in range(3)]
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(600)
-
-    run_virtual(story())
+    gate = full_gate()
+    tasks = [asyncio.ensure_future(gate.create(creation(f"p{n}", timeout=130), AsyncTransport())) for n in range(3)]
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.sleep(600)
     reason = "quota: asks requests.cpu=1500m, 1 left in quota q; place 1 in line"
     assert lines(caplog) == [
         ("WARNING", f"3 creates wait; pods team/p0 for {seconds} s ({reason})") for seconds in (60, 120)
     ]
 
 
-def test_a_create_that_is_refused_again_has_no_second_line(caplog: pytest.LogCaptureFixture) -> None:
+@in_virtual_time
+async def test_a_create_that_is_refused_again_has_no_second_line(caplog: pytest.LogCaptureFixture) -> None:
     """It waits on; where quotas are not watched it is sent now and then to test for room."""
     caplog.set_level(logging.INFO, NOTICES)
-    gate, server = AsyncGate(), Refusing(times=4)
-    run_virtual(_created(gate, server))
+    refusals = [FULL] * 4
+    server = AsyncTransport(lambda body: refusals.pop() if refusals else stored(body))
+    began = asyncio.get_running_loop().time()
+    assert (await AsyncGate().create(creation(), server)).ok
+    took = asyncio.get_running_loop().time() - began
 
-    assert [line for _, line in lines(caplog)][1:] == [f"pods team/p was created after {server.when:.1f} s"]
+    assert [line for _, line in lines(caplog)][1:] == [f"pods team/p was created after {took:.1f} s"]
 
 
-def test_short_waits_have_no_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+@in_virtual_time
+async def test_short_waits_have_no_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     """Somebody waits at each minute, but nobody has for as long as that."""
-
-    async def story() -> None:
-        gate = full_gate()
-        for number in range(9):
-            await asyncio.gather(gate.create(creation(f"p{number}", timeout=50), Stored()), return_exceptions=True)
-
-    run_virtual(story())
+    gate = full_gate()
+    for number in range(9):
+        await asyncio.gather(gate.create(creation(f"p{number}", timeout=50), AsyncTransport()), return_exceptions=True)
     assert lines(caplog) == []
 
 
-async def _created(gate: AsyncGate, server: Refusing) -> None:
-    assert (await gate.create(creation(), server)).ok
-
-
-def test_a_wait_that_ends_otherwise_has_its_line_too(caplog: pytest.LogCaptureFixture) -> None:
+@in_virtual_time
+async def test_a_wait_that_ends_otherwise_has_its_line_too(caplog: pytest.LogCaptureFixture) -> None:
     """The log must not look as if it still waited."""
     caplog.set_level(logging.INFO, NOTICES)
-
-    async def story() -> None:
-        gate = full_gate()
-        await asyncio.gather(gate.create(creation(timeout=5), Stored()), return_exceptions=True)
-
-    run_virtual(story())
+    gate = full_gate()
+    await asyncio.gather(gate.create(creation(timeout=5), AsyncTransport()), return_exceptions=True)
     assert lines(caplog)[1:] == [("INFO", "pods team/p ended with WaitedTooLong after 5.0 s")]
 
 
 async def test_callbacks_and_lists_have_amounts_as_people_write_them() -> None:
     """And the exact integers under names that say so. ``waiting_now`` sees all gates of the process."""
     gate, told = full_gate(), list[Any]()
-    task = asyncio.ensure_future(gate.create(creation(on_wait=told.append, priority=3), Stored()))
+    task = asyncio.ensure_future(gate.create(creation(on_wait=told.append, priority=3), AsyncTransport()))
     await asyncio.sleep(0)
     (now,) = [wait for wait in waiting_now() if wait.server == "https://s"]
 

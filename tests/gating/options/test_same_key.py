@@ -3,49 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Semaphore
 from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, WaitedTooLong, status_answer
+from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, WaitedTooLong
 from backoff_ctrl.k8s.creates.creation import Creation, KeyReusedError
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.threads import Gate
-
-INVALID = status_answer(422, "Invalid", "is invalid", {})
-
-
-def creation(**options: Any) -> Creation:
-    body = {"kind": "Pod", "metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "c"}]}}
-    return Creation("s", "me", "team", "pods", {**body, **options.pop("more", {})}, key="k", **options)
+from tests.transports import INVALID, POD, AsyncTransport, Transport, creation, stored
 
 
-class Slow:
+def keyed(spec: dict[str, Any] | None = None, **options: Any) -> Creation:
+    return creation(POD if spec is None else {**POD, "spec": spec}, key="k", **options)
+
+
+class Slow(AsyncTransport):
     """A transport whose sends wait until ``go`` is set, and are then answered with ``answers``, else stored."""
 
     def __init__(self, *answers: Answer) -> None:
-        self.sent: list[dict[str, Any]] = []
+        left = list(answers)
+        super().__init__(lambda body: left.pop(0) if left else stored(body), self._waits)
         self.came, self.go = asyncio.Event(), asyncio.Event()
-        self.answers = list(answers)
 
-    async def send(self, body: dict[str, Any]) -> Answer:
-        self.sent.append(body)
+    async def _waits(self) -> None:
         self.came.set()
         await self.go.wait()
-        return self.answers.pop(0) if self.answers else Answer(201, {}, json.dumps(body).encode())
-
-    async def look_up(self, name: str) -> Answer:
-        return status_answer(404, "NotFound", "not found", {})
 
 
 async def two_at_once(gate: AsyncGate, server: Slow, **second: Any) -> tuple[Any, Any]:
     """Begin two creates, the second while the first is being sent."""
-    one = asyncio.ensure_future(gate.create(creation(), server))
+    one = asyncio.ensure_future(gate.create(keyed(), server))
     await server.came.wait()
-    two = asyncio.ensure_future(gate.create(creation(**second), server))
+    two = asyncio.ensure_future(gate.create(keyed(**second), server))
     await asyncio.sleep(0)
     return one, two
 
@@ -87,7 +79,7 @@ async def test_the_second_waits_for_a_cancelled_first_that_is_in_flight() -> Non
 async def test_another_body_is_refused_at_once() -> None:
     """Nothing of it is sent, and the first is not disturbed."""
     gate, server = AsyncGate(), Slow()
-    one, two = await two_at_once(gate, server, more={"spec": {}})
+    one, two = await two_at_once(gate, server, spec={})
 
     with pytest.raises(KeyReusedError, match=r"'k' was used before for pods team/p-\* with another body"):
         await asyncio.wait_for(two, 45)
@@ -101,7 +93,7 @@ async def test_the_second_keeps_its_own_time_limit_and_can_be_cancelled() -> Non
     _, two = await two_at_once(gate, server, timeout=0.01)
     with pytest.raises(WaitedTooLong, match="another create with its key goes first"):
         await asyncio.wait_for(two, 45)
-    three = asyncio.ensure_future(gate.create(creation(), server))
+    three = asyncio.ensure_future(gate.create(keyed(), server))
     await asyncio.sleep(0)
     gate.ledger.close()
     with pytest.raises(GateClosed):
@@ -112,25 +104,20 @@ async def test_the_second_keeps_its_own_time_limit_and_can_be_cancelled() -> Non
 
 def test_threads_share_a_key_too() -> None:
     """Twenty at once make one object."""
-    go, sent = Event(), []
+    go, follow = Event(), Semaphore(0)
 
-    class Blocking:
-        def send(self, body: dict[str, Any]) -> Answer:
-            sent.append(body)
-            assert go.wait(45)
-            return Answer(201, {}, json.dumps(body).encode())
+    def slow(body: dict[str, Any]) -> Answer:
+        assert go.wait(45)
+        return stored(body)
 
-        def look_up(self, name: str) -> Answer:
-            return status_answer(404, "NotFound", "not found", {})
-
-    gate, server, follow = Gate(), Blocking(), Semaphore(0)
+    gate, server = Gate(), Transport(slow)
     with ThreadPoolExecutor(20) as pool:
-        asked = [creation(on_wait=lambda _: follow.release()) for _ in range(20)]
+        asked = [keyed(on_wait=lambda _: follow.release()) for _ in range(20)]
         tasks = [pool.submit(gate.create, each, server) for each in asked]
         for _ in range(19):
             assert follow.acquire(timeout=45)
         go.set()
         answers = [task.result(45) for task in tasks]
 
-    assert {answer.body for answer in answers} == {json.dumps(sent[0]).encode()}
-    assert len(sent) == 1
+    assert {answer.body for answer in answers} == {stored(server.sent[0]).body}
+    assert len(server.sent) == 1

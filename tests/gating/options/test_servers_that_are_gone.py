@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.answers.answer import Answer, NotSent, status_answer
-from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.answers.answer import Answer, NotSent
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
+from tests.transports import ABSENT, creation, stored
+from tests.virtual_tests import in_virtual_time
 
 
 class Gone:
@@ -30,43 +26,22 @@ class Gone:
         return answer
 
     async def send(self, body: dict[str, Any]) -> Answer:
-        return self.call(Answer(201, {}, json.dumps(body).encode()))
+        return self.call(stored(body))
 
     async def look_up(self, name: str) -> Answer:
-        return self.call(status_answer(404, "NotFound", "not found", {}))
+        return self.call(ABSENT)
 
     async def list_quotas(self) -> Answer:
         return self.call(Answer(200, {}, b'{"items":[]}'))
 
 
-def creation(**options: Any) -> Creation:
-    body = {"kind": "Pod", "metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "c"}]}}
-    return Creation("s", "me", "team", "pods", body, **options)
-
-
-@pytest.mark.parametrize("key", [None, "k"])
-def test_a_server_that_never_answered_is_not_waited_for(key: str | None) -> None:
-    """The client's own retries are the patience, as without the gate."""
-    server = Gone(0)
-    with pytest.raises(NotSent):
-        run_virtual(_create(AsyncGate(), server, key))
-    assert server.calls == 1
-
-
-@pytest.mark.parametrize(("key", "calls"), [(None, 1 + 7), ("k", 2 + 6)])
-def test_a_server_that_answered_before_is_tried_again(key: str | None, calls: int) -> None:
-    """API servers restart; but nobody waits for ever."""
-    server = Gone(1 if key is None else 2)
-
-    async def twice() -> None:
-        gate = AsyncGate()
+@pytest.mark.parametrize(("answered", "key", "calls"), [(0, None, 1), (0, "k", 1), (1, None, 1 + 7), (2, "k", 2 + 6)])
+@in_virtual_time
+async def test_only_a_server_that_answered_before_is_tried_again(answered: int, key: str | None, calls: int) -> None:
+    """API servers restart, but nobody waits for ever; else the client's own retries are the patience."""
+    gate, server = AsyncGate(), Gone(answered)
+    if answered:
         assert (await gate.create(creation(key=key and "first"), server)).ok
-        with pytest.raises(NotSent):
-            await gate.create(creation(key=key), server)
-
-    run_virtual(twice())
+    with pytest.raises(NotSent):
+        await gate.create(creation(key=key), server)
     assert server.calls == calls
-
-
-def _create(gate: AsyncGate, server: Gone, key: str | None) -> Coroutine[Any, Any, Answer]:
-    return gate.create(creation(key=key), server)

@@ -6,12 +6,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from kubernetes.client import Configuration
 
-from backoff_ctrl.engine import Policy, Rejected
+from backoff_ctrl.engine import Controller, Policy, Rejected
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
 from backoff_ctrl.k8s.sharing.environment import MEMORY
@@ -82,12 +82,13 @@ def test_a_gate_that_learned_nothing_writes_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_ledger_that_fails_to_remember_counts_the_error_and_goes_on(tmp_path: Path) -> None:
+def test_a_ledger_that_fails_to_remember_counts_the_error_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Law 18: an internal error is counted, and no incomplete file is written."""
     ledger = new_ledger()
     learn(ledger)
-    handlers: Any = ledger.controller._handlers
-    handlers["team"].knowledge.quotas = None
+    monkeypatch.setattr(Controller, "remember_page", lambda *_: 1 / 0)  # a bug of ours
     MemoryKeeper(ledger, MemoryFile(tmp_path / "gate.json", SERVER)).close()
     assert ledger.counts.failed_open == 1
     assert not (tmp_path / "gate.json").exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +18,6 @@ from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
 from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.quotas import QuotaWatch
 from tests.official import aio as client
-from tests.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -136,89 +134,6 @@ async def test_deleting_a_quota_admits_all_that_wait_for_it(sandbox: BackgroundS
     await asyncio.wait_for(task, 45)
 
 
-async def test_a_compacted_version_leads_to_a_new_list(sandbox: BackgroundSandbox, watched: Watched) -> None:
-    """The watch breaks and the history is compacted: the server sends a 410 as an ERROR event, and a list follows."""
-    sandbox.create_quota("team", "q", {"pods": "2"})
-    await watched.until(lambda n: ceiling(n) is not None)
-    lists = sandbox.counters.requests.get("list", 0)
-    sandbox.faults.watch_break_share = 1.0
-    sandbox.create_quota("team", "other", {"pods": "3"})
-    sandbox.call(lambda each: each.compact())
-    sandbox.faults.clear()
-    sandbox.create_quota("team", "third", {"pods": "4"})
-
-    await watched.until(lambda n: ceiling(n, "third") is not None and ceiling(n, "other") is not None)
-
-    assert sandbox.counters.requests["list"] > lists
-
-
-async def test_the_watch_recovers_when_the_server_is_back(sandbox: BackgroundSandbox) -> None:
-    """The first two requests are answered 503; then list and watch succeed."""
-    states: list[bool] = []
-    with scripted_server(fail_first(2, states)) as server:
-        async with watching(server.url, longest_pause=0.05) as watched:
-            await watched.until(lambda n: n is not None and n.observing)
-
-    assert len(states) >= 3
-
-
-def fail_first(times: int, calls: list[bool]) -> Any:
-    versions = itertools.count(1)
-
-    def answer(seen: Seen) -> Any:
-        calls.append("watch=true" in seen.path)
-        if len(calls) <= times:
-            return failure(503, "ServiceUnavailable", "not now")
-        if "watch=true" in seen.path:
-            return 200, {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(next(versions))}}}
-        return 200, {"kind": "ResourceQuotaList", "metadata": {"resourceVersion": "1"}, "items": []}
-
-    return answer
-
-
-async def test_a_quota_deleted_during_an_interruption_is_dropped() -> None:
-    """The second list does not have it: its ceiling would hold creates back although the quota no longer exists."""
-    quota = {
-        "metadata": {"name": "q", "namespace": "team", "resourceVersion": "5"},
-        "spec": {"hard": {"pods": "1"}},
-        "status": {"hard": {"pods": "1"}, "used": {"pods": "1"}},
-    }
-    lists: list[list[Any]] = [[quota], []]
-    forgotten = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}}
-
-    def answer(seen: Seen) -> Any:
-        if "watch=true" in seen.path:
-            return 200, forgotten
-        items = lists.pop(0) if lists else []
-        return 200, {"kind": "ResourceQuotaList", "metadata": {"resourceVersion": "9"}, "items": items}
-
-    with scripted_server(answer) as server:
-        async with watching(server.url, longest_pause=0.05) as watched:
-            await watched.until(lambda n: n is not None and not lists and ceiling(n) is None)
-
-
-async def test_forbidden_watches_are_logged_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither quotas nor pods may be watched: the gate learns meanwhile, and permission may be granted later."""
-    asked = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    calls: list[Seen] = []
-
-    def answer(seen: Seen) -> Any:
-        calls.append(seen)
-        if sum("/pods" in each.path for each in calls) == 3:
-            loop.call_soon_threadsafe(asked.set)
-        return failure(403, "Forbidden", 'resourcequotas is forbidden: User "u" cannot list resource "resourcequotas"')
-
-    with scripted_server(answer) as server:
-        async with watching(server.url, ask_again=0.01) as watched:
-            await asyncio.wait_for(asked.wait(), 45)
-            known = watched.api.gate.ledger.snapshot().namespaces
-
-    assert "team" not in known
-    said = [r.message for r in caplog.records if "cannot watch quotas of namespace team" in r.message]
-    assert len(said) == 1
-
-
 SCOPED: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
     ({"scopes": ["Terminating"]}, {}, False),
     ({"scopes": ["Terminating"]}, {"activeDeadlineSeconds": 5}, True),
@@ -247,27 +162,19 @@ for _operator, _values, _class, _want in (
 
 @pytest.mark.parametrize(("quota", "spec", "applies"), SCOPED)
 def test_scopes_and_selectors_apply_as_in_kubernetes(
-    quota: dict[str, Any], spec: dict[str, Any], applies: bool
-) -> None:
-    """As in Kubernetes' ``podMatchesScopeFunc``, case by case."""
-    seen = read_quota({"spec": {"hard": {"pods": "1"}, **quota}})
-
-    assert seen.selector.applies(footprint(pod(**spec)).scopes) is applies
-
-
-@pytest.mark.parametrize(("quota", "spec", "applies"), SCOPED)
-def test_the_sandbox_agrees_on_scopes(
     sandbox: BackgroundSandbox, quota: dict[str, Any], spec: dict[str, Any], applies: bool
 ) -> None:
-    """The server charges the pod exactly where the selector applies."""
+    """As in Kubernetes' ``podMatchesScopeFunc``, case by case; the sandbox charges the pod exactly there."""
+    seen = read_quota({"spec": {"hard": {"pods": "1"}, **quota}})
+    assert seen.selector.applies(footprint(pod(**spec)).scopes) is applies
+
     sandbox.create_quota("team", "q", {"pods": "5"}, quota.get("scopes", ()), quota.get("scopeSelector"))
     with sync.ApiClient(sync.Configuration(host=sandbox.url)) as api:
-        core: Any = sync.CoreV1Api(api)
-        scheduling: Any = sync.SchedulingV1Api(api)
         for name in {spec.get("priorityClassName")} - {None}:
+            scheduling: Any = sync.SchedulingV1Api(api)
             scheduling.create_priority_class({"metadata": {"name": name}, "value": 1})
+        core: Any = sync.CoreV1Api(api)
         core.create_namespaced_pod("team", pod(**spec))
-
     assert sandbox.used("team", "q") == {"pods": "1" if applies else "0"}
 
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from backoff_ctrl.engine.quotas import ObservedQuota
 from backoff_ctrl.k8s.answers.fields import FieldError
 from backoff_ctrl.k8s.charges.quotas import read_cluster_quota, read_quota
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.watching.objects import (
     CLUSTER_QUOTAS,
     GONE_MAX,
@@ -193,7 +192,7 @@ async def test_a_quota_that_becomes_unreadable_is_dropped() -> None:
 async def test_malformed_items_do_not_spoil_the_rest_of_a_list() -> None:
     """One item without metadata, one that is not an object, one unreadable quota, one good quota."""
     server = ScriptedServer()
-    objects = server._objects.setdefault("resourcequotas", {})
+    objects = server.objects.setdefault("resourcequotas", {})
     objects["team", "1"] = {"spec": {}}
     objects["team", "2"] = [1, 2]  # type: ignore[assignment]
     server.put("resourcequotas", "team", "3", {"spec": {"hard": "all"}})
@@ -206,21 +205,18 @@ async def test_malformed_items_do_not_spoil_the_rest_of_a_list() -> None:
         assert seen.record.counts.ignored == {"no-metadata": 1, "no-event": 1, "unreadable": 1}
 
 
-def test_a_flood_of_malformed_events_makes_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:
+@in_virtual_time
+async def test_a_flood_of_malformed_events_makes_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:
     """20,000 in a minute: all are counted; of at most 12 log lines the last gives the number suppressed."""
+    server = ScriptedServer()
+    async with observed(server) as seen:
+        for _ in range(20):
+            server.tell(*[17] * 1000)
+            await elapse(3)
+        server.tell(17)
+        await elapse(1)
 
-    async def main() -> None:
-        server = ScriptedServer()
-        async with observed(server) as seen:
-            for _ in range(20):
-                server.tell(*[17] * 1000)
-                await elapse(3)
-            server.tell(17)
-            await elapse(1)
-
-            assert seen.record.counts.ignored == {"no-event": 20_001}
-
-    run_virtual(main())
+        assert seen.record.counts.ignored == {"no-event": 20_001}
 
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     lines = [line for line in warnings if line.startswith("the watch of")]  # a watch of another test may just end
@@ -228,34 +224,32 @@ def test_a_flood_of_malformed_events_makes_few_log_lines(caplog: pytest.LogCaptu
     assert "similar lines suppressed" in lines[-1]
 
 
-def test_events_that_come_faster_than_they_are_read_do_not_block_the_event_loop() -> None:
+@in_virtual_time
+async def test_events_that_come_faster_than_they_are_read_do_not_block_the_event_loop() -> None:
     """Other tasks get their turns while 10,000 buffered events are handled."""
+    server = ScriptedServer()
+    turns = 0
 
-    async def main() -> None:
-        server = ScriptedServer()
-        turns = 0
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
 
-        async def other() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
+    async with observed(server) as seen:
+        await elapse(1)
+        server.tell(*[17] * 10_000)
+        task = asyncio.ensure_future(other())
+        server.quota(hard="7")
+        while seen.ledger.left() != 7:
+            await asyncio.wait([task], timeout=0)
+        task.cancel()
 
-        async with observed(server) as seen:
-            await elapse(1)
-            server.tell(*[17] * 10_000)
-            task = asyncio.ensure_future(other())
-            server.quota(hard="7")
-            while seen.ledger.left() != 7:
-                await asyncio.wait([task], timeout=0)
-            task.cancel()
-
-            assert turns > 100
-
-    run_virtual(main())
+        assert turns > 100
 
 
-def test_an_internal_error_is_counted_and_the_watch_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+@in_virtual_time
+async def test_an_internal_error_is_counted_and_the_watch_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     """A source that fails with an unexpected exception: it is logged with its traceback, and the list is retried."""
 
     class Failing(ScriptedServer):
@@ -265,16 +259,13 @@ def test_an_internal_error_is_counted_and_the_watch_goes_on(caplog: pytest.LogCa
                     raise LookupError("an unexpected exception")
                 yield page
 
-    async def main() -> None:
-        server = Failing()
-        server.quota(hard="4")
-        async with observed(server) as seen:
-            await elapse(5)
+    server = Failing()
+    server.quota(hard="4")
+    async with observed(server) as seen:
+        await elapse(5)
 
-            assert seen.record.counts.failures == 2
-            assert seen.ledger.left() == 4
-
-    run_virtual(main())
+        assert seen.record.counts.failures == 2
+        assert seen.ledger.left() == 4
 
     assert any(record.exc_info and "internal error" in record.getMessage() for record in caplog.records)
 

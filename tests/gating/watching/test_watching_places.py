@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.tickets import Refusal, Ticket
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchState
 from tests.virtual_tests import in_virtual_time
 from tests.watch_script import ONE, ScriptedServer, elapse, observed
@@ -109,24 +108,21 @@ async def test_when_a_permission_is_revoked_the_quotas_seen_with_it_are_dropped(
         assert seen.record.counts.forbidden == 4
 
 
-def test_each_change_of_state_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+@in_virtual_time
+async def test_each_change_of_state_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     """Forbidden for hours, granted, revoked again: three lines, however often it was tried."""
     caplog.set_level(logging.INFO, logger="backoff_ctrl.k8s")
-
-    async def main() -> None:
-        server = ScriptedServer()
-        server.forbidden = {(QUOTAS, "team"), (PODS, "team")}
-        async with observed(server, ask_again=60):
-            await elapse(7200)
-            server.forbidden.remove((QUOTAS, "team"))
-            await elapse(120)
-            server.forbidden.clear()
-            await elapse(120)
-            server.forbidden = {(QUOTAS, "team")}
-            server.cut()
-            await elapse(3600)
-
-    run_virtual(main())
+    server = ScriptedServer()
+    server.forbidden = {(QUOTAS, "team"), (PODS, "team")}
+    async with observed(server, ask_again=60):
+        await elapse(7200)
+        server.forbidden.remove((QUOTAS, "team"))
+        await elapse(120)
+        server.forbidden.clear()
+        await elapse(120)
+        server.forbidden = {(QUOTAS, "team")}
+        server.cut()
+        await elapse(3600)
 
     first, second, third = (record.getMessage() for record in caplog.records)
     assert first.endswith("(403: may not list resourcequotas; 403: may not list pods); " + LEARNS)

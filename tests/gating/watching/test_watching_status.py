@@ -7,7 +7,6 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchRecord, WatchState, WatchStatus
 from tests.virtual_tests import in_virtual_time
 from tests.watch_script import ScriptedServer, elapse, observed
@@ -66,41 +65,35 @@ async def test_what_is_counted() -> None:
         assert (counts.forbidden, counts.expired, counts.failures, counts.ignored) == (0, 0, 0, {})
 
 
-def test_a_thousand_namespaces_lost_at_once_are_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+@in_virtual_time
+async def test_a_thousand_namespaces_lost_at_once_are_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     """Ten lines; the next one gives the number suppressed. Each namespace still has its own status."""
     caplog.set_level(logging.INFO, logger="backoff_ctrl.k8s")
-
-    async def main() -> None:
-        record = WatchRecord(patience=5)
-        for number in range(1000):
-            record.quotas(f"n{number}", seen=True)
-        for number in range(1000):
-            record.quotas(f"n{number}", seen=False, why="connection reset", patient=True)
-        await elapse(60)
-        assert {status.state for status in record.status().values()} == {WatchState.LEARNING}
-        record.quotas("n0", seen=False, why="forbidden")
-        record.quotas("n1", seen=True)
-
-    run_virtual(main())
+    record = WatchRecord(patience=5)
+    for number in range(1000):
+        record.quotas(f"n{number}", seen=True)
+    for number in range(1000):
+        record.quotas(f"n{number}", seen=False, why="connection reset", patient=True)
+    await elapse(60)
+    assert {status.state for status in record.status().values()} == {WatchState.LEARNING}
+    record.quotas("n0", seen=False, why="forbidden")
+    record.quotas("n1", seen=True)
 
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
     assert len(lines) == 11
     assert lines[-1] == "watching quotas of namespace n1 (990 similar lines suppressed)"
 
 
-def test_a_watch_that_ended_with_its_client_is_no_loss_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+@in_virtual_time
+async def test_a_watch_that_ended_with_its_client_is_no_loss_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """Its status says that it was stopped; no line says later that the gate learns from refusals instead."""
-
-    async def main() -> None:
-        server = ScriptedServer()
-        server.quota()
-        async with observed(server) as seen:
-            await elapse(100)
+    server = ScriptedServer()
+    server.quota()
+    async with observed(server) as seen:
         await elapse(100)
-        status = seen.record.status()["team"]
-        assert (status.state, status.why.split(";")[0]) == (WatchState.LEARNING, "stopped")
-
-    run_virtual(main())
+    await elapse(100)
+    status = seen.record.status()["team"]
+    assert (status.state, status.why.split(";")[0]) == (WatchState.LEARNING, "stopped")
 
     assert "cannot watch" not in caplog.text
 
