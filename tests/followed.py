@@ -38,14 +38,8 @@ class Followed(Timeline):
 
     def wait_in_line(self, waiters: int = 5) -> None:
         """Submit requests, all of which have to wait."""
-        for _ in range(waiters):
-            self.submit(1)
+        self.crowd(waiters)
         assert self.waiting() == waiters
-
-    def wait_more(self, waiters: int) -> None:
-        """Submit further requests, whether or not some are admitted at once."""
-        for _ in range(waiters):
-            self.submit(1)
 
     def count_again(self, used: float) -> list[Ticket]:
         """Observe a recount and let it settle; return the tickets that follow."""

@@ -86,6 +86,11 @@ class Timeline:
         self.advance()
         return request
 
+    def crowd(self, count: int) -> None:
+        """Submit so many equal requests."""
+        for _ in range(count):
+            self.submit(1)
+
     def reserve(
         self,
         *members: tuple[int, float],
@@ -114,6 +119,10 @@ class Timeline:
     def gang(self, *members: tuple[int, float], priority: int = 0, limit: float | None = None) -> Gang:
         """Make a gang that is admitted at once."""
         return self.gang_of(self.reserve(*members, priority=priority, limit=limit))
+
+    def with_gang(self, *members: tuple[int, float], limit: float | None = None) -> tuple[Timeline, Gang]:
+        """Return the line, and a gang that is admitted at once."""
+        return self, self.gang(*members, limit=limit)
 
     def draw(self, gang: Gang, part: int = 0) -> Draw:
         """Draw one member."""
@@ -319,6 +328,13 @@ def watched(used: float, limited: float, policy: Policy | None = None, **quota: 
     """Return a line whose one quota is watched; ``quota``: more of it, as for ``observe``."""
     line = Timeline(policy)
     line.observe(used, limited, **quota)
+    line.watching()
+    return line
+
+
+def without_quotas(policy: Policy | None = None) -> Timeline:
+    """Return a line whose watch is healthy, and shows no quota."""
+    line = Timeline(policy)
     line.watching()
     return line
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Controller, Created, Demand, ObservedQuota, Policy, Request, Ticket
 from tests.costs import kept_by
-from tests.timeline import NS, ONE, QUOTA, Timeline, flying, refusals, tickets, watched
+from tests.timeline import NS, ONE, QUOTA, Timeline, flying, refusals, tickets, watched, without_quotas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -288,8 +288,7 @@ def test_an_earlier_now_counts_as_the_last_one() -> None:
 
 def test_an_earlier_advance_does_not_turn_time_back() -> None:
     """A later call is dated no earlier than the latest call before."""
-    line = Timeline()
-    line.watching()
+    line = without_quotas()
     line.now = 100.0
     line.advance()
     line.now = 50.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backoff_ctrl.engine import Failed, Overloaded, Policy
-from tests.timeline import NS, Timeline, flying
+from tests.timeline import NS, Timeline, flying, without_quotas
 
 if TYPE_CHECKING:
     from backoff_ctrl.engine.overload import WindowSnapshot
@@ -20,10 +20,8 @@ def brake(line: Timeline, namespace: str = NS) -> WindowSnapshot:
 
 def grown(creates: int, start: int) -> Timeline:
     """Return a line after 400 creates were stored: its window has grown to some thirty."""
-    line = Timeline(Policy(overload_start=start, overload_max=64))
-    line.watching()
-    for _ in range(creates):
-        line.submit(1)
+    line = without_quotas(Policy(overload_start=start, overload_max=64))
+    line.crowd(creates)
     for _ in range(400):
         line.created(flying(line)[0])
     return line
@@ -31,8 +29,7 @@ def grown(creates: int, start: int) -> Timeline:
 
 def test_a_broken_webhook_slows_its_own_namespace_only() -> None:
     """Evaluation time-outs do, too: fewer creates at once there, and no change elsewhere."""
-    line = Timeline(Policy(overload_start=64, brake_base=10))
-    line.watching()
+    line = without_quotas(Policy(overload_start=64, brake_base=10))
     for _ in range(20):
         line.submit(1, namespace="a")
     line.later(0.1)
@@ -47,8 +44,7 @@ def test_a_broken_webhook_slows_its_own_namespace_only() -> None:
 
 def test_lost_races_for_a_quota_slow_only_a_little() -> None:
     """Admission charges a batch with one write: fewer creates in flight make as many writes, and lose as often."""
-    line = Timeline(Policy(overload_start=64))
-    line.watching()
+    line = without_quotas(Policy(overload_start=64))
     for _ in range(200):
         line.submit(1, namespace="a")
     line.later(0.1)
@@ -97,8 +93,7 @@ def test_a_brake_without_effect_is_released() -> None:
 
 def test_creates_one_at_a_time_release_the_brake_of_a_lost_race() -> None:
     """They never use half of any window."""
-    line = Timeline()
-    line.watching()
+    line = without_quotas()
     line.settle(line.ticket_of(line.submit(1)), Overloaded(None, "quota"))
     line.created(line.next_ticket(within=1))
 
@@ -107,8 +102,7 @@ def test_creates_one_at_a_time_release_the_brake_of_a_lost_race() -> None:
 
 def test_the_brake_of_a_race_among_several_credentials_is_released() -> None:
     """A namespace may have more in flight than one window allows: the brake ends at the largest window size."""
-    line = Timeline(Policy(overload_start=8, overload_max=8))
-    line.watching()
+    line = without_quotas(Policy(overload_start=8, overload_max=8))
     for number in range(200):
         line.submit(1, flow=f"credential-{number % 2}")
     assert len(flying(line)) == 16
@@ -123,10 +117,8 @@ def test_the_brake_of_a_race_among_several_credentials_is_released() -> None:
 
 def test_answers_to_creates_sent_before_the_brake_do_not_release_it() -> None:
     """The webhook broke after they were sent; and a Retry-After is kept to its end."""
-    line = Timeline(Policy(overload_start=64))
-    line.watching()
-    for _ in range(200):
-        line.submit(1)
+    line = without_quotas(Policy(overload_start=64))
+    line.crowd(200)
     line.later(0.1)
     line.settle(flying(line)[0], Overloaded(30.0, "namespace"))
     line.created(*flying(line))
@@ -138,8 +130,7 @@ def test_answers_to_creates_sent_before_the_brake_do_not_release_it() -> None:
 
 def test_a_longer_retry_after_of_the_same_moment_keeps_the_brake_on() -> None:
     """Creates sent after the first pause were stored, but the second pause is not over."""
-    line = Timeline(Policy(overload_start=4, overload_cut=0.99))
-    line.watching()
+    line = without_quotas(Policy(overload_start=4, overload_cut=0.99))
     first, second, _ = (line.ticket_of(line.submit(1)) for _ in range(3))
     line.later(0.1)
     line.settle(first, Overloaded(1.0, "namespace"))
@@ -167,8 +158,7 @@ def test_a_webhook_that_breaks_after_a_lost_race_gets_its_own_brake() -> None:
 
 def test_a_requested_pause_outlasts_a_new_brake() -> None:
     """The loser of a race got a Retry-After; a webhook that breaks meanwhile does not shorten it."""
-    line = Timeline()
-    line.watching()
+    line = without_quotas()
     raced, failed = (line.ticket_of(line.submit(1)) for _ in range(2))
     line.settle(raced, Overloaded(30.0, "quota"))
     line.settle(failed, Overloaded(None, "namespace"))
@@ -178,10 +168,8 @@ def test_a_requested_pause_outlasts_a_new_brake() -> None:
 
 def test_a_quotas_refusal_is_a_good_answer() -> None:
     """Whatever was broken, admission has reached the quota again."""
-    line = Timeline(Policy(overload_start=4))
-    line.watching()
-    for _ in range(40):
-        line.submit(1)
+    line = without_quotas(Policy(overload_start=4))
+    line.crowd(40)
     line.later(0.1)
     line.settle(flying(line)[0], Overloaded(None, "namespace"))
     line.later(1)
@@ -194,10 +182,8 @@ def test_a_quotas_refusal_is_a_good_answer() -> None:
 
 def test_constantly_lost_races_end_with_one_create_in_flight() -> None:
     """With ever longer pauses, so that whatever else writes the quota has it for itself."""
-    line = Timeline(Policy(overload_start=4))
-    line.watching()
-    for _ in range(9):
-        line.submit(1)
+    line = without_quotas(Policy(overload_start=4))
+    line.crowd(9)
     longest = 0.0
     for _ in range(40):
         for ticket in flying(line):
@@ -210,8 +196,7 @@ def test_constantly_lost_races_end_with_one_create_in_flight() -> None:
 
 def test_the_brake_lets_creates_pass_when_its_pause_is_over() -> None:
     """The refused create is sent again after a short jitter, at its old place."""
-    line = Timeline()
-    line.watching()
+    line = without_quotas()
     ticket = line.ticket_of(line.submit(1))
     line.later(0.1)
     line.settle(ticket, Overloaded(None, "namespace"))
@@ -224,10 +209,8 @@ def test_the_brake_lets_creates_pass_when_its_pause_is_over() -> None:
 
 def test_the_brake_is_released_where_the_window_cannot_outgrow_its_start() -> None:
     """As many in flight as the server allows at first: that is slow no more."""
-    line = Timeline(Policy(overload_start=4, overload_max=4))
-    line.watching()
-    for _ in range(100):
-        line.submit(1)
+    line = without_quotas(Policy(overload_start=4, overload_max=4))
+    line.crowd(100)
     line.settle(flying(line)[0], Overloaded(None, "namespace"))
     for _ in range(60):
         line.later(0.2)
@@ -238,10 +221,8 @@ def test_the_brake_is_released_where_the_window_cannot_outgrow_its_start() -> No
 
 def test_the_brake_is_released_after_good_answers() -> None:
     """Conflicts are over in milliseconds: after some hundred 201s the namespace is as fast as the others."""
-    line = Timeline(Policy(overload_start=16))
-    line.watching()
-    for _ in range(1200):
-        line.submit(1)
+    line = without_quotas(Policy(overload_start=16))
+    line.crowd(1200)
     for _ in range(3):
         line.later(0.2)
         line.settle(flying(line)[0], Overloaded(None, "namespace"))

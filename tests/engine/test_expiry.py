@@ -9,7 +9,7 @@ import pytest
 from backoff_ctrl.engine import Created, Demand, Failed, Overloaded, Policy, Rejected, TicketError
 from backoff_ctrl.engine.pages import GONE_MAX
 from tests.costs import kept_by, lines_of
-from tests.timeline import NS, ONE, QUOTA, Timeline, watched
+from tests.timeline import NS, ONE, QUOTA, Timeline, watched, without_quotas
 
 if TYPE_CHECKING:
     pass
@@ -131,8 +131,7 @@ def test_a_quota_that_was_read_once_is_forgotten_and_a_watched_one_is_not() -> N
 
 def test_namespaces_that_came_and_went_under_a_watch_of_all_are_forgotten() -> None:
     """The watch reports its quotas again when one comes back: nothing is kept for idle namespaces."""
-    line = Timeline()
-    line.watching()
+    line = without_quotas()
     for i in range(100):
         line.created(line.ticket_of(line.submit(1, namespace=f"n{i}")))
     line.later(2000)
@@ -154,8 +153,7 @@ def test_a_namespace_that_is_watched_by_itself_comes_back_watched() -> None:
 
 def test_what_is_watched_of_a_namespace_outlives_the_namespace_where_it_differs_from_all_others() -> None:
     """One is lost, the others are watched: so it is when they come back."""
-    line = Timeline(Policy(idle_ttl=100))
-    line.watching()
+    line = without_quotas(Policy(idle_ttl=100))
     line.watch_lost("n1")
     line.later(250)
     assert line.snapshot().namespaces == {}

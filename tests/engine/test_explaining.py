@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Demand, Explanation, Failed, ObservedQuota, Overloaded, Policy, Request
-from tests.timeline import NS, ONE, QUOTA, Timeline, tickets, watched
+from tests.timeline import NS, ONE, QUOTA, Timeline, tickets, watched, without_quotas
 
 
 def test_a_full_quota_is_explained_in_numbers() -> None:
@@ -83,8 +83,7 @@ def test_an_overloaded_server_is_named_as_the_reason(watched: bool) -> None:
 
 def test_a_slowed_namespace_is_named_as_the_reason() -> None:
     """Conflicts on quotas slow their namespace, and its explanation says so."""
-    line = Timeline(Policy(brake_base=60, cap=60))
-    line.watching()
+    line = without_quotas(Policy(brake_base=60, cap=60))
     ticket = line.ticket_of(line.submit(1))
     line.settle(ticket, Overloaded(30.0, "namespace"))
 
@@ -113,8 +112,7 @@ def test_of_several_ceilings_one_that_blocks_is_named() -> None:
 
 def test_a_request_that_does_not_wait_has_no_explanation() -> None:
     """New, sent and over requests give None."""
-    line = Timeline()
-    line.watching()
+    line = without_quotas()
     request = line.request(1)
     assert line.controller.explain(request, line.now) is None
     line.controller.submit(request, line.now)

@@ -34,8 +34,7 @@ def memory_of(limited: int, used: int, *, age: float = 0.0, applies: bool = True
 def test_a_learned_ceiling_is_known_after_a_restart() -> None:
     """A full quota gets one probe at once, and a thousand waiting requests cause no more: no herd after a restart."""
     line = restarted(learned().controller.remember(5.0))
-    for _ in range(1000):
-        line.submit(1)
+    line.crowd(1000)
     assert len(line.admitted()) == 1
     assert line.ticket_of(line.admitted()[0]).probe
     assert (line.ceiling()["limited"], line.ceiling()["used"]) == (4 * ONE, 4 * ONE)
@@ -60,8 +59,7 @@ def test_the_scope_class_is_remembered() -> None:
 def test_room_that_is_remembered_is_taken_slowly() -> None:
     """It may be gone by now: creates begin with one in flight, and each success allows more."""
     line = restarted(memory_of(1000, 0))
-    for _ in range(100):
-        line.submit(1)
+    line.crowd(100)
     assert len(line.admitted()) == 1
     line.created(line.ticket_of(line.admitted()[0]))
     assert len(line.admitted()) == 1 + 2

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Created, Failed, Overloaded, Policy
 from backoff_ctrl.engine.overload import Window
-from tests.timeline import NS, Timeline, flying, tickets
+from tests.timeline import NS, Timeline, flying, tickets, without_quotas
 
 
 def crowd(count: int, policy: Policy | None = None, namespaces: int = 1) -> Timeline:
     """Return a line without quotas to which that many creates were submitted."""
-    line = Timeline(policy)
-    line.watching()
+    line = without_quotas(policy)
     for i in range(count):
         line.submit(1, namespace=f"n{i % namespaces}")
     return line
@@ -160,8 +159,7 @@ def test_ungated_creates_are_in_flight_like_any_other() -> None:
 
 def test_flows_do_not_disturb_each_other() -> None:
     """One credential is refused, another is served: the window is per flow."""
-    line = Timeline()
-    line.watching()
+    line = without_quotas()
     for _ in range(20):
         line.submit(1, flow="robot")
         line.submit(1, flow="human")
@@ -177,8 +175,7 @@ def test_flows_do_not_disturb_each_other() -> None:
 
 def test_waiting_namespaces_take_turns() -> None:
     """One with a thousand waiting requests and nine with a few: each gets places in turn."""
-    line = Timeline(Policy(overload_start=4))
-    line.watching()
+    line = without_quotas(Policy(overload_start=4))
     for _ in range(300):
         line.submit(1, namespace="greedy")
     for i in range(9):
@@ -209,8 +206,7 @@ def test_turns_leave_no_namespace_out() -> None:
 
 def test_a_namespace_that_left_the_queue_does_not_hold_it_up() -> None:
     """It queued for a turn and withdrew its request: the next turn comes at once."""
-    line = Timeline(Policy(overload_start=1, overload_max=1))
-    line.watching()
+    line = without_quotas(Policy(overload_start=1, overload_max=1))
     line.submit(1, namespace="a")
     leaver, stayer = line.submit(1, namespace="b"), line.submit(1, namespace="c")
     line.controller.withdraw(leaver, line.now)
@@ -261,8 +257,7 @@ def test_a_place_in_the_window_is_given_back_by_every_outcome() -> None:
 
 def test_the_end_of_a_pause_is_a_deadline_also_for_a_window_of_one() -> None:
     """``next_deadline`` is the moment when its one place opens."""
-    line = Timeline(Policy(overload_start=1, overload_max=1))
-    line.watching()
+    line = without_quotas(Policy(overload_start=1, overload_max=1))
     ticket = line.ticket_of(line.submit(1))
     line.settle(ticket, Overloaded(30.0))
     again = line.next_ticket(within=31)

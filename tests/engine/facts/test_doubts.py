@@ -56,7 +56,7 @@ def test_doubts_that_come_and_go_are_not_dropped() -> None:
     """A busy second is full of recounts that lack creates of that second; each is found again soon."""
     line = full()
     alive = ["a", "b", "c", "d"]
-    line.wait_more(95)
+    line.crowd(95)
     for number in range(90):  # six seconds
         line.end(alive.pop(0))
         (ticket,) = line.count_again(3)
@@ -79,7 +79,7 @@ def test_in_a_busy_namespace_too_a_doubt_is_dropped_in_the_end(each: float) -> N
     line.observe(3, 4)
     for ticket, name in zip(sent, alive, strict=True):
         line.settle(ticket, Created(stored=name))
-    line.wait_more(1000)
+    line.crowd(1000)
     began, went = line.now, list[Ticket]()
     while line.now < began + DOUBTED_MAX + 2:
         went += line.end(alive.pop(0))

@@ -36,8 +36,7 @@ def test_a_list_undoes_no_change_that_a_watch_reported_while_it_was_read() -> No
     sent = line.now
     line.later(0.01)
     line.observe(8, 8)
-    for _ in range(8):
-        line.submit(1)
+    line.crowd(8)
 
     assert not listed(line, 0, 8, sent)
     assert line.later(60) == []

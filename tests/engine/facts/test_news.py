@@ -23,8 +23,7 @@ def test_room_counts_after_the_settle_time_and_not_before() -> None:
 def test_room_that_is_taken_while_it_settles_is_gone(taken: float, admitted: int) -> None:
     """Two were freed, and used again at once: room that was taken never counts, the rest does."""
     line = watched(4, 4)
-    for _ in range(3):
-        line.submit(1)
+    line.crowd(3)
     line.later(1)
     line.observe(2, 4, then=0.001)
     line.observe(2 + taken, 4)

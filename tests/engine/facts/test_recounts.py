@@ -27,8 +27,7 @@ def full(created: int, cpu: float = 1, took: float = ANSWER) -> Timeline:
     report(line, 4 - created * cpu, recounted=False)
     line.watching()
     sent = [line.ticket_of(line.submit(cpu)) for _ in range(created)]
-    for _ in range(5):
-        line.submit(1)
+    line.crowd(5)
     line.later(took)
     report(line, 4, recounted=False)
     line.created(*sent)

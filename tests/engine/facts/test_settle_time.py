@@ -12,8 +12,7 @@ from tests.timeline import ONE, Timeline, watched
 def behind(times: int, took: float = 0.0) -> tuple[Timeline, float]:
     """Return a line whose server was behind so many times in a row, ``took`` seconds each; and the settle time then."""
     line = watched(4, 4)
-    for _ in range(200):
-        line.submit(1)
+    line.crowd(200)
     line.observe(3, 4)
     for _ in range(times):
         ticket = line.next_ticket()
@@ -115,8 +114,7 @@ def test_a_remembered_settle_time_counts_until_the_server_answers_faster() -> No
     """What an earlier process learned holds for answers like the first one."""
     line = watched(4, 4)
     line.controller.recall(Memory({}, 0.05), line.now)
-    for _ in range(130):
-        line.submit(1)
+    line.crowd(130)
     for took, wanted in ((0.02, 0.05), (0.002, 0.005)):
         for _ in range(60):
             line.observe(4, 4)

@@ -17,7 +17,7 @@ from backoff_ctrl.engine import (
     Ticket,
 )
 from backoff_ctrl.engine.gangs import GivenBack
-from tests.timeline import NS, ONE, Timeline, amounts_of, refusals, settled, state_of
+from tests.timeline import NS, ONE, Timeline, amounts_of, refusals, settled, state_of, without_quotas
 
 
 def shares(line: Timeline) -> tuple[float, float, float]:
@@ -28,8 +28,7 @@ def shares(line: Timeline) -> tuple[float, float, float]:
 
 def test_a_draw_moves_its_amounts_from_reserved_to_held_and_leaves_the_room_as_it_is() -> None:
     """Nobody else can be admitted in between, since there is no between."""
-    line = settled(0, 10)
-    gang = line.gang((4, 2))
+    line, gang = settled(0, 10).with_gang((4, 2))
     assert shares(line) == (0, 8, 2)
     draw = line.draw(gang)
     assert state_of(draw) == "sent"
@@ -43,8 +42,7 @@ def test_a_draw_moves_its_amounts_from_reserved_to_held_and_leaves_the_room_as_i
 @pytest.mark.parametrize("outcome", [Failed(), Abandoned(), Overloaded(), Overloaded(None, "namespace")])
 def test_what_was_not_stored_goes_back_to_reserved(outcome: Failed | Abandoned | Overloaded) -> None:
     """However it ended, the gang may draw it again, and nobody else got its room."""
-    line = settled(0, 8)
-    gang = line.gang((4, 2))
+    line, gang = settled(0, 8).with_gang((4, 2))
     single = line.submit(1)
     draw = line.draw(gang)
     line.settle(line.ticket_of(draw), outcome)
@@ -58,8 +56,7 @@ def test_what_was_not_stored_goes_back_to_reserved(outcome: Failed | Abandoned |
 
 def test_a_draw_that_is_lost_counts_as_drawn() -> None:
     """Nobody knows whether it was stored; it is not drawn a second time."""
-    line = settled(0, 8)
-    gang = line.gang((4, 2))
+    line, gang = settled(0, 8).with_gang((4, 2))
     line.settle(line.ticket_of(line.draw(gang)), Expired())
     assert (gang.undrawn, gang.drawn) == ([3], 1)
     assert line.reserved() == 6
@@ -67,8 +64,7 @@ def test_a_draw_that_is_lost_counts_as_drawn() -> None:
 
 def test_no_more_is_drawn_than_was_reserved() -> None:
     """Neither when all are drawn, nor while draws of all that is left wait, nor after the end."""
-    line = settled(0, 8)
-    gang = line.gang((1, 2), (1, 1))
+    line, gang = settled(0, 8).with_gang((1, 2), (1, 1))
     line.draw(gang)
     with pytest.raises(GangError, match="all members of part 1 of the gang g1 are drawn"):
         line.draw(gang)
@@ -81,8 +77,7 @@ def test_no_more_is_drawn_than_was_reserved() -> None:
 
 def test_a_draw_passes_the_line_but_not_the_overload_window() -> None:
     """With one create in flight at most, the members are sent one after the other, ahead of an elder single create."""
-    line = settled(0, 8, Policy(overload_start=1, overload_max=1))
-    gang = line.gang((3, 2))
+    line, gang = settled(0, 8, Policy(overload_start=1, overload_max=1)).with_gang((3, 2))
     draws = [line.draw(gang) for _ in range(3)]
     assert [state_of(draw) for draw in draws] == ["sent", "waiting", "waiting"]
     with pytest.raises(GangError, match="are drawn"):
@@ -98,8 +93,7 @@ def test_a_draw_passes_the_line_but_not_the_overload_window() -> None:
 
 def test_a_draw_that_waits_can_be_withdrawn_and_drawn_again() -> None:
     """It keeps its member, and tells why it waited."""
-    line = settled(0, 8, Policy(overload_start=1, overload_max=1))
-    gang = line.gang((2, 2))
+    line, gang = settled(0, 8, Policy(overload_start=1, overload_max=1)).with_gang((2, 2))
     line.draw(gang)
     second = line.draw(gang)
     why = line.why(second)
@@ -110,8 +104,7 @@ def test_a_draw_that_waits_can_be_withdrawn_and_drawn_again() -> None:
 
 def test_after_the_end_draws_are_refused() -> None:
     """Those that wait, those that come back, and those that come late: none is sent without a reservation."""
-    line = settled(0, 8, Policy(overload_start=1, overload_max=1))
-    gang = line.gang((4, 2))
+    line, gang = settled(0, 8, Policy(overload_start=1, overload_max=1)).with_gang((4, 2))
     sent, waiting = line.draw(gang), line.draw(gang)
     line.controller.give_back(gang, line.now)
     line.give_back(gang)
@@ -125,8 +118,7 @@ def test_after_the_end_draws_are_refused() -> None:
 
 def test_a_gang_is_complete_when_its_last_member_is_stored() -> None:
     """Nothing of it is left; a member that ends later is no longer its business."""
-    line = settled(0, 8)
-    gang = line.gang((2, 2))
+    line, gang = settled(0, 8).with_gang((2, 2))
     line.store(gang)
     assert gang.end is None
     line.store(gang)
@@ -136,8 +128,7 @@ def test_a_gang_is_complete_when_its_last_member_is_stored() -> None:
 
 def test_the_limit_counts_from_the_last_draw_and_gives_back_what_is_undrawn() -> None:
     """The caller is told how much was drawn and how much was not."""
-    line = settled(0, 8)
-    gang = line.gang((4, 2), limit=60)
+    line, gang = settled(0, 8).with_gang((4, 2), limit=60)
     line.later(50)
     line.store(gang)
     line.later(59)
@@ -152,8 +143,7 @@ def test_the_limit_counts_from_the_last_draw_and_gives_back_what_is_undrawn() ->
 
 def test_the_limit_is_five_minutes_if_none_is_given() -> None:
     """The policy's."""
-    line = settled(0, 8)
-    gang = line.gang((1, 2))
+    line, gang = settled(0, 8).with_gang((1, 2))
     line.later(299)
     assert gang.end is None
     line.later(1)
@@ -162,8 +152,7 @@ def test_the_limit_is_five_minutes_if_none_is_given() -> None:
 
 def test_a_draw_without_an_answer_keeps_a_gang_alive() -> None:
     """All are drawn, so that nothing can be given back; if it comes back, the limit counts from there."""
-    line = settled(0, 8)
-    gang = line.gang((1, 2), limit=10)
+    line, gang = settled(0, 8).with_gang((1, 2), limit=10)
     draw = line.draw(gang)
     line.later(60)
     assert gang.end is None
@@ -176,8 +165,7 @@ def test_a_draw_without_an_answer_keeps_a_gang_alive() -> None:
 
 def test_what_a_member_is_really_charged_corrects_the_rest() -> None:
     """The server's defaults make each member cost 3: five that are undrawn reserve 15."""
-    line = settled(0, 30)
-    gang = line.gang((6, 2))
+    line, gang = settled(0, 30).with_gang((6, 2))
     line.settle(line.ticket_of(line.draw(gang)), Created(Demand(amounts_of(3))))
     assert shares(line) == (3, 15, 12)
 
@@ -231,8 +219,7 @@ def test_a_draw_of_one_gang_does_not_wait_behind_an_equal_one_of_another() -> No
 
 def test_a_draw_that_waited_too_long_may_be_drawn_again() -> None:
     """It keeps its member no longer."""
-    line = settled(0, 8, Policy(overload_start=1, overload_max=1, wait_max=30))
-    gang = line.gang((2, 2))
+    line, gang = settled(0, 8, Policy(overload_start=1, overload_max=1, wait_max=30)).with_gang((2, 2))
     line.draw(gang)
     late = line.draw(gang)
     line.later(31)
@@ -242,8 +229,7 @@ def test_a_draw_that_waited_too_long_may_be_drawn_again() -> None:
 
 def test_when_members_turn_out_to_cost_more_no_more_are_sent_than_there_is_room_for() -> None:
     """Twelve are left for six members of two each; the first is charged three, and three more go."""
-    line = settled(0, 12)
-    gang = line.gang((6, 2))
+    line, gang = settled(0, 12).with_gang((6, 2))
     line.settle(line.ticket_of(line.draw(gang)), Created(Demand(amounts_of(3))))
     draws = [line.draw(gang) for _ in range(5)]
     assert [state_of(draw) for draw in draws] == ["sent"] * 3 + ["waiting"] * 2
@@ -251,8 +237,7 @@ def test_when_members_turn_out_to_cost_more_no_more_are_sent_than_there_is_room_
 
 def test_giving_back_a_gang_of_a_forgotten_namespace_is_no_error() -> None:
     """It was complete long ago."""
-    line = Timeline(Policy(idle_ttl=60))
-    line.watching()
+    line = without_quotas(Policy(idle_ttl=60))
     gang = line.gang((1, 2))
     line.store(gang)
     line.later(600)

@@ -29,8 +29,7 @@ REFUSED = Rejected(QUOTA, amounts_of(1), amounts_of(8), amounts_of(8))
 
 def test_what_is_left_beside_a_gang_that_has_all_it_needs_is_everybodys_at_once() -> None:
     """The very news that ends its deficit lets in those who wait behind it."""
-    line = settled(0, 8)
-    gang = line.gang((4, 1))
+    line, gang = settled(0, 8).with_gang((4, 1))
     line.store(gang)
     line.observe(8, 8)
     behind = line.submit(1)
@@ -60,8 +59,7 @@ def test_a_gang_whose_draws_come_back_for_ever_is_given_back(answer: Rejected | 
 
 def test_a_draw_that_is_sent_back_takes_nothing_from_the_limit_that_another_member_began() -> None:
     """Since that one appeared, a whole limit may pass."""
-    line = settled(0, 8)
-    gang = line.gang((4, 1), limit=60)
+    line, gang = settled(0, 8).with_gang((4, 1), limit=60)
     line.later(50)
     line.controller.appeared(gang, "a", Demand(amounts_of(1)), line.now)
     line.settle(line.ticket_of(line.draw(gang)), Overloaded(None, "namespace"))
@@ -146,8 +144,7 @@ def test_a_gang_is_whole_where_quotas_are_watched_though_they_were_unreadable_on
 
 def test_a_draw_takes_room_that_is_free_though_keeping_for_its_gang_has_paused() -> None:
     """It fits everybody's room and what its gang has: no reason to wait where others pass."""
-    line = settled(0, 8, Policy(keep_stalled=10))
-    gang = line.gang((8, 1), limit=1000)
+    line, gang = settled(0, 8, Policy(keep_stalled=10)).with_gang((8, 1), limit=1000)
     line.observe(7, 8)
     line.draw(gang)
     line.settle(flying(line)[0], Abandoned())
@@ -175,8 +172,7 @@ def test_a_draw_takes_no_room_that_is_kept_for_an_elder() -> None:
 
 def test_one_member_that_was_charged_otherwise_teaches_single_creates_no_longer_than_they_say_so_themselves() -> None:
     """A sidecar may be injected into the gang's pods only."""
-    line = settled(0, 100)
-    gang = line.gang((3, 2))
+    line, gang = settled(0, 100).with_gang((3, 2))
     line.controller.appeared(gang, "a", Demand(amounts_of(3)), line.now)
     line.observe(3, 100, then=1)
     single = line.submit(2)
@@ -199,8 +195,7 @@ def test_a_member_holds_its_real_charge_whatever_creates_that_ask_for_as_much_ar
 
 def test_a_member_is_of_the_part_that_is_expected_to_be_charged_as_much() -> None:
     """One of the first part was seen to cost five: the next that costs five is of that part, too."""
-    line = settled(0, 100)
-    gang = line.gang((2, 2), (2, 9))
+    line, gang = settled(0, 100).with_gang((2, 2), (2, 9))
     line.controller.appeared(gang, "a", Demand(amounts_of(5)), line.now)
     assert gang.undrawn == [1, 2]
     line.controller.appeared(gang, "b", Demand(amounts_of(5)), line.now)
@@ -224,8 +219,7 @@ def test_a_recount_gives_a_gang_no_room_that_is_kept_for_an_elder() -> None:
 
 def test_an_abandoned_draw_leaves_no_seat() -> None:
     """Its place is its gang's, not its caller's."""
-    line = settled(0, 8)
-    gang = line.gang((4, 1))
+    line, gang = settled(0, 8).with_gang((4, 1))
     line.settle(line.ticket_of(line.draw(gang)), Abandoned(Identity(1, 2), 5.0))
     assert line.seen().seats == 0
 
@@ -272,8 +266,7 @@ def test_a_draw_costs_no_more_beside_many_draws_that_wait() -> None:
     """Law 13: members of a large gang are drawn one after the other, however many wait already."""
 
     def cost(waiting: int) -> int:
-        line = settled(0, 10**6, Policy(overload_start=1, overload_max=1))
-        gang = line.gang((5000, 1))
+        line, gang = settled(0, 10**6, Policy(overload_start=1, overload_max=1)).with_gang((5000, 1))
         draws = [Draw(f"m{number}", gang, 0) for number in range(waiting + 1)]
         for draw in draws[:-1]:
             line.controller.draw(draw, line.now)

@@ -14,8 +14,7 @@ def until(line: Timeline) -> float:
 
 def test_the_limit_stands_still_while_an_operator_halts_the_namespace() -> None:
     """It may not draw then: what it had left before the halt, it has left after it."""
-    line = settled(0, 8)
-    gang = line.gang((4, 2), limit=60)
+    line, gang = settled(0, 8).with_gang((4, 2), limit=60)
     line.later(50)
     line.controller.halt(NS, line.now)
     line.later(500)
@@ -37,8 +36,7 @@ def test_the_limit_stands_still_while_an_operator_halts_the_namespace() -> None:
 
 def test_the_limit_of_a_gang_that_drew_during_a_halt_begins_with_its_end() -> None:
     """What was sent before is answered, and what others make appears: both are signs of life."""
-    line = settled(0, 8)
-    gang = line.gang((4, 2), limit=60)
+    line, gang = settled(0, 8).with_gang((4, 2), limit=60)
     sent = line.ticket_of(line.draw(gang))
     line.controller.halt(NS, line.now)
     line.later(30)
@@ -56,8 +54,7 @@ def test_the_limit_of_a_gang_that_drew_during_a_halt_begins_with_its_end() -> No
 
 def test_a_draw_that_comes_back_after_a_halt_takes_nothing_from_the_limit() -> None:
     """It counts from the last member that was created, and the halt does not count."""
-    line = settled(0, 8)
-    gang = line.gang((4, 2), limit=60)
+    line, gang = settled(0, 8).with_gang((4, 2), limit=60)
     line.store(gang)
     line.controller.halt(NS, line.now)
     line.later(1000)
@@ -85,8 +82,7 @@ def test_a_standing_gang_of_a_namespace_that_is_halted_already_has_its_whole_lim
 
 def test_draws_that_wait_go_on_after_a_halt() -> None:
     """In order, from what is reserved."""
-    line = settled(0, 8)
-    gang = line.gang((4, 2))
+    line, gang = settled(0, 8).with_gang((4, 2))
     line.controller.halt(NS, line.now)
     draws = [line.draw(gang) for _ in range(4)]
     line.later(1000)
@@ -108,8 +104,7 @@ def test_a_gang_outlasts_the_idle_time_of_its_namespace() -> None:
 
 def test_what_a_gangs_members_are_charged_is_known_as_long_as_the_gang_is() -> None:
     """To creates that ask for as much, too."""
-    line = settled(0, 100, Policy(idle_ttl=60, gang_limit=86_400))
-    gang = line.gang((3, 2))
+    line, gang = settled(0, 100, Policy(idle_ttl=60, gang_limit=86_400)).with_gang((3, 2))
     line.settle(line.ticket_of(line.draw(gang)), Created(Demand(amounts_of(3))))
     line.observe(3, 100, then=3600)
     line.submit(2)
@@ -132,8 +127,7 @@ def test_a_part_is_known_as_long_as_gangs_of_it_are() -> None:
 
 def test_a_draw_that_waits_stands_where_its_gang_stood_for_those_who_look() -> None:
     """Ahead of creates that joined after the gang, though they are on no roll yet."""
-    line = settled(0, 8, Policy(overload_start=1, overload_max=1))
-    gang = line.gang((4, 2))
+    line, gang = settled(0, 8, Policy(overload_start=1, overload_max=1)).with_gang((4, 2))
     line.draw(gang)
     line.later(1)
     singles = [line.submit(1) for _ in range(3)]
@@ -146,7 +140,6 @@ def test_a_draw_that_waits_stands_where_its_gang_stood_for_those_who_look() -> N
 
 def test_a_gang_all_of_whose_draws_were_lost_is_complete() -> None:
     """Nothing is left that a limit could give back."""
-    line = settled(0, 8)
-    gang = line.gang((1, 2), limit=60)
+    line, gang = settled(0, 8).with_gang((1, 2), limit=60)
     line.settle(line.ticket_of(line.draw(gang)), Expired())
     assert gang.end == "complete"

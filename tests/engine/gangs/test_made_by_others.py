@@ -20,8 +20,7 @@ def appears(line: Timeline, gang: Gang, uid: str, cpu: float) -> bool:
 
 def test_a_member_that_appears_moves_from_reserved_to_held_and_then_to_used() -> None:
     """There is no moment in which its room is anybody else's."""
-    line = settled(0, 8)
-    gang = line.gang((4, 2))
+    line, gang = settled(0, 8).with_gang((4, 2))
     waiting = line.submit(1)
     assert appears(line, gang, "a", 2)
     assert shares(line) == (2, 6, 0)
@@ -32,8 +31,7 @@ def test_a_member_that_appears_moves_from_reserved_to_held_and_then_to_used() ->
 
 def test_a_charge_that_is_seen_first_counts_twice_until_the_member_is_known() -> None:
     """That is the safe side; it ends with the report, since a hold needs no second rise."""
-    line = settled(0, 10)
-    gang = line.gang((4, 2))
+    line, gang = settled(0, 10).with_gang((4, 2))
     line.observe(2, 10)
     assert shares(line) == (0, 8, 0)
     waiting = line.submit(1)
@@ -45,8 +43,7 @@ def test_a_charge_that_is_seen_first_counts_twice_until_the_member_is_known() ->
 
 def test_each_uid_counts_once_and_one_more_than_the_gang_has_is_a_stranger() -> None:
     """Reports come again when a watch is resumed."""
-    line = settled(0, 8)
-    gang = line.gang((2, 2))
+    line, gang = settled(0, 8).with_gang((2, 2))
     assert appears(line, gang, "a", 2)
     assert not appears(line, gang, "a", 2)
     assert line.reserved() == 2
@@ -58,16 +55,14 @@ def test_each_uid_counts_once_and_one_more_than_the_gang_has_is_a_stranger() -> 
 
 def test_a_real_charge_that_differs_corrects_the_undrawn_rest() -> None:
     """Each is charged three instead of two: the two that are still to come reserve six."""
-    line = settled(0, 20)
-    gang = line.gang((3, 2))
+    line, gang = settled(0, 20).with_gang((3, 2))
     appears(line, gang, "a", 3)
     assert shares(line) == (3, 6, 11)
 
 
 def test_a_member_counts_for_the_part_it_is_like() -> None:
     """Else for the part that lacks most."""
-    line = settled(0, 20)
-    gang = line.gang((1, 4), (3, 2))
+    line, gang = settled(0, 20).with_gang((1, 4), (3, 2))
     appears(line, gang, "a", 4)
     assert gang.undrawn == [0, 3]
     appears(line, gang, "b", 2.5)
@@ -85,8 +80,7 @@ def test_a_member_that_no_quota_charges_counts_all_the_same() -> None:
 
 def test_the_limit_counts_from_the_last_that_appeared() -> None:
     """As from the last draw."""
-    line = settled(0, 8)
-    gang = line.gang((2, 2), limit=60)
+    line, gang = settled(0, 8).with_gang((2, 2), limit=60)
     line.later(50)
     appears(line, gang, "a", 2)
     line.later(59)
@@ -98,8 +92,7 @@ def test_the_limit_counts_from_the_last_that_appeared() -> None:
 
 def test_a_draw_that_waits_keeps_its_member() -> None:
     """One that appears while draws wait for all that is left is a stranger: else one too many would be sent."""
-    line = settled(0, 8, Policy(overload_start=1, overload_max=1))
-    gang = line.gang((2, 2))
+    line, gang = settled(0, 8, Policy(overload_start=1, overload_max=1)).with_gang((2, 2))
     line.draw(gang)
     waiting = line.draw(gang)
     assert not appears(line, gang, "a", 2)
@@ -110,8 +103,7 @@ def test_a_draw_that_waits_keeps_its_member() -> None:
 
 def test_a_member_that_is_charged_less_leaves_room_to_others_at_once() -> None:
     """Those who wait need no further news."""
-    line = settled(0, 8)
-    gang = line.gang((4, 2))
+    line, gang = settled(0, 8).with_gang((4, 2))
     waiting = line.submit(1)
     assert state_of(waiting) == "waiting"
     appears(line, gang, "a", 1)
@@ -120,8 +112,7 @@ def test_a_member_that_is_charged_less_leaves_room_to_others_at_once() -> None:
 
 def test_the_hold_of_a_member_ends_by_itself() -> None:
     """As that of an answered create: its charge may have been told before it was known as a member."""
-    line = settled(0, 8)
-    gang = line.gang((4, 2))
+    line, gang = settled(0, 8).with_gang((4, 2))
     line.observe(2, 8)
     appears(line, gang, "a", 2)
     waiting = line.submit(2)
@@ -133,8 +124,7 @@ def test_the_hold_of_a_member_ends_by_itself() -> None:
 
 def test_beside_a_gang_that_lacks_members_a_hold_lasts_until_its_charge_was_surely_read() -> None:
     """On a busy machine the alarm may ring before the watch is read: then another would get a member's room."""
-    line = settled(0, 8)
-    gang = line.gang((3, 2))
+    line, gang = settled(0, 8).with_gang((3, 2))
     line.created(line.ticket_of(line.submit(2)))
     waiting = line.submit(2)
     line.later(0.2)

@@ -14,8 +14,7 @@ def lacks(line: Timeline) -> list[float]:
 
 def test_a_draw_is_sent_as_long_as_what_is_reserved_is_backed_by_room() -> None:
     """A stranger takes five of ten: five of the eight members go, three wait."""
-    line = settled(0, 10)
-    gang = line.gang((8, 1))
+    line, gang = settled(0, 10).with_gang((8, 1))
     line.observe(5, 10)
     draws = [line.draw(gang) for _ in range(8)]
     assert [state_of(draw) for draw in draws] == ["sent"] * 5 + ["waiting"] * 3
@@ -26,8 +25,7 @@ def test_a_draw_is_sent_as_long_as_what_is_reserved_is_backed_by_room() -> None:
 
 def test_room_that_comes_free_is_the_gangs_first() -> None:
     """A single create that waits behind it, and one that comes, get nothing before the gang has what it lacks."""
-    line = settled(0, 8)
-    gang = line.gang((8, 1))
+    line, gang = settled(0, 8).with_gang((8, 1))
     behind = line.submit(1)
     line.observe(5, 8)
     for _ in range(3):
@@ -75,8 +73,7 @@ def test_keeping_for_a_gang_pauses_until_something_was_drawn() -> None:
     small = line.submit(1)
     assert state_of(small) == "sent"
 
-    line = settled(0, 8, policy)
-    gang = line.gang((8, 1), limit=1000)
+    line, gang = settled(0, 8, policy).with_gang((8, 1), limit=1000)
     line.store(gang)
     line.observe(7, 8, then=11)
     line.observe(8, 8)
@@ -131,8 +128,7 @@ def test_a_standing_gang_is_granted_without_waiting_and_lacks_what_there_is_not(
 
 def test_a_deficit_ends_with_the_gang() -> None:
     """What was kept for it is everybody's again."""
-    line = settled(0, 8)
-    gang = line.gang((8, 1))
+    line, gang = settled(0, 8).with_gang((8, 1))
     line.store(gang)
     line.observe(8, 8)
     waiting = line.submit(1)
@@ -169,8 +165,7 @@ def test_once_the_younger_gang_has_given_up_all_the_older_one_gives_up_the_rest(
 
 def test_a_draw_that_waits_for_its_gangs_room_is_overtaken_by_nobody() -> None:
     """What it lacks is kept for its gang, or not at all: it is no waiter with a count of its own."""
-    line = settled(0, 8, Policy(keep_stalled=10))
-    gang = line.gang((4, 2), limit=1000)
+    line, gang = settled(0, 8, Policy(keep_stalled=10)).with_gang((4, 2), limit=1000)
     line.observe(7, 8)
     draw = line.draw(gang)
     line.later(15)

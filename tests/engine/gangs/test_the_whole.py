@@ -10,8 +10,7 @@ from tests.timeline import NS, ONE, Timeline, amounts_of, refusals, settled, sta
 
 def test_a_gang_that_fits_is_granted_at_once_and_reserves_the_sum_of_its_parts() -> None:
     """Nothing is sent, and nothing is held: the room is set apart."""
-    line = settled(1, 10)
-    gang = line.gang((1, 2), (3, 1.5))
+    line, gang = settled(1, 10).with_gang((1, 2), (3, 1.5))
     assert (gang.undrawn, gang.drawn, gang.whole) == ([1, 3], 0, True)
     assert line.ceiling() == {"limited": 10 * ONE, "used": ONE, "held": 0, "headroom": round(2.5 * ONE)}
     assert line.reserved() == 6.5
@@ -74,8 +73,7 @@ def test_a_gang_waits_while_a_quota_is_paused() -> None:
 
 def test_what_is_reserved_is_nobodys_room() -> None:
     """A single create beside a gang that has drawn nothing waits, and is admitted once the gang gives back."""
-    line = settled(0, 10)
-    gang = line.gang((8, 1))
+    line, gang = settled(0, 10).with_gang((8, 1))
     assert state_of(line.submit(2)) == "sent"
     single = line.submit(1)
     assert state_of(single) == "waiting"

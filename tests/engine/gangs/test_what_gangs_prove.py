@@ -9,8 +9,7 @@ from tests.timeline import NS, ONE, Timeline, amounts_of, settled, state_of
 
 def test_a_rise_of_used_confirms_nothing_that_is_reserved() -> None:
     """It is somebody else's: the gang still has all it may draw, and credit for none of it."""
-    line = settled(0, 10)
-    gang = line.gang((4, 2))
+    line, gang = settled(0, 10).with_gang((4, 2))
     line.observe(2, 10)
     assert line.ceiling() == {"limited": 10 * ONE, "used": 2 * ONE, "held": 0, "headroom": 0}
     assert line.reserved() == 8

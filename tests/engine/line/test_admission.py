@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Created, Demand, Failed, ObservedQuota, Policy, Rejected
-from tests.timeline import NS, ONE, QUOTA, Timeline, state_of, tickets, watched
+from tests.timeline import NS, ONE, QUOTA, Timeline, state_of, tickets, watched, without_quotas
 
 # Half of them end in a digit that a float of their size cannot represent.
 BIG = st.one_of(st.integers(1, 10**30), st.integers(1, 10**12).map(lambda n: n * 10**18 + 1))
@@ -137,8 +137,7 @@ def test_the_first_observation_of_a_learned_quota_replaces_it() -> None:
 def test_a_watched_full_quota_is_never_probed() -> None:
     """As long as changes are reported no probe is sent."""
     line = watched(4, 4)
-    for _ in range(100):
-        line.submit(1)
+    line.crowd(100)
 
     assert line.until(50_000) == []
 
@@ -146,8 +145,7 @@ def test_a_watched_full_quota_is_never_probed() -> None:
 def test_a_lost_watch_falls_back_to_probes_and_a_new_one_ends_them() -> None:
     """Without a watch knowledge ages: one request at a time is sent, until a list is complete again."""
     line = watched(4, 4)
-    for _ in range(10):
-        line.submit(1)
+    line.crowd(10)
     line.later(100)
     line.watch_lost()
     probe = line.next_ticket(within=30)
@@ -239,8 +237,7 @@ def test_an_ungated_create_is_no_first_contact() -> None:
 
 def test_a_watch_that_is_lost_in_one_namespace_goes_on_in_the_others() -> None:
     """Where it is lost probes are sent; elsewhere none is needed."""
-    line = Timeline()
-    line.watching()
+    line = without_quotas()
     for namespace in (NS, "team-b"):
         line.observe(4, 4, namespace=namespace)
         line.submit(1, namespace=namespace)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Created, Demand, Failed, Policy, Rejected
-from tests.timeline import NS, ONE, QUOTA, Timeline, flying
+from tests.timeline import NS, ONE, QUOTA, Timeline, flying, without_quotas
 
 
 def crowd(count: int, policy: Policy | None = None, shapes: int = 1) -> Timeline:
@@ -69,8 +69,7 @@ def test_another_class_starts_slowly_again_after_a_refusal() -> None:
     """Creates that the known quota does not charge are still unproven: one at a time."""
     line = Timeline()
     gold = Demand({"cpu": ONE}, ["gold"])
-    for _ in range(10):
-        line.submit(1)
+    line.crowd(10)
     for _ in range(3):
         for ticket in flying(line):
             line.created(ticket)
@@ -85,10 +84,8 @@ def test_another_class_starts_slowly_again_after_a_refusal() -> None:
 
 def test_a_healthy_watch_with_no_quota_is_knowledge() -> None:
     """If a complete list shows no quota, nothing needs proof."""
-    line = Timeline()
-    line.watching()
-    for _ in range(10):
-        line.submit(1)
+    line = without_quotas()
+    line.crowd(10)
 
     assert len(flying(line)) == 10
 

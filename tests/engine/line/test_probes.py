@@ -109,8 +109,7 @@ def test_an_overloaded_probe_is_sent_again_when_its_flow_opens() -> None:
 def test_late_refusals_never_advance_the_steps() -> None:
     """Creates that were in flight when the block was made say nothing about its back-off."""
     line = Timeline(Policy(unproven_max=16))
-    for _ in range(40):
-        line.submit(1)
+    line.crowd(40)
     flying = []
     for _ in range(4):  # slow start, to eight in flight
         flying = [line.ticket_of(r) for r in line.admitted() if r.state == "sent"]
@@ -340,8 +339,7 @@ def test_a_namespace_with_a_new_block_is_reported_once() -> None:
     """Also where all requests waited for something else at first, as here for a window of one: the quota came later."""
     line = Timeline(Policy(overload_start=1))
     line.observe(2, 4)
-    for _ in range(4):
-        line.submit(1)
+    line.crowd(4)
     blocked_ones = [line.controller.take_blocked()]
     while on_their_way := [ticket for ticket in tickets(effect for _, effect in line.log) if not ticket.ended]:
         line.created(*on_their_way)

@@ -46,8 +46,7 @@ def test_it_is_sent_again_one_at_a_time_and_ever_more_rarely() -> None:
 def test_many_that_are_refused_in_one_round_count_once() -> None:
     """Else a burst would be sent again after a minute, though the kind is counted a second later."""
     line = settled(0, 100, Policy(base=1, cap=60))
-    for _ in range(12):
-        line.submit(1)
+    line.crowd(12)
     for ticket in flying(line):
         line.settle(ticket, Uncounted())
     assert flying(line) == []
