@@ -1,11 +1,12 @@
 """The commands of ``backoff-ctrl``, one module with a click command named ``command`` for each.
 
 Some need no cluster: ``classify`` explains an answer of the API server, ``footprint`` shows what a manifest is charged,
-``phase`` how a plugin reads an object, ``completion`` prints a shell's script. ``doctor`` and ``holders`` (with
-``holders_page`` for its output) ask the cluster. ``instance`` has the commands that ask a running gate; ``explain``
-(``explain_cluster``) and ``top`` (``top_look`` for the data, ``top_screen`` for the screen) can use it, too. ``proxy``
-and ``sandbox`` run until they are stopped; ``tasks`` is the command ``task`` with its subcommands. ``demo``, ``inject``
-and ``serve`` are in rooms of their own beside this one.
+``phase`` how a plugin reads an object. ``doctor`` and ``holders`` (with ``holders_page`` for its output) ask the
+cluster. ``ceilings``, ``waiting``, ``top`` (``top_look`` for the data, ``top_screen`` for the screen), ``explain`` and
+``act`` ask a running gate, or ``serve``, through the one client in ``instance``; ``instance_options`` has their options
+and their tables. ``proxy`` and ``sandbox`` run until they are stopped; ``tasks`` is the command ``task`` with its
+subcommands. ``inject`` and ``serve`` are in rooms of their own beside this one; ``demo``, which also shows the page of
+``serve``, is in ``api`` itself.
 
 ``options`` has the options that several commands share, ``amounts`` formats quantities, durations and tables.
 ``cluster_ceilings`` reads ceilings from the cluster for ``ceilings --kubeconfig``.
@@ -15,6 +16,3 @@ import heavy libraries inside the function that needs them. A command ends with 
 that a user can correct are ``BadInput`` or ``Failed``, printed as one line. With ``--json`` stdout has one JSON
 document and nothing else.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

@@ -14,6 +14,3 @@ cluster and passes actions on, ``tasks`` answers about the tasks of ``--store``,
 *Who may.* On this machine everybody may look. Callers from other machines need a Kubernetes token, and the API server
 decides what that account may see (``access``): ``serve`` lends nobody its own rights.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

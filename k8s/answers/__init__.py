@@ -8,6 +8,3 @@ print. Every room of the cluster except the sandbox builds on this one.
 What surprises: the text counts before the status code, and only in its own place in the message, because anybody may
 name an object like the sentence of a full quota. Malformed bytes raise only in the strict readers of ``fields``.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

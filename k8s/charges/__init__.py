@@ -14,6 +14,3 @@ finished pod, a deletion that is overdue. ``quotas`` reads ResourceQuotas as fac
 A charge follows from the manifest alone. What the server adds before quota admission (LimitRanges, defaults, webhooks)
 is not known here, and the server's own answer always wins.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

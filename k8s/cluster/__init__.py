@@ -16,6 +16,3 @@ There are two ways to ask, for two kinds of callers.
 ``rights`` lists by mode what an account must be allowed, and what is lost without it; ``doctor``, gateways, the webhook
 and ``serve`` ask the server for these.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

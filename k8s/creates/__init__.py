@@ -18,6 +18,3 @@ name is taken, so a name that may exist is looked up first. A 403 for missing ri
 has just started, so a subject that was served before waits it out. And a ticket always has the outcome that it would
 end with if the create stopped now, which is how each ticket ends exactly once.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

@@ -13,6 +13,3 @@ runtime.
 
 Neither ever delays a create, and their requests do not pass a gate.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

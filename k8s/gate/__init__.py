@@ -42,6 +42,3 @@ empty: it has none of its parent's waiters, and the parent may have held the loc
 that was stored without an answer is found again by the id in its annotation (``creates/naming``), a key's by its name.
 What was learned is read from the file of ``k8s/sharing/memory``, where one is set.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

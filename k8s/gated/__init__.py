@@ -28,6 +28,3 @@ What is surprising:
   a call pass ungated (``Gating.prepared``), and never loses the answer to what is stored (``Gating.respond``).
 - *Imports.* Only the client that is used is imported: threads load no aiohttp, and asyncio does without ``kubernetes``.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

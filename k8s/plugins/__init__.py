@@ -21,6 +21,3 @@ status and never raises. Authors of plugins find all they need in ``backoff_ctrl
 object's labels count as its own; only they show that an image can't be pulled. ``marks`` has the labels that mark an
 object as a task's: they bound what is watched, and what is ever deleted.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

@@ -14,6 +14,3 @@ closed. After an internal error requests pass ungated. Where the proxy lends its
 that a web page could have sent, and exec and attach. In TLS mode the proxy takes the place of the API server: with an
 ``authority`` of its own, or with ``certificates`` that others renew.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

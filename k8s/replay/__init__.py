@@ -9,6 +9,3 @@ of the workload together that compute only as a whole.
 
 ``backoff-ctrl demo``, ``make figures``, benchmarks and tests call it; nothing else in the product does.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

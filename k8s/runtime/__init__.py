@@ -12,6 +12,3 @@ child registers there. ``exits`` tells when Python wants to end while threads st
 
 Nothing here knows of creates or quotas. Callbacks of users never run on this thread.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

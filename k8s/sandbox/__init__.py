@@ -26,6 +26,3 @@ __all__ = [
     "Sandbox",
     "running_sandbox",
 ]
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

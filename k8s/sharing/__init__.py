@@ -7,6 +7,3 @@ notifications, traces); with the last one they end, but the ledger is kept: the 
 ``environment`` reads the variables, once for all; a value that is not understood is logged and never stops a platform.
 ``memory`` carries what was learned over a restart, in one file per server.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

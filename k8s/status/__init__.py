@@ -16,6 +16,3 @@ operator wants, with the token of this gate.
 *In slices.* A decision must never wait for a reader. So a request reads a page at a time, long work yields the
 interpreter every half a millisecond (``slices``), and a listener that reads too slowly is dropped.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

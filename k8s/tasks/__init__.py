@@ -21,6 +21,3 @@ disk stops only the writes.
 ``logs`` reads what a task's pods have written; it needs no manager. The commands ``task`` and ``serve --store`` call
 this room.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

@@ -37,6 +37,3 @@ watch is logged only once it has lasted five seconds.
 
 The plugin manager uses the same informer for its objects, with observers of its own (``plugins/following``).
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

@@ -5,6 +5,3 @@ asks a server (``serve --store``) instead. Both keep a mapping of items by uid, 
 at a terminal, a line for each change in a log, nothing with ``--json``. ``options`` is shared by these commands,
 ``serve`` and ``phase``: it loads nothing heavy, since each of them imports it at its start.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

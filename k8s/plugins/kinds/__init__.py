@@ -7,6 +7,3 @@ What a controller writes into a status, and when, comes from its source; each mo
 everywhere. An unknown condition changes nothing, since newer controllers have new ones. And a failed object whose pods
 are still being ended counts as running: its room is not free yet.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

@@ -20,6 +20,3 @@ stored after its task was aborted: such a state is in ``doubt``, and swept until
 ``objects`` has the single requests, ``figures`` the counters and the samples for metrics. Everything runs on the event
 loop that entered the manager; other threads may only ask for the samples.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

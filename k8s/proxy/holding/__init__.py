@@ -12,6 +12,3 @@ who a caller is, never the unproven claims of a token, and only the digest of a 
 
 After an internal error a create is sent as it came, but never a second time.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

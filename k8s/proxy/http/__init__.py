@@ -10,6 +10,3 @@ with its table ``charged_fields``), and a mark (a name and annotations) is writt
 stays. These modules are pure functions, which import-linter checks. A body that Kubernetes might read differently is
 not read at all, and passes as it is.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

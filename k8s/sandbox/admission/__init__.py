@@ -1,7 +1,7 @@
 """Admission in the sandbox: defaults, validation, LimitRanges, and quota admission with its controller.
 
 A new object gets the server's ``defaults``, then those of LimitRanges (``limit_ranges``). ``validation`` checks it kind
-by kind, and ``pods`` a pod; the bounds of LimitRanges follow, and quota admission is the last, as on a real server.
+by kind; the bounds of LimitRanges follow, and quota admission is the last, as on a real server.
 ``verbs/writing`` calls them in this order. ``amounts`` and ``resources`` have the arithmetic of quantities and the
 totals of a pod.
 
@@ -15,6 +15,3 @@ recount is still refused, and if the store refuses an object that was charged, t
 Nothing here is shared with the gate: ``charges`` and ``amounts`` repeat the rules of ``k8s/charges`` and of the
 engine's quantities, so that each proves the other.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

@@ -3,16 +3,11 @@
 ``server`` takes a request through the injected faults, reads its body (``bodies``: JSON, YAML or protobuf), and calls
 the verb. ``forms`` chooses the form of the answer by ``Accept``: whole objects, only metadata, or the Table of
 ``kubectl get``, whose columns are in ``columns``. ``special`` answers the paths that are not resources: health,
-version, discovery, reviews, and the sandbox's own controls below ``/sandbox``. ``openapi`` has the documents that
-``kubectl explain`` and validation on the client need, from the types in ``openapi_schemas.jsonl`` (made by
-``tools/openapi_table.py``).
+version, discovery, the part of OpenAPI that kubectl reads before it writes, reviews, and the sandbox's own controls
+below ``/sandbox``.
 
 ``cluster`` starts the server on aiohttp.web, on 127.0.0.1. It asks for no credentials, since it has no users.
 
 What surprises: answers are always JSON, even for a client that prefers protobuf. Discovery is one document per group
-and version; clients that ask for the aggregated document take these instead. And the OpenAPI documents only describe:
-``objects/schema`` and ``admission`` decide what is accepted.
+and version; clients that ask for the aggregated document take these instead.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

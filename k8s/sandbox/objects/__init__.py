@@ -16,6 +16,3 @@ other rooms of the sandbox build on this one.
 What surprises: watchers see a change when the store makes it visible (``Pacing``), mostly before the answer to its
 request and sometimes after, as on a real server. A version whose history is gone answers 410.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

@@ -15,6 +15,3 @@ loop. Each call is atomic: it does not await between its first read and its last
 What surprises: pages of a list stay consistent because later changes are undone when a page is read. A watch may see a
 change a little after the answer to the request that made it. And fields are owned only in objects that were applied.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)
