@@ -11,7 +11,6 @@ import statistics
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
@@ -21,18 +20,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from backoff_ctrl.engine.policy import Policy
-
-from .clients import CLIENTS, Result, make_client, run_in_virtual_time
+from .clients import CLIENTS, Result, run_in_virtual_time
 from .reference import Bounds, bounds_of
-from .workload import PACKAGED, RUN_TIME_CAP, TraceError, make_workload, read_trace
+from .workload import PACKAGED, TraceError, make_workload, read_trace
 
 OUT: Final = Path("build/figures.json")
 ADMISSIONS_MIN: Final = 3000  # fewer admissions can't show 1 refusal per 1,000
 PUBLISHED: Final = (list(range(1, 10)), 400)  # what the README prints: seeds and pods
-UNCAPPED: Final = ("gate_learning", "gate_observing")
-PATIENT: Final = Policy(wait_max=31_536_000.0)
-"""For uncapped run times: pods of the trace run for weeks, so others wait longer than the default limit of a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +35,6 @@ class Job:
 
     seed: int
     pods: int
-    capped: bool
     trace: Path = PACKAGED
 
 
@@ -52,18 +45,11 @@ Figures = dict[str, float]
 
 def work(job: Job) -> Finished:
     """Make the job's workload and run its clients."""
-    cap = RUN_TIME_CAP if job.capped else None
-    workload = make_workload(read_trace(job.trace), pods=job.pods, seed=job.seed, run_time_cap=cap)
-    policy = None if job.capped else PATIENT
-    results = {
-        name: run_in_virtual_time(workload, name, partial(make_client, name, policy=policy)).result
-        for name in (CLIENTS if job.capped else UNCAPPED)
-    }
-    return job, bounds_of(workload), results
+    workload = make_workload(read_trace(job.trace), pods=job.pods, seed=job.seed)
+    return job, bounds_of(workload), {name: run_in_virtual_time(workload, name).result for name in CLIENTS}
 
 
 def compare(result: Result, bounds: Bounds) -> Figures:
-    """Return the figures of one run."""
     return {
         **dataclasses.asdict(result),
         "refused_per_admitted": result.refused_per_admitted,
@@ -124,32 +110,25 @@ def judge(summaries: Mapping[str, Figures]) -> list[dict[str, Any]]:
 
 def report(finished: list[Finished]) -> dict[str, Any]:
     """Make the JSON document of all results."""
-    capped = [done for done in finished if done[0].capped]
-    summaries = _summaries(capped)
+    runs: dict[str, list[Figures]] = {}
+    for _, bounds, results in finished:
+        for client, result in results.items():
+            runs.setdefault(client, []).append(compare(result, bounds))
+    summaries = {client: summarize(group) for client, group in runs.items()}
     return {
-        "seeds": [job.seed for job, _, _ in capped],
-        "pods": capped[0][0].pods,
+        "seeds": [job.seed for job, _, _ in finished],
+        "pods": finished[0][0].pods,
         "clients": summaries,
-        "uncapped": _summaries(done for done in finished if not done[0].capped),
         "bars": judge(summaries),
         "by_seed": [
             {
                 "seed": job.seed,
-                "capped": job.capped,
                 "reference": bounds._asdict(),
                 "clients": {client: dataclasses.asdict(result) for client, result in results.items()},
             }
             for job, bounds, results in finished
         ],
     }
-
-
-def _summaries(finished: Iterable[Finished]) -> dict[str, Figures]:
-    runs: dict[str, list[Figures]] = {}
-    for _, bounds, results in finished:
-        for client, result in results.items():
-            runs.setdefault(client, []).append(compare(result, bounds))
-    return {client: summarize(group) for client, group in runs.items()}
 
 
 COLUMNS: Final = {
@@ -166,7 +145,6 @@ COLUMNS: Final = {
 
 
 def print_table(document: dict[str, Any]) -> None:
-    """Print the summaries as a table."""
     table = Table(
         title=f"{document['pods']} pods, medians over seeds {document['seeds']}; ratios to the better reference",
         title_justify="left",
@@ -174,11 +152,8 @@ def print_table(document: dict[str, Any]) -> None:
     table.add_column("client")
     for heading in COLUMNS.values():
         table.add_column(heading[0], justify="right")
-    for suffix, group in (("", document["clients"]), (", uncapped run times", document["uncapped"])):
-        for client, figures in group.items():
-            cells = (f"{figures[name]:{form}}" for name, (_, form) in COLUMNS.items())
-            table.add_row(client + suffix, *cells)
-        table.add_section()
+    for client, figures in document["clients"].items():
+        table.add_row(client, *(f"{figures[name]:{form}}" for name, (_, form) in COLUMNS.items()))
     Console(width=110, highlight=False).print(table)
     gate = document["clients"]["gate_observing"]
     print(f"gate_observing: {gate['refused_per_1000']:.2f} refusals per 1,000 admissions, of {gate['admitted']:,}")
@@ -205,13 +180,10 @@ def parse_seeds(text: str) -> list[int]:
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON document instead of the table.")
 def main(seeds: str, pods: int, processes: int, trace: Path, as_json: bool) -> None:
     """Measure every client in virtual time, write build/figures.json and list the bars that are missed."""
-    # The uncapped ones first: they take longest.
-    jobs = [Job(seed, pods, capped, trace) for capped in (False, True) for seed in parse_seeds(seeds)]
     try:
-        finished = _measured(jobs, processes)
+        document = report(_measured([Job(seed, pods, trace) for seed in parse_seeds(seeds)], processes))
     except TraceError as err:
         raise click.UsageError(str(err)) from err
-    document = report(sorted(finished, key=lambda done: not done[0].capped))
     OUT.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(document, indent=1)
     OUT.write_text(text + "\n", encoding="utf-8")

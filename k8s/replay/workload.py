@@ -8,7 +8,7 @@ The recipe; any change to it changes every published figure:
 
 1. ``pods`` consecutive rows are taken, from row ``random.Random(seed).randrange(rows - (pods - 1))``.
 2. arrival = (creation_time - creation_time of the first row taken) / 100.
-3. run time = min(deletion_time - scheduled_time, 600 s), or uncapped if requested.
+3. run time = min(deletion_time - scheduled_time, 600 s).
 4. demand = cpu_milli, memory_mib, num_gpu as ``nvidia.com/gpu``; requests = limits.
 5. One namespace per qos in the slice.
 6. Quota per namespace and resource = max(largest pod, peak unlimited demand / 3), where the peak is the most
@@ -253,9 +253,7 @@ def _row(where: str, cells: Mapping[str, str]) -> Row:
     return row
 
 
-def make_workload(
-    trace: Trace, *, pods: int = 400, seed: int = 1, run_time_cap: float | None = RUN_TIME_CAP
-) -> Workload:
+def make_workload(trace: Trace, *, pods: int = 400, seed: int = 1) -> Workload:
     """Make a workload by the recipe. Raises ``TraceError`` if fewer than ``pods`` pods of the trace ran."""
     if pods < 1:
         raise TraceError(f"a workload needs at least 1 pod, not {pods}")
@@ -263,18 +261,17 @@ def make_workload(
         raise TraceError(f"{trace.source}: cannot take {pods} pods, only {len(trace.rows)} of this trace ran")
     first = random.Random(seed).randrange(len(trace.rows) - (pods - 1))
     taken = trace.rows[first : first + pods]
-    made = tuple(_pod(row, taken[0], run_time_cap) for row in taken)
+    made = tuple(_pod(row, taken[0]) for row in taken)
     return Workload(made, quotas_for(made), seed, len(trace.rows), trace.dropped, first)
 
 
-def _pod(row: Row, first: Row, run_time_cap: float | None) -> Pod:
-    ran = float(row.deletion_time - row.scheduled_time)
+def _pod(row: Row, first: Row) -> Pod:
     amounts = dict(zip(UNITS, (row.cpu_milli, row.memory_mib, row.num_gpu), strict=True))
     return Pod(
         name=row.name,
         namespace=row.qos.lower(),
         arrival=float((row.creation_time - first.creation_time) / SPEEDUP),
-        run_time=ran if run_time_cap is None else min(ran, run_time_cap),
+        run_time=min(float(row.deletion_time - row.scheduled_time), RUN_TIME_CAP),
         demand={resource: amount for resource, amount in amounts.items() if amount},
     )
 

@@ -52,7 +52,6 @@ def test_the_json_is_the_file_and_nothing_else(tmp_path: Path) -> None:
     assert code == 0
     assert document == json.loads((tmp_path / "build" / "figures.json").read_text(encoding="utf-8"))
     assert (document["seeds"], document["pods"]) == ([2], 20)
-    assert set(document["uncapped"]) == {"gate_learning", "gate_observing"}
 
 
 def a_document(learning_refusals: float) -> dict[str, Any]:

@@ -59,8 +59,6 @@ def test_arrivals_are_a_hundred_times_denser_and_run_times_capped() -> None:
     trace = Trace("t", (row("a", 1000, 30), row("b", 1250, 5000)), 0)
     workload = make_workload(trace, pods=2)
     assert [(pod.arrival, pod.run_time) for pod in workload.pods] == [(0.0, 30.0), (2.5, 600.0)]
-    uncapped = make_workload(trace, pods=2, run_time_cap=None)
-    assert [pod.run_time for pod in uncapped.pods] == [30.0, 5000.0]
 
 
 def test_a_quota_is_a_third_of_the_peak_but_at_least_the_largest_pod() -> None:
