@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.fields import FieldError
-from backoff_ctrl.k8s.answers.paging import PAGE, EndlessListError, Pages, is_list
+from backoff_ctrl.k8s.answers.paging import EndlessListError, is_list
 from backoff_ctrl.k8s.charges.attribution import Snapshot, charged_kinds, quota_name
 from backoff_ctrl.k8s.charges.live import Live, live
 from backoff_ctrl.k8s.charges.resources import WHOLE
@@ -139,29 +139,26 @@ class HoldingsReader:
     def _pages(self, place: str, plural: str, kind: str) -> Iterator[list[Any]]:
         """Yield the pages of a list. Raises ``_RefusedError``."""
         accept = "application/json" if kind in WHOLE or kind == _QUOTAS else _METADATA
-        pages, seen = Pages(), 0
-        while True:
-            query = [("limit", str(PAGE)), *([("continue", pages.token)] if pages.token else [])]
-            status, page = self._reach.ask("GET", f"{place}/{plural}", query=query, accept=accept)
-            self._reach.insist_on_credentials(status, page)
-            if status in (403, 404, 410):
-                raise _RefusedError(status)
-            if status != 200:
-                said = f" ({page['message']})" if page.get("message") else ""
-                raise ReachError(f"{self._reach.place.url} answered {status} to the list of {kind}{said}: try again")
-            metadata = page.get("metadata") or {}
-            if not is_list(page) or not isinstance(metadata, dict):
-                raise self._no_list(kind)
-            items = page["items"] or []
-            seen += len(items)
-            left = metadata.get("remainingItemCount")
-            self._progress(kind, seen, seen + (left if isinstance(left, int) else 0))
-            yield items
-            try:
-                if not pages.go_on(metadata):
-                    return
-            except EndlessListError as error:
-                raise self._no_list(kind) from error
+        seen = 0
+        try:
+            for status, page in self._reach.pages(f"{place}/{plural}", accept=accept):
+                self._reach.insist_on_credentials(status, page)
+                if status in (403, 404, 410):
+                    raise _RefusedError(status)
+                if status != 200:
+                    said = f" ({page['message']})" if page.get("message") else ""
+                    where = f"{self._reach.place.url} answered {status} to the list of {kind}"
+                    raise ReachError(f"{where}{said}: try again")
+                metadata = page.get("metadata") or {}
+                if not is_list(page) or not isinstance(metadata, dict):
+                    raise self._no_list(kind)
+                items = page["items"] or []
+                seen += len(items)
+                left = metadata.get("remainingItemCount")
+                self._progress(kind, seen, seen + (left if isinstance(left, int) else 0))
+                yield items
+        except EndlessListError as error:
+            raise self._no_list(kind) from error
 
     def _no_list(self, kind: str) -> ReachError:
         return ReachError(

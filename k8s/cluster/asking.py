@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -15,13 +16,13 @@ from urllib.parse import urlencode
 import urllib3
 from kubernetes.client.rest import RESTClientObject
 
-from backoff_ctrl.k8s.answers.paging import is_list
+from backoff_ctrl.k8s.answers.paging import PAGE, Pages, is_list
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
 
 from .finding import OTHER, ClusterAccess, ReachError, find_place, one_line
 from .rights import CREATOR, REVIEW, Right, granted
 
-__all__ = ["Check", "ClusterAccess", "Reach", "ReachError", "answer_later", "find_place"]
+__all__ = ["Check", "ClusterAccess", "Reach", "ReachError", "Recent", "answer_later", "find_place"]
 
 T = TypeVar("T")
 PATIENCE: Final = urllib3.Timeout(connect=5, read=10)  # seconds; read: between two chunks of an answer
@@ -184,6 +185,21 @@ class Reach:
             answer = {}
         return status, answer if isinstance(answer, dict) else {}
 
+    def pages(
+        self, path: str, *, query: Sequence[tuple[str, str]] = (), accept: str = "application/json"
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the pages of a list, each with its status: whatever is answered, so the caller has to check it.
+
+        Raises ``EndlessListError``, and ``ReachError``.
+        """
+        pages, more = Pages(), True
+        while more:
+            after = [("continue", pages.token)] if pages.token else []
+            status, page = self.ask("GET", path, query=[*query, ("limit", str(PAGE)), *after], accept=accept)
+            yield status, page
+            metadata = page.get("metadata")
+            more = pages.go_on(metadata if isinstance(metadata, dict) else {})
+
     def _call(self, method: str, url: str, options: Mapping[str, Any]) -> tuple[int, bytes]:
         response = self._connections.request(method, url, timeout=PATIENCE, preload_content=False, **options)
         text: bytes = response.read(ANSWER_MAX + 1, decode_content=True)
@@ -192,6 +208,33 @@ class Reach:
             raise ReachError(f"{self.place.url} answered with more than {ANSWER_MAX} bytes: {_NO_API_SERVER}")
         response.release_conn()
         return response.status, text
+
+
+class Recent:
+    """Answers of the API server that are not asked for again while they are fresh. Thread-safe."""
+
+    def __init__(self, seconds: float, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Keep ``most`` answers, each for so many seconds."""
+        self._seconds = seconds
+        self._most = most
+        self._clock = clock
+        self._kept: dict[tuple[Any, ...], tuple[float, Any]] = {}  # until when, and what
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[Any, ...], ask: Callable[[], T]) -> T:
+        """Return a fresh answer to ``key``, else what ``ask`` returns now; an error of it is not kept."""
+        with self._lock:
+            kept = self._kept.get(key)
+        if kept is not None and self._clock() < kept[0]:
+            found: T = kept[1]
+            return found
+        value = ask()
+        with self._lock:
+            self._kept.pop(key, None)
+            self._kept[key] = self._clock() + self._seconds, value
+            while len(self._kept) > self._most:
+                del self._kept[next(iter(self._kept))]
+        return value
 
 
 def answer_later(answer: Future[T], call: Callable[[], T]) -> None:

@@ -30,7 +30,6 @@ import yaml
 from aiohttp import ClientSession, ClientTimeout
 
 from backoff_ctrl.engine.tickets import Refusal
-from backoff_ctrl.k8s.answers.answer import GateClosed, WaitedTooLong
 from backoff_ctrl.k8s.charges.bounded_yaml import BoundedLoader
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
@@ -323,7 +322,7 @@ class Notifier(Subscriber):
             return
         for cancel in noted.alarms:
             cancel()
-        self._tell(_outcome(create, noted), create, noted, {})
+        self._tell("declined" if noted.declined else create.outcome, create, noted, {})
 
     def _look(self, create: Unfinished, threshold: float) -> None:
         """Notify the receivers that want to know after so many seconds that a create still waits."""
@@ -376,14 +375,3 @@ class Notifier(Subscriber):
         }
         for each in wanting:
             each.put(whole)
-
-
-def _outcome(create: Unfinished, noted: _Wait) -> str:
-    if noted.declined:
-        return "declined"
-    if create.answer is not None:
-        return "created" if create.answer.ok else "failed"
-    if isinstance(create.error, WaitedTooLong):
-        return "timed-out"
-    stopped = isinstance(create.error, GateClosed) or not isinstance(create.error, Exception)
-    return "cancelled" if stopped else "failed"

@@ -7,13 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.gangs import Grant
 from backoff_ctrl.engine.requests import Request
 from backoff_ctrl.engine.tickets import Refusal, Ticket
-from backoff_ctrl.k8s.answers.answer import Answer, GateClosed
+from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, WaitedTooLong
 from backoff_ctrl.k8s.answers.rejections import Rejection
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.wait import Wait
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 NO_LIMIT: Final = 10.0**9
 """Seconds: a longer time limit is none."""
+Outcome: TypeAlias = Literal["created", "failed", "timed-out", "cancelled"]
 
 
 class Signal(Enum):
@@ -107,6 +108,16 @@ class Unfinished(ABC):
     @property
     def over(self) -> bool:
         return self.answer is not None or self.error is not None
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended. ``cancelled``: by its caller, an operator, or the end of the gate."""
+        if self.answer is not None:
+            return "created" if self.answer.ok else "failed"
+        if isinstance(self.error, WaitedTooLong):
+            return "timed-out"
+        stopped = isinstance(self.error, GateClosed) or not isinstance(self.error, Exception)  # Ctrl-C and its like
+        return "cancelled" if stopped else "failed"
 
     @property
     @abstractmethod

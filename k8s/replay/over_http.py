@@ -60,7 +60,6 @@ class HttpCluster:
         self.record = Record()
 
     async def create(self, namespace: str, body: dict[str, Any]) -> Answer:
-        """POST a pod."""
         if self._namespaces is not None:
             body = set_apart(body)
         answer = await self.ask("POST", f"/api/v1/namespaces/{namespace}/pods", body)
@@ -73,7 +72,6 @@ class HttpCluster:
         return answer
 
     async def look_up(self, namespace: str, name: str) -> Answer:
-        """GET a pod."""
         return await self.ask("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
 
     async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Answer:
@@ -143,7 +141,6 @@ class HttpCluster:
         self._tasks.append(asyncio.create_task(work))
 
     async def aclose(self) -> None:
-        """Cancel what runs in the background."""
         for task in self._tasks:
             task.cancel()
         for outcome in await asyncio.gather(*self._tasks, return_exceptions=True):

@@ -135,7 +135,6 @@ def read_cursor(text: str | None, kind: str) -> list[Any] | None:
 
 
 def problem_text(problem: Problem) -> bytes:
-    """Write a problem as JSON."""
     return json.dumps(problem, default=vars).encode()
 
 

@@ -16,7 +16,7 @@ from backoff_ctrl.engine.explaining import Explanation
 from backoff_ctrl.engine.quotas import ObservedQuota
 from backoff_ctrl.engine.requests import Request
 from backoff_ctrl.engine.tickets import Refusal
-from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, WaitedTooLong
+from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection
 from backoff_ctrl.k8s.gate.subscribers import Subscriber, Verdict
 from backoff_ctrl.k8s.gate.unfinished import Unfinished
@@ -38,13 +38,11 @@ class Histogram:
     __slots__ = ("bounds", "counts", "sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """Start with no value."""
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
     def add(self, value: float) -> None:
-        """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
@@ -61,7 +59,6 @@ class NamespaceCounts:
     __slots__ = ("attempts", "creates", "declines", "probes", "refusals", "saved", "shadow", "waits")
 
     def __init__(self) -> None:
-        """Start with nothing counted."""
         self.creates: Counter[tuple[str, str]] = Counter()  # ended, by kind and outcome
         self.attempts: Counter[tuple[str, str]] = Counter()  # by kind, and lane or "created"
         self.declines: Counter[str] = Counter()  # by reason
@@ -197,7 +194,7 @@ class Counters(Subscriber):
     def ended(self, create: Unfinished) -> None:
         """Count how a create ended, and how long it waited."""
         wait = create.noted if isinstance(create.noted, _Wait) else None
-        outcome = "declined" if wait is not None and wait.declined else _outcome(create)
+        outcome = "declined" if wait is not None and wait.declined else create.outcome
         waited = None
         with self._lock:
             counts = self._counts(create)
@@ -214,7 +211,6 @@ class Counters(Subscriber):
             self._tell(outcome, create, waited=waited)
 
     def shadowed(self, namespace: str, verdict: Verdict) -> None:
-        """Count what enforcing would have done."""
         with self._lock:
             self._counts_of(namespace).shadow[verdict] += 1
 
@@ -229,7 +225,6 @@ class Counters(Subscriber):
                 self._room[namespace] = self._clock()
 
     def decided(self, seconds: float) -> None:
-        """Count the time of one decision."""
         with self._lock:
             self.decisions.add(seconds)
 
@@ -267,15 +262,6 @@ class Counters(Subscriber):
 
 def _why(why: Explanation | None) -> dict[str, str]:
     return {} if why is None else {"reason": why.reason, "quota": why.quota, "resource": why.resource}
-
-
-def _outcome(create: Unfinished) -> str:
-    if create.answer is not None:
-        return "created" if create.answer.ok else "failed"
-    if isinstance(create.error, WaitedTooLong):
-        return "timed-out"
-    stopped = isinstance(create.error, GateClosed) or not isinstance(create.error, Exception)  # Ctrl-C and its like
-    return "cancelled" if stopped else "failed"
 
 
 def _has_more_room(now: ObservedQuota, before: ObservedQuota) -> bool:

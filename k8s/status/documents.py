@@ -131,7 +131,6 @@ class Documents:
     # -- namespaces, overload, policy, gates ---------
 
     def namespaces(self, after: list[Any] | None, limit: int) -> Page[Namespace]:
-        """Return a page of namespaces."""
         start = tuple(after) if after else (0, "")
         found = (
             ([number, name], namespace_item(source, name))
@@ -163,7 +162,6 @@ class Documents:
         return PolicyDocument(self.as_of(), {"*": source.ledger.mode("*"), **modes}, settings)
 
     def gates(self) -> Page[Gate]:
-        """Return each gate of this process."""
         return Page(self.as_of(), [self._gate(source) for source in self.sources])
 
     def _gate(self, source: Source) -> Gate:
@@ -184,7 +182,6 @@ class Documents:
     # -- pages ---------
 
     def as_of(self) -> str:
-        """Return the present."""
         return shown(self.sources[0].clock.wall() if self.sources else 0.0)
 
     def _namespaces(self, only: str | None, after: tuple[Any, ...]) -> Iterator[tuple[int, Source, str, bool]]:
@@ -237,7 +234,6 @@ def ceiling_item(
 
 
 def waiting_item(source: Source, create: Any, each: WaitingSnapshot) -> Waiting:
-    """Return one waiting create."""
     why, text = each.why, source.clock.text
     return _waiting_item(
         source,
@@ -292,7 +288,6 @@ def _gang(create: Any) -> str | None:
 
 
 def namespace_item(source: Source, name: str) -> Namespace:
-    """Return one namespace."""
     found = source.namespace(name)
     snapshot, now = found if found is not None else (None, 0.0)
     oldest = None if snapshot is None or snapshot.oldest is None else now - snapshot.oldest
@@ -318,7 +313,6 @@ def _holds(snapshot: NamespaceSnapshot) -> bool:
 
 
 def decision(told: Told) -> Decision:
-    """Return one decision."""
     return Decision(
         told.seq,
         shown(round(told.at, 3)),

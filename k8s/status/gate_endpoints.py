@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
-from .actions import Actions
-from .acts import Acts
+from .actions import Actions, check_operator
 from .asked import Anything, ProblemError, read_cursor, read_query
 from .bodies import namespace_of, read_manifest
 from .documents import Documents
@@ -91,7 +90,7 @@ class GateEndpoints:
         self._streams = streams
         self._series_max = series_max
         self._failed: set[str] = set()
-        self._acts = Acts(lambda: [source.ledger for source in documents.sources])
+        self._actions = Actions(lambda: [source.ledger for source in documents.sources])
 
     def reply(self, method: str, path: str, query: str = "", sent: Sent | None = None) -> Reply:
         """Return the answer to a request. Raises ``ProblemError``."""
@@ -150,8 +149,9 @@ class GateEndpoints:
         return explained_by(self.documents.sources, manifest, namespace_of(manifest, query.namespace))
 
     def act(self, query: OfAction, sent: Sent) -> Acted:
-        actions = Actions(self._acts, self.token, self.documents.as_of)
-        return actions.do(query.action, sent.headers, sent.body, "loopback")
+        check_operator(sent.headers, self.token)
+        done = self._actions.do(query.action, sent.headers, sent.body, "loopback")
+        return Acted(self.documents.as_of(), query.action, done)
 
     def metrics(self, _: Anything, __: Sent) -> Text:
         return Text(exposition(self.documents, self._streams, self._series_max), CONTENT_TYPE)

@@ -49,14 +49,13 @@ class Sample(NamedTuple):
 
     @property
     def series(self) -> int:
-        """The number of its series."""
         return len(self.value.counts) + 2 if isinstance(self.value, Histogram) else 1
 
 
 class Gathered:
     """All samples by metric, and how many series were left out."""
 
-    def __init__(self, series_max: int) -> None:
+    def __init__(self, series_max: int = SERIES_MAX) -> None:
         """Take in at most so many series, those of the gates themselves in any case."""
         self.by_name: dict[str, dict[tuple[str, ...], Value]] = defaultdict(dict)
         self.series = 0
@@ -115,7 +114,11 @@ def exposition(
     more: Iterable[Sample] = (),
 ) -> list[bytes]:
     """Write all samples in Prometheus' text format, in pieces; ``more`` are those of the process beside its gates."""
-    found = gather(documents, streams, series_max, more)
+    return written(gather(documents, streams, series_max, more))
+
+
+def written(found: Gathered) -> list[bytes]:
+    """Write samples in Prometheus' text format, in pieces."""
     pieces = []
     for metric in METRICS:
         samples = found.by_name.get(metric.name.removeprefix(PREFIX))

@@ -76,12 +76,10 @@ class StatusServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
         return int(self._address[1])
 
     @property
     def url(self) -> str:
-        """Where it is."""
         host = str(self._address[0])
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
@@ -90,7 +88,6 @@ class StatusServer:
         return self._task is None
 
     def start(self) -> None:
-        """Begin to answer."""
         self._task = RUNTIME.spawn(self._run, GOODBYE)
 
     def close(self) -> None:

@@ -45,7 +45,6 @@ class Service:
     """The status of one process: its gates, and the server once it was started. Thread-safe."""
 
     def __init__(self) -> None:
-        """Start without gates."""
         self._lock = threading.RLock()
         self.ring = Ring()
         self.sources: list[Source] = []
@@ -150,13 +149,11 @@ def _ports_from(port: int) -> tuple[int, ...]:
 
 
 def series_max() -> int:
-    """Return the most series of ``/metrics``."""
     text = os.environ.get(SERIES, "")
     return int(text) if text.isascii() and text.isdecimal() else SERIES_MAX
 
 
 def own_version() -> str:
-    """Return the version of this package."""
     try:
         return version("backoff-ctrl")
     except PackageNotFoundError:  # a checkout on the path

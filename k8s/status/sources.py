@@ -190,7 +190,6 @@ class Source:
 
     @property
     def size(self) -> int:
-        """How many namespaces the engine knows."""
         return self.ledger.controller.size
 
     def watch_status(self, namespace: str) -> WatchStatus | None:

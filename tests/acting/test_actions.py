@@ -11,7 +11,7 @@ from kubernetes import client
 
 from backoff_ctrl.api.main import run
 from backoff_ctrl.engine.quotas import ObservedQuota
-from backoff_ctrl.k8s.status.acts import audit
+from backoff_ctrl.k8s.status.actions import audit
 from backoff_ctrl.k8s.status.token import read_token
 from tests.gated_creates import pod
 from tests.status.asking import Answer, ask
