@@ -1,4 +1,7 @@
-"""The command line: registers the commands, imports each only when it is called, and returns its exit code."""
+"""The command line: registers the commands, imports each only when it is called, and returns its exit code.
+
+``completion``, which asks the commands for their options, is here, too.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
 from backoff_ctrl.ending import stopped
 from backoff_ctrl.engine.errors import BackoffError
@@ -21,12 +24,18 @@ if TYPE_CHECKING:
 PROGRAM: Final = "backoff-ctrl"
 KUBECTL: Final = "kubectl backoff"
 """The name of the same program as a plugin of kubectl."""
+SHELLS: Final = ("bash", "zsh", "fish")
+VARIABLE: Final = "_BACKOFF_CTRL_COMPLETE"
+"""The environment variable by which the script asks the program for completions, as click defines it."""
+_NO_FILES: Final = ":4"
+"""Makes kubectl complete no file names: ShellCompDirectiveNoFileComp of cobra."""
+_FILES: Final = ":0"
 # name: the location of its command, and its line in --help, so that help imports none of them
 COMMANDS: Final = {
     "classify": ("backoff_ctrl.api.commands.classify:command", "Explain an answer of the API server."),
     "footprint": ("backoff_ctrl.api.commands.footprint:command", "Show what a manifest will be charged."),
     "phase": ("backoff_ctrl.api.commands.phase:command", "Show an object's phase, as a plugin reads it."),
-    "demo": ("backoff_ctrl.api.demo.command:command", "Compare plain retries with the gate on a recorded workload."),
+    "demo": ("backoff_ctrl.api.demo:command", "Compare plain retries with the gate on a recorded workload."),
     "sandbox": ("backoff_ctrl.api.commands.sandbox:command", "Run an embedded API server with quota admission."),
     "proxy": ("backoff_ctrl.api.commands.proxy:command", "Run the sidecar, between creators and the API server."),
     "inject": ("backoff_ctrl.api.injection.command:command", "Give pods the sidecar: the admission webhook."),
@@ -40,18 +49,18 @@ COMMANDS: Final = {
         "Run tasks: each create waits for quota, failures are retried.",
     ),
     "ceilings": (
-        "backoff_ctrl.api.commands.instance.ceilings:command",
+        "backoff_ctrl.api.commands.ceilings:command",
         "Ask a running gate how full the quotas are.",
     ),
-    "waiting": ("backoff_ctrl.api.commands.instance.waiting:command", "Ask a running gate who waits, and for what."),
+    "waiting": ("backoff_ctrl.api.commands.waiting:command", "Ask a running gate who waits, and for what."),
     "top": ("backoff_ctrl.api.commands.top:command", "Watch a running gate: quotas, who waits, decisions."),
     "explain": (
         "backoff_ctrl.api.commands.explain:command",
         "Say what would happen to a manifest that is created now.",
     ),
-    "act": ("backoff_ctrl.api.commands.instance.act:command", "Pause a namespace, move or cancel what waits."),
+    "act": ("backoff_ctrl.api.commands.act:command", "Pause a namespace, move or cancel what waits."),
     "doctor": ("backoff_ctrl.api.commands.doctor:command", "Check the installation, the cluster and your rights."),
-    "completion": ("backoff_ctrl.api.commands.completion:command", "Print the completion script of a shell."),
+    "completion": ("backoff_ctrl.api.main:completion", "Print the completion script of a shell."),
 }
 
 
@@ -87,7 +96,6 @@ class LazyGroup(click.Group):
 
 
 def _show_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
-    """Print the installed version and exit."""
     del param
     if not asked:
         return
@@ -114,6 +122,33 @@ def cli() -> None:
 
     Exit codes: 0 done, 1 what was asked for failed, 2 wrong usage or bad input.
     """
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell. Load it when your shell starts:
+
+    \b
+    bash: echo 'source <(backoff-ctrl completion bash)' >> ~/.bashrc
+    zsh:  echo 'source <(backoff-ctrl completion zsh)' >> ~/.zshrc    (after compinit)
+    fish: backoff-ctrl completion fish > ~/.config/fish/completions/backoff-ctrl.fish
+
+    "kubectl backoff" is completed by kubectl's own completion, without this.
+    """
+    found = get_completion_class(shell)
+    assert found is not None
+    script = found(cli, {}, PROGRAM, VARIABLE)
+    click.echo(script.source_template % script.source_vars())  # not source(): it runs bash to get its version
+
+
+def for_kubectl(words: Sequence[str]) -> str:
+    """Return the completions of ``kubectl backoff WORDS``, the last word unfinished, as kubectl reads them."""
+    *before, unfinished = words or [""]
+    found = ShellComplete(cli, {}, KUBECTL, VARIABLE).get_completions(list(before), unfinished)
+    lines = [f"{item.value}\t{item.help}" if item.help else str(item.value) for item in found if item.type == "plain"]
+    files = any(item.type != "plain" for item in found)
+    return "\n".join([*lines, _FILES if files else _NO_FILES]) + "\n"
 
 
 def run(arguments: Sequence[str], program: str = PROGRAM) -> int:

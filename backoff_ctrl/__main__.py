@@ -30,7 +30,7 @@ def kubectl() -> None:
 
 def kubectl_complete() -> None:
     """Complete ``kubectl backoff ...``: kubectl runs ``kubectl_complete-backoff`` with the words so far."""
-    from backoff_ctrl.api.commands.completion import for_kubectl  # noqa: PLC0415
+    from backoff_ctrl.api.main import for_kubectl  # noqa: PLC0415
 
     sys.stdout.write(for_kubectl(sys.argv[1:]))
 

@@ -9,7 +9,7 @@ from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.quantities import NANO, format_quantity, parse_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
@@ -24,7 +24,6 @@ def quantity_text(name: str, amount: int) -> str:
 
 
 def quantity_texts(amounts: Mapping[str, int]) -> dict[str, str]:
-    """Return all amounts as quantity strings."""
     return {name: quantity_text(name, amount) for name, amount in amounts.items()}
 
 
@@ -90,12 +89,13 @@ def clock(at: datetime) -> str:
     return f"{at.astimezone(UTC):%H:%M:%S}Z"
 
 
-def aligned(rows: Iterable[Sequence[str]]) -> str:
-    """Lay out rows in columns: the first left-aligned, the others right-aligned."""
+def aligned(rows: Iterable[Sequence[str]], right: Collection[int] | None = None) -> str:
+    """Lay out rows in columns; those with the numbers ``right`` are right-aligned, by default all but the first."""
     table = [list(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    rights = range(1, len(widths)) if right is None else right
     lines = []
-    for first, *rest in table:
-        cells = [first.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(rest, widths[1:], strict=True))]
-        lines.append("  ".join(cells).rstrip())
+    for row in table:
+        cells = enumerate(zip(row, widths, strict=True))
+        lines.append("  ".join(cell.rjust(w) if n in rights else cell.ljust(w) for n, (cell, w) in cells).rstrip())
     return "\n".join(lines)

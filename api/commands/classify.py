@@ -96,7 +96,6 @@ def _is_success(status: int, body: bytes) -> bool:
 
 
 def _document(rejection: Rejection) -> dict[str, Any]:
-    """Return the document for ``--json``."""
     return {
         "lane": rejection.lane.value,
         "retryable": rejection.retryable,
@@ -112,7 +111,6 @@ def _document(rejection: Rejection) -> dict[str, Any]:
 
 
 def _page(rejection: Rejection, advice: str) -> str:
-    """Return the text for people."""
     lines = [["lane", rejection.lane.value], ["retryable", "yes" if rejection.retryable else "no"]]
     if rejection.retry_after is not None:
         lines.append(["retry in", f"{rejection.retry_after:g} s"])
@@ -126,7 +124,6 @@ def _page(rejection: Rejection, advice: str) -> str:
 
 
 def _advice(rejection: Rejection) -> str:
-    """Return what to do."""
     if rejection.never_fits:
         return "It requests more than the whole quota, so it can never fit. Reduce it, or ask for a larger quota."
     if rejection.lane is Lane.QUOTA and 0 in rejection.limited.values():

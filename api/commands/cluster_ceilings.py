@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.fields import FieldError, metadata_of
-from backoff_ctrl.k8s.answers.paging import PAGE, EndlessListError, Pages, is_list
+from backoff_ctrl.k8s.answers.paging import EndlessListError, is_list
 from backoff_ctrl.k8s.charges.quotas import read_quota
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place
 from backoff_ctrl.k8s.status.shapes import Ceiling
@@ -35,23 +35,17 @@ def read_ceilings(kubeconfig: str | None, context: str | None, namespace: str | 
 
 def _quotas(reach: Reach, namespace: str | None) -> Iterator[dict[str, Any]]:
     within = "" if namespace is None else f"/namespaces/{quote(namespace, safe='')}"
-    pages = Pages()
-    while True:
-        query = [("limit", str(PAGE)), *([("continue", pages.token)] if pages.token else [])]
-        status, page = reach.ask("GET", f"/api/v1{within}/resourcequotas", query=query)
-        reach.insist_on_credentials(status, page)
-        if status == 403:
-            where = "all namespaces: choose one with -n, or" if namespace is None else f"namespace {namespace}:"
-            raise ReachError(f"this account may not list resourcequotas in {where} ask for a role such as view")
-        metadata = page.get("metadata")
-        if status != 200 or not is_list(page) or not isinstance(metadata, dict):
-            raise ReachError(f"{reach.place.url} answered {status} to the list of resourcequotas: try again")
-        yield from (item for item in page["items"] or () if isinstance(item, dict))
-        try:
-            if not pages.go_on(metadata):
-                return
-        except EndlessListError as error:
-            raise ReachError(f"the list of resourcequotas at {reach.place.url} has no end: try again") from error
+    try:
+        for status, page in reach.pages(f"/api/v1{within}/resourcequotas"):
+            reach.insist_on_credentials(status, page)
+            if status == 403:
+                where = "all namespaces: choose one with -n, or" if namespace is None else f"namespace {namespace}:"
+                raise ReachError(f"this account may not list resourcequotas in {where} ask for a role such as view")
+            if status != 200 or not is_list(page) or not isinstance(page.get("metadata"), dict):
+                raise ReachError(f"{reach.place.url} answered {status} to the list of resourcequotas: try again")
+            yield from (item for item in page["items"] or () if isinstance(item, dict))
+    except EndlessListError as error:
+        raise ReachError(f"the list of resourcequotas at {reach.place.url} has no end: try again") from error
 
 
 def _ceilings(quota: dict[str, Any], as_of: str) -> Iterator[Ceiling]:

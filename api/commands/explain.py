@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import click
@@ -14,39 +15,36 @@ import click
 from backoff_ctrl.api.commands.amounts import rounded, span
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.answers.fields import metadata_of
+from backoff_ctrl.k8s.answers.paging import is_list
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.bodies import namespace_of
 from backoff_ctrl.k8s.status.shapes import Blocker, Confirmation, Explained, ExplainedPart
 
+from .instance import Instance, find_place
+from .instance_options import AS_JSON, SERVER, TIMEOUT, cluster_instead, token_in
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.cluster.asking import Reach
+    from backoff_ctrl.k8s.status.admission_rules import Item
+    from backoff_ctrl.k8s.status.explaining import Ask
+
 Answer = tuple[str, Explained, dict[str, Any]]
-
-
 Explain = Callable[[dict[str, Any], str | None], Answer]
 
 
 @click.command("explain")
 @click.option("-f", "--file", "source", metavar="FILE", required=True, help="The manifests; - reads stdin.")
 @click.option("-n", "--namespace", help="The namespace; default: the manifest's, then the context's.")
-@click.option(
-    "--server", metavar="URL", help="The instance to ask; default: $BACKOFF_CTRL_STATUS, else http://127.0.0.1:9095."
-)
-@click.option("--kubeconfig", metavar="FILE", help="Read the cluster's quotas instead of asking an instance.")
-@click.option("--context", help="The context in the kubeconfig; also asks the cluster.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True, max=3600),
-    default=10.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait for each answer of an instance.",
-)
+@SERVER
+@cluster_instead
+@TIMEOUT
 @click.option("--confirm", is_flag=True, help="Ask the API server as well, by a dry run with your own rights.")
 @click.option(
     "--token-file", metavar="FILE", help="Your Kubernetes token, for an instance that is asked with --confirm."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else on stdout.")
+@AS_JSON
 def command(  # noqa: PLR0913, PLR0917 - each is an option
     source: str,
     namespace: str | None,
@@ -83,9 +81,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     elif server is not None:
         raise BadInput("--server asks an instance, --kubeconfig and --context the cluster: give only one of them")
     else:
-        from .explain_cluster import by_cluster  # noqa: PLC0415 - imports the client: 0.25 s
-
-        explain = by_cluster(kubeconfig, context, confirm=confirm)
+        explain = _by_cluster(kubeconfig, context, confirm=confirm)
     answers = []
     for number, manifest in enumerate(manifests, 1):
         try:
@@ -102,11 +98,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
 
 
 def _by_instance(server: str | None, timeout: float, confirm: bool, token_file: str | None) -> Explain:
-    from backoff_ctrl.k8s.status.shapes import Explained  # noqa: PLC0415
-
-    from .instance.client import Instance, find_place  # noqa: PLC0415
-
-    instance = Instance(find_place(server), timeout, _token(token_file))
+    instance = Instance(find_place(server), timeout, "" if token_file is None else token_in(token_file))
     more = "&confirm=true" if confirm else ""
 
     def explain(manifest: dict[str, Any], namespace: str | None) -> Answer:
@@ -118,17 +110,57 @@ def _by_instance(server: str | None, timeout: float, confirm: bool, token_file: 
     return explain
 
 
-def _token(file: str | None) -> str:
-    """Return the token in a file; empty without one. Raises ``BadInput``."""
-    if file is None:
-        return ""
+def _by_cluster(kubeconfig: str | None, context: str | None, *, confirm: bool) -> Explain:
+    """Return a function that explains a manifest by the quotas and LimitRanges of a cluster, listed once.
+
+    ``confirm``: also ask the server, as the user of the kubeconfig. Raises ``BadInput``, as that function does.
+    """
+    from backoff_ctrl.k8s.cluster import asking  # noqa: PLC0415 - the client: 0.25 s
+    from backoff_ctrl.k8s.status import explaining  # noqa: PLC0415 - loads the engine
+
     try:
-        token = Path(file).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"--token-file: {file} can't be read: {getattr(error, 'strerror', None) or error}") from None
-    if not (token and token.isascii() and token.isprintable()):
-        raise BadInput(f"--token-file: {file} holds no token: write one there with kubectl create token ACCOUNT")
-    return token
+        reach = asking.Reach(asking.find_place(None, kubeconfig, context, None))
+        reach.version()  # fails early if the address or the credentials are wrong
+    except asking.ReachError as error:
+        raise BadInput(str(error)) from error
+    known: dict[str, tuple[explaining.Ask, list[str], Sequence[Item] | None]] = {}
+
+    def explain(manifest: dict[str, Any], namespace: str | None) -> Answer:
+        named = metadata_of(manifest).get("namespace")
+        place = namespace_of(manifest, namespace or (None if named else reach.place.namespace))
+        try:
+            if place not in known:
+                known[place] = _listed(reach, place)
+            ask, unreadable, ranges = known[place]
+            found, _ = explaining.explain(manifest, ask, ranges, time.time())
+            if unreadable:
+                left_out = f"quotas that can't be read are left out: {', '.join(map(printable, unreadable))}"
+                found.note = f"{found.note}; {left_out}" if found.note else left_out
+            if confirm:
+                found.confirmation = explaining.confirm(manifest, place, found, reach.ask)
+        except asking.ReachError as error:
+            raise BadInput(str(error)) from error
+        return place, found, asdict(found)
+
+    return explain
+
+
+def _listed(reach: Reach, namespace: str) -> tuple[Ask, list[str], Sequence[Item] | None]:
+    """List the quotas of a namespace, and its LimitRanges if this account may. Raises ``BadInput``, ``ReachError``."""
+    from backoff_ctrl.k8s.status.admission_rules import items_of  # noqa: PLC0415 - loads the engine
+    from backoff_ctrl.k8s.status.explaining import asking_listed  # noqa: PLC0415
+
+    status, quotas = reach.ask("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
+    reach.insist_on_credentials(status, quotas)
+    ranges_status, ranges = reach.ask("GET", f"/api/v1/namespaces/{namespace}/limitranges")
+    if status != 200 or not is_list(quotas):
+        said = printable(str(quotas.get("message") or f"status {status}"))
+        raise BadInput(
+            f"the quotas of namespace {printable(namespace)} can't be listed ({said}): use an account that may, "
+            "such as one with the role view"
+        )
+    ask, unreadable = asking_listed(namespace, quotas["items"] or ())
+    return ask, unreadable, items_of(ranges["items"] or ()) if ranges_status == 200 and is_list(ranges) else None
 
 
 _CREATE: Final = {

@@ -89,7 +89,6 @@ def _charges(demand: Demand) -> dict[str, Any]:
 
 
 def _page(found: Footprint, manifest: Mapping[str, Any]) -> str:
-    """Return the text for people."""
     metadata = metadata_of(manifest)
     name = metadata.get("name") or metadata.get("generateName")
     title = f"{found.kind} {name}" if name else found.kind

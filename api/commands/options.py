@@ -1,10 +1,12 @@
-"""Options that several commands have: those that choose a cluster, and ``--policy``, which says how a gate waits.
+"""What several commands share: the options that choose a cluster, ``--policy``, and how they log.
 
 ``--policy KEY=VALUE`` does what the environment's ``BACKOFF_CTRL_POLICY`` does.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -20,7 +22,9 @@ KUBECONFIG: Callable[[Any], Any] = click.option(
     metavar="FILE",
     help="The kubeconfig; default: $KUBECONFIG, ~/.kube/config, then the pod's service account.",
 )
-CONTEXT: Callable[[Any], Any] = click.option("--context", help="The context in the kubeconfig; default: the current one.")
+CONTEXT: Callable[[Any], Any] = click.option(
+    "--context", help="The context in the kubeconfig; default: the current one."
+)
 SERVER: Callable[[Any], Any] = click.option(
     "--server", metavar="URL", help="The URL of an API server that needs no credentials, such as the sandbox."
 )
@@ -62,3 +66,13 @@ def set_policy(given: Iterable[str], below: Mapping[str, float] | None = None) -
     except PolicyError as error:
         source = "--policy" if above else "tasks.backoff, with BACKOFF_CTRL_POLICY"
         raise BadInput(f"{source}: {error}") from None
+
+
+def log_to_stderr(level: int) -> None:
+    """Log from this level on, with times in UTC as everywhere. Does nothing where logging is set up already."""
+    formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    formatter.converter = time.gmtime
+    formatter.default_time_format, formatter.default_msec_format = "%Y-%m-%dT%H:%M:%S", "%s.%03dZ"
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=level, handlers=[handler])

@@ -141,7 +141,6 @@ def _group(api_version: str) -> str:
 
 
 def _document(info: PhaseInfo, entry: PluginEntry, resource: JSON) -> dict[str, Any]:
-    """Return the document for ``--json``."""
     metadata, error = metadata_of(resource), info.error
     return {
         "plugin": entry.id,
@@ -159,7 +158,6 @@ def _document(info: PhaseInfo, entry: PluginEntry, resource: JSON) -> dict[str, 
 
 
 def _page(document: dict[str, Any]) -> str:
-    """Return the lines for people."""
     about = document["object"]
     name = "/".join(str(each) for each in (about["namespace"], about["name"]) if each)
     lines = [f"{about['kind']} {name}".strip(), f"  phase: {document['phase']}  (plugin {document['plugin']})"]

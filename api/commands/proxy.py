@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff_ctrl.api.exits import DONE, BadInput
-from backoff_ctrl.api.logs import log_to_stderr
 from backoff_ctrl.k8s.creates.creation import OptionError
 
-from .options import CONTEXT, KUBECONFIG, POLICY, set_policy
+from .options import CONTEXT, KUBECONFIG, POLICY, log_to_stderr, set_policy
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings

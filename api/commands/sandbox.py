@@ -123,7 +123,6 @@ def _write_kubeconfig(file: Path, url: str) -> None:
 
 
 async def _serve(sandbox: Sandbox, finish_after: float | None, kubeconfig: Path | None) -> None:
-    """Serve until SIGINT or SIGTERM."""
     from backoff_ctrl.k8s.sandbox.kubelet import Kubelet, Server  # noqa: PLC0415
 
     ended = asyncio.Event()

@@ -9,8 +9,8 @@ import click
 
 from backoff_ctrl.api.exits import DONE, BadInput
 
-from .instance.client import Instance, find_place
-from .instance.options import instance_options
+from .instance import Instance, find_place
+from .instance_options import instance_options
 from .top_look import document, look
 
 

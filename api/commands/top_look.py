@@ -14,8 +14,8 @@ from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.status.shapes import Ceiling, Decision, Gate, Waiting
 
-from .instance.ceilings import fullest_first
-from .instance.client import FAILURES, FROM_THE_OLDEST, Instance, Listed, Stream, read_time
+from .ceilings import fullest_first
+from .instance import FAILURES, FROM_THE_OLDEST, Instance, Listed, Stream, read_time
 
 WAITING_SHOWN: Final = 1000
 """Waiting creates that the screen reads."""

@@ -22,10 +22,10 @@ from backoff_ctrl.k8s.creates.wait import reason_words
 from backoff_ctrl.k8s.status.shapes import Ceiling, Decision
 
 from .amounts import clock, rounded, span
-from .instance.ceilings import fullness, waits_for
-from .instance.client import Instance, read_time
-from .instance.waiting import cells
+from .ceilings import fullness, waits_for
+from .instance import Instance, read_time
 from .top_look import Feed, Look
+from .waiting import cells
 
 BARS_MAX: Final = 200
 """Ceilings drawn: the fullest."""

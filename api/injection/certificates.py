@@ -60,7 +60,6 @@ class Kept:
 
     @property
     def data(self) -> dict[str, bytes]:
-        """The Secret's data."""
         return {AUTHORITY: self.authority, FORMER: self.former, LEAF: self.leaf, KEY: self.key}
 
 
@@ -125,7 +124,6 @@ class KeptCertificate:
     """The certificate that a keeper keeps. ``context`` is the listener's; new connections get what was loaded last."""
 
     def __init__(self, keeper: Keeper) -> None:
-        """Load nothing yet."""
         self.context = listener_context()
         self._keeper = keeper
         self._loaded = b""
@@ -187,7 +185,6 @@ class Keeper:
         who: str,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Keep the certificates at ``place``."""
         self._session = session
         self._place = place
         self._who = who

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import yaml
 
-from backoff_ctrl.api.commands.options import check_cluster_options, cluster_options
+from backoff_ctrl.api.commands.options import check_cluster_options, cluster_options, log_to_stderr
 from backoff_ctrl.api.commands.proxy import command as proxy
 from backoff_ctrl.api.exits import DONE, BadInput
-from backoff_ctrl.api.logs import log_to_stderr
 from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.answers.fields import labels_of, metadata_of

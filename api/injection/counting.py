@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from backoff_ctrl.k8s.answers.printing import metric_head, metric_sample
+from backoff_ctrl.k8s.status.metrics import Gathered, Sample, written
 from backoff_ctrl.k8s.watching.objects import Kind
 
 from .sidecar import sidecar_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterator
 
     from backoff_ctrl.k8s.watching.informer import ClusterSource
 
@@ -29,7 +29,6 @@ class Counts:
     """The counts of one webhook."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self.reviews: Counter[tuple[str, str]] = Counter()
         """By namespace and outcome."""
         self.malformed = 0
@@ -40,27 +39,24 @@ class Counts:
         self._namespaces: set[str] = set()
 
     def count(self, namespace: str, outcome: str) -> None:
-        """Count the outcome of a pod."""
         if namespace not in self._namespaces and len(self._namespaces) >= NAMESPACES_MAX:
             namespace = _OTHERS
         self._namespaces.add(namespace)
         self.reviews[namespace, outcome] += 1
 
     def metrics(self) -> str:
-        """Return the text."""
-        reviews = [
-            ((("namespace", name), ("outcome", outcome)), count)
-            for (name, outcome), count in sorted(self.reviews.items())
-        ]
-        text = _family("reviews_total", "counter", "Pods that the webhook was asked about, by outcome.", reviews)
-        text += _family("malformed_total", "counter", "Requests without an AdmissionReview.", [((), self.malformed)])
-        if self.without is not None:
-            without = [((("namespace", name),), count) for name, count in sorted(self.without.items())]
-            text += _family("pods_without_sidecar", "gauge", "Labelled pods that have no sidecar.", without)
+        found = Gathered()
+        found.take(self._samples(), always=True)
+        return b"".join(written(found)).decode()
+
+    def _samples(self) -> Iterator[Sample]:
+        for labels, count in sorted(self.reviews.items()):
+            yield Sample("injection_reviews_total", labels, count)
+        yield Sample("injection_malformed_total", (), self.malformed)
+        for namespace, count in sorted((self.without or {}).items()):
+            yield Sample("injection_pods_without_sidecar", (namespace,), count)
         if self.certificate_ends is not None:
-            ends, about = round(self.certificate_ends), "When the webhook's certificate expires."
-            text += _family("certificate_expiry_timestamp_seconds", "gauge", about, [((), ends)])
-        return text
+            yield Sample("injection_certificate_expiry_timestamp_seconds", (), round(self.certificate_ends))
 
     def listed(self, found: Counter[str]) -> None:
         """Note which namespaces have labelled pods without a sidecar. One without any is reported once more, as 0."""
@@ -87,8 +83,3 @@ async def pods_without_sidecar(source: ClusterSource, excluded: Collection[str] 
 
 def _lives(pod: JSON) -> bool:
     return pod.get("status", {}).get("phase") not in _ENDED and "deletionTimestamp" not in pod["metadata"]
-
-
-def _family(short: str, kind: str, about: str, samples: Iterable[tuple[Iterable[tuple[str, str]], int]]) -> str:
-    name = f"backoff_ctrl_injection_{short}"
-    return metric_head(name, kind, about) + "".join(metric_sample(name, *each) for each in samples)

@@ -43,7 +43,6 @@ _TOKEN_SOURCES: Final[tuple[JSON, ...]] = (
 
 
 def containers(spec: Mapping[str, Any]) -> Iterator[JSON]:
-    """Yield all containers, init containers first."""
     yield from spec.get("initContainers") or ()
     yield from spec.get("containers") or ()
 

@@ -23,7 +23,6 @@ from backoff_ctrl.k8s.proxy.certificates import CertificatesError, GivenCertific
 from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 
-from .bodies import BODY_MAX, Bodies
 from .counting import Counts, pods_without_sidecar
 from .review import ReviewError, answer
 from .sidecar import SidecarSettings
@@ -51,7 +50,49 @@ whose last review is longest ago: an API server needs a few, and keeps them."""
 SHED_EVERY: Final = 1.0
 VERSION_EVERY: Final = 600.0
 """Seconds between checks of the API server's version, which may be upgraded meanwhile."""
+BODY_MAX: Final = 8 << 20
+"""Bytes of a review: a pod of 1.5 MiB, the old one beside it, and what JSON adds."""
+ALL_MAX: Final = 4 * BODY_MAX
+"""Bytes of all bodies that are being read."""
+PATIENCE: Final = 5.0
+"""Seconds in which a body has to arrive."""
 _logger = logging.getLogger("backoff_ctrl")
+
+
+class Bodies:
+    """The bodies of reviews that are being read, within bounds: any client that reaches the port may send one.
+
+    If there are too many, the slowest is given up for a new one. An API server sends its whole request at once, so a
+    slow one comes from another client.
+    """
+
+    def __init__(self, patience: float = PATIENCE) -> None:
+        """``patience``: seconds in which a body has to arrive."""
+        self._patience = patience
+        self._sizes: dict[asyncio.Timeout, int] = {}
+
+    async def read(self, request: web.Request) -> bytes:
+        """Return a request's body. Raises an HTTP answer for one that is too large, or too slow."""
+        size = BODY_MAX if request.content_length is None else request.content_length
+        if size > BODY_MAX:
+            raise web.HTTPRequestEntityTooLarge(BODY_MAX, size)
+        try:
+            async with asyncio.timeout(self._patience) as limit:
+                self._sizes[limit] = size
+                self._make_room()
+                try:
+                    return await request.read()
+                finally:
+                    self._sizes.pop(limit, None)
+        except TimeoutError:
+            raise web.HTTPRequestTimeout(text="the body took too long\n") from None
+
+    def _make_room(self) -> None:
+        while sum(self._sizes.values()) > ALL_MAX:
+            longest = next(iter(self._sizes))
+            del self._sizes[longest]
+            if not longest.expired():
+                longest.reschedule(asyncio.get_running_loop().time())
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +152,6 @@ class Webhook:
         self._version: tuple[int, int] | None = None
 
     async def review(self, request: web.Request) -> web.Response:
-        """Answer an AdmissionReview."""
         if request.protocol is not None:
             self._asked[request.protocol] = next(self._questions)
         try:

@@ -264,7 +264,6 @@ class Wishes:
 
 
 def wishes(pod: Mapping[str, Any], settings: SidecarSettings) -> Wishes:
-    """Read the annotations of a pod."""
     annotations = annotations_of(pod)
     found = Wishes(settings)
     for name, option in OPTIONS.items():

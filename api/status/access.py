@@ -7,12 +7,11 @@ quotas of all namespaces, else of the requested one. Its answers are cached for 
 from __future__ import annotations
 
 import hashlib
-import threading
 import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from backoff_ctrl.k8s.cluster.asking import ReachError
+from backoff_ctrl.k8s.cluster.asking import ReachError, Recent
 from backoff_ctrl.k8s.status.address import host_of, is_loopback
 from backoff_ctrl.k8s.status.asked import ProblemError
 
@@ -87,9 +86,7 @@ class Tokens:
     def __init__(self, reach: Reach, clock: Callable[[], float] = time.monotonic) -> None:
         """Ask the API server through ``reach``; ``clock`` returns seconds."""
         self._reach = reach
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._kept: dict[tuple[Any, ...], tuple[float, Any]] = {}
+        self._answers = Recent(KEPT, KEPT_MAX, clock)
 
     def check_origin(self, method: str, headers: Mapping[str, str]) -> None:
         """Refuse posts from pages of other hosts, whatever cookies the browser sends with them."""
@@ -98,7 +95,6 @@ class Tokens:
             raise ProblemError(403, f"this server does not answer web pages of {origin[:200]!r}", "#/headers/Origin")
 
     def name(self, token: str) -> str:
-        """Return the user's name."""
         return str(self._user(token).get("username", ""))
 
     def may(self, token: str, namespace: str | None, right: tuple[str, str] = ANYTHING) -> None:
@@ -126,7 +122,7 @@ class Tokens:
             user = status.get("user")
             return user if status.get("authenticated") is True and isinstance(user, dict) else None
 
-        user: Mapping[str, Any] | None = self._once(("user", digest), ask)
+        user = self._answers.get(("user", digest), ask)
         if user is None:
             raise ProblemError(401, "the cluster does not know this token: get a fresh one", "#/headers/Authorization")
         return {**user, "digest": digest}
@@ -148,7 +144,7 @@ class Tokens:
         def ask() -> bool:
             return self._review(_RIGHTS, "SubjectAccessReview", "authorization.k8s.io/v1", spec).get("allowed") is True
 
-        return bool(self._once(("right", user["digest"], namespace, right), ask))
+        return self._answers.get(("right", user["digest"], namespace, right), ask)
 
     def _review(self, path: str, kind: str, version: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
@@ -159,20 +155,6 @@ class Tokens:
         if status not in (200, 201) or not isinstance(found, dict):
             raise ProblemError(503, f"the API server does not say who may see this ({status} to a {kind}): {_DELEGATE}")
         return found
-
-    def _once(self, key: tuple[Any, ...], ask: Callable[[], Any]) -> Any:
-        """Return a recent answer of the API server, else ask it."""
-        with self._lock:
-            kept = self._kept.get(key)
-        if kept is not None and self._clock() < kept[0]:
-            return kept[1]
-        value = ask()
-        with self._lock:
-            self._kept.pop(key, None)
-            self._kept[key] = self._clock() + KEPT, value
-            while len(self._kept) > KEPT_MAX:
-                del self._kept[next(iter(self._kept))]
-        return value
 
 
 async def while_permitted(

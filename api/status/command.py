@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from backoff_ctrl.api.commands.instance.client import read_url
-from backoff_ctrl.api.commands.options import CONTEXT, KUBECONFIG, POLICY, SERVER, set_policy
+from backoff_ctrl.api.commands.instance import read_url
+from backoff_ctrl.api.commands.options import POLICY, check_cluster_options, cluster_options, set_policy
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.status.address import PORT, is_loopback, split_address
 from backoff_ctrl.k8s.status.asked import ProblemError
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 @click.option(
     "-n", "--namespace", "namespaces", multiple=True, help="Watch this namespace alone; may be repeated. Default: all."
 )
-@KUBECONFIG
-@CONTEXT
-@SERVER
+@cluster_options
 @click.option(
     "--store", metavar="FILE", help="Carry out the tasks of this store, and take more at /v1/tasks; default: no tasks."
 )
@@ -83,8 +81,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
         host, port = split_address(listen)
     except ValueError as error:
         raise BadInput(f"--listen: {error}") from None
-    if server is not None and (kubeconfig is not None or context is not None):
-        raise BadInput("--server cannot be combined with --kubeconfig or --context: give only one of them")
+    check_cluster_options(server, kubeconfig, context)
     if policy and store is None:
         raise BadInput("--policy is for the gate of the tasks: give --store as well, or set --policy on the gate")
     tls = _tls(tls_cert, tls_key)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
-from backoff_ctrl.api.commands.instance.client import read
+from backoff_ctrl.api.commands.instance import read
 from backoff_ctrl.k8s.status.actions import ACTIONS, read_action
 from backoff_ctrl.k8s.status.address import is_loopback
 from backoff_ctrl.k8s.status.asked import ProblemError, cursor, read_cursor

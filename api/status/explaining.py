@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
 
-from backoff_ctrl.api.commands.instance.client import read
+from backoff_ctrl.api.commands.instance import read
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.outlook import Outlook
 from backoff_ctrl.k8s.status import explaining

@@ -23,7 +23,7 @@ import aiohttp
 from starlette.concurrency import run_in_threadpool
 from yarl import URL
 
-from backoff_ctrl.api.commands.instance.client import LINE_MAX, Events, detail_of, read
+from backoff_ctrl.api.commands.instance import LINE_MAX, Events, detail_of, read
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.status.asked import ProblemError
@@ -107,7 +107,12 @@ class Told:
     @property
     def share(self) -> float:
         """The used share of the limit, from 0 to 1 and above."""
-        return max(0.0, self.used / self.limited) if self.limited > 0 else 1.0
+        return share(self.used, self.limited)
+
+
+def share(amount: int, limited: int) -> float:
+    """Return an amount as a share of a limit, from 0 to 1 and above; 1 of a limit of 0."""
+    return max(0.0, amount / limited) if limited > 0 else 1.0
 
 
 def told_of(item: Mapping[str, Any]) -> Told:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from starlette.concurrency import run_in_threadpool
 
 from backoff_ctrl.k8s.answers.fields import annotations_of, mapping, metadata_of
-from backoff_ctrl.k8s.answers.paging import EndlessListError, Pages, is_list
+from backoff_ctrl.k8s.answers.paging import EndlessListError, is_list
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError
 
 from .gates import Gates
@@ -72,18 +72,13 @@ class Finder:
                 self._gates.connect(url, pod)
 
     def _listed(self, namespace: str) -> dict[str, str]:
-        pages = Pages()
         found: dict[str, str] = {}
-        while True:
-            query = [("labelSelector", f"{LABEL}=true"), ("limit", "500")]
-            query += [("continue", pages.token)] if pages.token else []
-            status, listed = self._reach.ask("GET", f"/api/v1/namespaces/{namespace}/pods", query=query)
+        query = [("labelSelector", f"{LABEL}=true")]
+        for status, listed in self._reach.pages(f"/api/v1/namespaces/{namespace}/pods", query=query):
             if status != 200 or not is_list(listed):
                 raise ReachError(f"its pods can't be listed: the API server answers {status}")
             found |= dict(gates_of(listed["items"] or ()))
-            metadata = listed.get("metadata")
-            if not pages.go_on(metadata if isinstance(metadata, dict) else {}):
-                return found
+        return found
 
 
 def gates_of(pods: Sequence[Any]) -> Iterator[tuple[str, str]]:

@@ -71,7 +71,6 @@ class History:
         self._lock = threading.Lock()
 
     async def run(self) -> None:
-        """Record periodically."""
         while True:
             try:
                 await run_in_threadpool(self.look)
@@ -80,7 +79,6 @@ class History:
             await asyncio.sleep(LOOK_EVERY)
 
     def look(self) -> None:
-        """Record changes, and forget old points."""
         with self._lock:
             self._follow()
             now, seen = self._clock(), set()

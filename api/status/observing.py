@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -12,7 +11,7 @@ from typing import Any, Final
 from backoff_ctrl.api.commands.holders_page import document
 from backoff_ctrl.k8s.answers.paging import is_list
 from backoff_ctrl.k8s.charges.attribution import attribute
-from backoff_ctrl.k8s.cluster.asking import Reach, ReachError
+from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, Recent
 from backoff_ctrl.k8s.cluster.finding import ClusterAccess
 from backoff_ctrl.k8s.cluster.rights import page
 from backoff_ctrl.k8s.gate.ledger import Ledger
@@ -45,8 +44,7 @@ class Cluster:
         self._service = Service()
         self.source = self._service.add(self._ledger, place.url, lambda: self._watch.record, decides=False)
         self.documents = self._service.documents
-        self._kept: dict[tuple[str, ...], tuple[float, Any]] = {}  # until when, and what
-        self._lock = threading.Lock()
+        self._answers = Recent(KEPT, KEPT_MAX)
         self._reading = threading.BoundedSemaphore(HOLDERS_AT_ONCE)
 
     def start(self) -> None:
@@ -79,8 +77,7 @@ class Cluster:
             except ReachError:
                 return []
 
-        found: list[str] = self._once(("rights",), read)
-        return found
+        return self._answers.get(("rights",), read)
 
     def watches(self, namespace: str) -> bool:
         status = self._watch.record.of(namespace)
@@ -111,8 +108,7 @@ class Cluster:
                 return None
             return items_of(listed["items"] or ()) if status == 200 and is_list(listed) else None
 
-        found: Sequence[Item] | None = self._once(("limits", namespace), read)
-        return found
+        return self._answers.get(("limits", namespace), read)
 
     def holders(self, namespace: str, quota: str | None) -> dict[str, Any]:
         """Return the holders of the quotas of a namespace. Raises ``ProblemError``."""
@@ -134,19 +130,4 @@ class Cluster:
             finally:
                 self._reading.release()
 
-        found: dict[str, Any] = self._once(("holders", namespace, quota or ""), read)
-        return found
-
-    def _once(self, key: tuple[str, ...], read: Callable[[], Any]) -> Any:
-        now = time.monotonic()
-        with self._lock:
-            kept = self._kept.get(key)
-        if kept is not None and now < kept[0]:
-            return kept[1]
-        value = read()
-        with self._lock:
-            self._kept.pop(key, None)
-            self._kept[key] = time.monotonic() + KEPT, value
-            while len(self._kept) > KEPT_MAX:
-                del self._kept[next(iter(self._kept))]
-        return value
+        return self._answers.get(("holders", namespace, quota or ""), read)

@@ -13,17 +13,17 @@ from backoff_ctrl.k8s.status.documents import namespace_item
 from backoff_ctrl.k8s.status.shapes import Watch
 from backoff_ctrl.k8s.status.slices import sliced
 
-from .gates import Hold
+from .gates import Hold, share
 from .history import chart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from backoff_ctrl.engine.explaining import CeilingSnapshot, NamespaceSnapshot
+    from backoff_ctrl.engine.explaining import NamespaceSnapshot
     from backoff_ctrl.engine.pages import Changes
     from backoff_ctrl.k8s.status.sources import Source
 
-    from .gates import Gate, Gates, Told
+    from .gates import Gate, Gates, Key
     from .history import Chart, History
     from .unwatched import Unwatched
 
@@ -135,7 +135,6 @@ class Overview:
         self._upto = 0  # the last change that these include
 
     def seen(self, name: str) -> SeenNamespace:
-        """Return one namespace."""
         item = namespace_item(self._source, name)
         waits = self._waits(name)
         found = self._source.namespace(name)
@@ -161,7 +160,6 @@ class Overview:
         return cards, len(names)
 
     def glance(self, wanted: Callable[[str], bool], line: Line = None) -> Glance:
-        """Sum up the wanted namespaces."""
         shares = [-share for share, name in self._ordered() if wanted(name)]
         answering = self._gates.answering
         every = line.items() if line is not None else _told(answering)
@@ -208,12 +206,16 @@ class Overview:
         found = self._source.namespace(name)
         holds = self._gates.holds(name) or {}
         bars = [
-            _bar(quota, resource, ceiling, holds.get((quota, resource), Hold()).amount)
+            _bar(
+                (quota, resource), ceiling.used, ceiling.limited, holds.get((quota, resource), Hold()).amount,
+                trend=_arrow(ceiling.trend, resource, ceiling.limited),
+            )
             for quota, resources in (sliced(found[0].quotas.items()) if found is not None else ())
             for resource, ceiling in resources.items()
-        ]
+        ]  # fmt: skip
         bars += [
-            _told_bar(url, told, holds.get(key, Hold()).amount) for key, (url, told) in self.unwatched.of(name).items()
+            _bar(key, told.used, told.limited, holds.get(key, Hold()).amount, gate_url=url)
+            for key, (url, told) in self.unwatched.of(name).items()
         ]
         if found is None and not bars:
             return None
@@ -237,7 +239,6 @@ class Overview:
 
 
 def by_namespace(items: Iterable[Mapping[str, Any]]) -> dict[str, Waits]:
-    """Count waiting creates by namespace."""
     found: dict[str, Waits] = {}
     for each in items:
         waits = found.setdefault(each["namespace"], Waits(waiting=0, oldest_since=each["since"], in_flight=0))
@@ -259,44 +260,27 @@ def _summed(told: Sequence[Mapping[str, Any]]) -> Waits:
 
 
 def _fullest(found: NamespaceSnapshot) -> float:
-    return max((_share(c, c.used) for resources in found.quotas.values() for c in resources.values()), default=0.0)
-
-
-def _share(ceiling: CeilingSnapshot, amount: int) -> float:
-    return max(0.0, amount / ceiling.limited) if ceiling.limited > 0 else 1.0
-
-
-def _bar(quota: str, resource: str, ceiling: CeilingSnapshot, held: int) -> Bar:
-    left = ceiling.limited - ceiling.used - held
-    return Bar(
-        quota=quota,
-        resource=resource,
-        used=rounded(ceiling.used, resource, ceiling.limited),
-        limited=rounded(ceiling.limited, resource, ceiling.limited),
-        free=rounded(max(0, left), resource, ceiling.limited),
-        exact=f"{quantity(ceiling.used, resource)} of {quantity(ceiling.limited, resource)}",
-        used_share=_share(ceiling, ceiling.used),
-        reserved_share=_share(ceiling, held) if ceiling.limited else 0.0,
-        full=ceiling.headroom <= 0,  # by the quota: what gates hold may be used by now, and count twice
-        trend=_arrow(ceiling.trend, resource, ceiling.limited),
+    return max(
+        (share(each.used, each.limited) for resources in found.quotas.values() for each in resources.values()),
+        default=0.0,
     )
 
 
-def _told_bar(url: str, told: Told, held: int) -> Bar:
-    """Return the bar of a ceiling that only a gate knows."""
-    ceiling, resource = told.ceiling, told.ceiling.resource
+def _bar(key: Key, used: int, limited: int, held: int, *, trend: str = "", gate_url: str = "") -> Bar:
+    """Return the bar of a ceiling with what gates hold there; ``gate_url``: it is known from there alone."""
+    quota, resource = key
     return Bar(
-        quota=ceiling.quota,
+        quota=quota,
         resource=resource,
-        used=rounded(told.used, resource, told.limited),
-        limited=rounded(told.limited, resource, told.limited),
-        free=rounded(max(0, told.limited - told.used - held), resource, told.limited),
-        exact=f"{ceiling.used} of {ceiling.limited}",
-        used_share=told.share,
-        reserved_share=max(0.0, held / told.limited) if told.limited > 0 else 0.0,
-        full=told.used >= told.limited,
-        trend="",
-        gate_url=url,
+        used=rounded(used, resource, limited),
+        limited=rounded(limited, resource, limited),
+        free=rounded(max(0, limited - used - held), resource, limited),
+        exact=f"{quantity(used, resource)} of {quantity(limited, resource)}",
+        used_share=share(used, limited),
+        reserved_share=share(held, limited) if limited else 0.0,
+        full=used >= limited,  # by the quota: what gates hold may be used by now, and count twice
+        trend=trend,
+        gate_url=gate_url,
     )
 
 

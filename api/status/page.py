@@ -285,7 +285,6 @@ def add_page(app: FastAPI, page: Page, access: Access) -> None:
 
 
 def percent(share: float) -> str:
-    """Write a share of 1."""
     return f"{share * 100:.0f}%"
 
 

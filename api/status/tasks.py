@@ -337,8 +337,6 @@ DOCUMENT: Final = TaskDocument(**_COMMON, as_of=AT, spec=TASK["spec"])
 
 
 def add_tasks(app: FastAPI, answers: TaskEndpoints, access: Access) -> None:
-    """Add the URLs to an application."""
-
     def add(path: str, query: type, function: Function, shape: Any, example: Any, **more: Any) -> None:
         endpoint = Endpoint(path, function.__name__, query, "document", shape, more.pop("method", "GET"))
         add_endpoint(app, endpoint, function, access, shape=shape, example=example, **more)

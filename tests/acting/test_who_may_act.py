@@ -170,6 +170,6 @@ def test_a_folder_of_somebody_else_holds_no_token(tmp_path: Path, caplog: pytest
 
 def test_every_action_has_a_command() -> None:
     """What the API does, the command line does."""
-    from backoff_ctrl.api.commands.instance.act import command  # noqa: PLC0415
+    from backoff_ctrl.api.commands.act import command  # noqa: PLC0415
 
     assert sorted(command.commands) == sorted(ACTIONS)

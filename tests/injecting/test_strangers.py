@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp import web
 
-from backoff_ctrl.api.injection.bodies import ALL_MAX, BODY_MAX, Bodies
-from backoff_ctrl.api.injection.server import CONNECTIONS_MAX, InjectionSettings, Webhook, serve
+from backoff_ctrl.api.injection.server import (
+    ALL_MAX,
+    BODY_MAX,
+    CONNECTIONS_MAX,
+    Bodies,
+    InjectionSettings,
+    Webhook,
+    serve,
+)
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.proxy.authority import new_authority

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backoff_ctrl.api.demo.command import FAST, FASTEST, factor_for
+from backoff_ctrl.api.demo import FAST, FASTEST, factor_for
 from backoff_ctrl.api.main import run
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.cluster.finding import find_place

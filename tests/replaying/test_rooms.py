@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rich.progress import Progress
 
-from backoff_ctrl.api.demo.on_cluster import on_cluster_of
+from backoff_ctrl.api.demo_cluster import on_cluster_of
 from backoff_ctrl.k8s.cluster.finding import ReachError, find_place
 from backoff_ctrl.k8s.replay.rooms import Rooms
 from backoff_ctrl.k8s.replay.workload import Workload, make_workload, read_trace

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from backoff_ctrl.api.commands.instance.options import table
-from backoff_ctrl.api.commands.options import POLICY, set_policy
+from backoff_ctrl.api.commands.instance_options import AS_JSON, table
+from backoff_ctrl.api.commands.options import POLICY, log_to_stderr, set_policy
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput, Failed
-from backoff_ctrl.api.logs import log_to_stderr
 
 from .options import (
-    AS_JSON,
     NAMESPACE,
     Platform,
     cluster_options,

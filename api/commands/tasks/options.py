@@ -73,7 +73,6 @@ class Platform:
         return files_of(generic, folder)
 
     def config(self) -> K8sPluginConfig:
-        """Return the settings of plugins' objects."""
         return self._live.current.k8s
 
     def policy(self) -> Mapping[str, float]:
@@ -95,9 +94,6 @@ class Platform:
 
 F = TypeVar("F", bound=Callable[..., object])
 
-AS_JSON: Final = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else on stdout."
-)
 NAMESPACE: Final = click.option("-n", "--namespace", metavar="NAME", help="The namespace of the task.")
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
 
-from backoff_ctrl.api.commands.instance.client import Instance, RefusedError, read_url
+from backoff_ctrl.api.commands.instance import Instance, RefusedError, read_url
+from backoff_ctrl.api.commands.instance_options import token_in
 from backoff_ctrl.api.exits import BadInput, Failed
 from backoff_ctrl.k8s.status.token import read_token
 from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem
@@ -28,12 +28,7 @@ class RemoteTasks:
     def __init__(self, server: str, token_file: str | None) -> None:
         """Prepare to ask. Raises ``BadInput``."""
         place = read_url(server)
-        try:
-            token = Path(token_file).read_text(encoding="utf-8").strip() if token_file is not None else ""
-        except (OSError, ValueError) as error:
-            raise BadInput(f"--token-file: {token_file} can't be read: {error}") from None
-        if not token and place.local:
-            token = read_token(place.port)
+        token = token_in(token_file) if token_file is not None else read_token(place.port) if place.local else ""
         self._instance = Instance(place, TIMEOUT, token)
         self.url = place.url
 
@@ -46,7 +41,6 @@ class RemoteTasks:
         return self._asked(lambda: self._instance.one(f"/v1/tasks/{namespace}/{name}", TaskDocument))
 
     def abort(self, namespace: str, name: str) -> TaskDocument:
-        """Request the end of a task."""
         target = f"/v1/tasks/{namespace}/{name}/abort"
         return self._asked(lambda: self._instance.post(target, b"{}", TaskDocument)[0])
 

@@ -30,7 +30,6 @@ REASON_WIDTH: Final = 100
 
 
 def row(item: TaskItem, now: float) -> tuple[str, ...]:
-    """Return one task as a row."""
     wait = item.wait
     place, estimate = ("", "") if wait is None else (str(wait.place), left(wait.estimated_at, now))
     return (
@@ -61,7 +60,6 @@ def reason_of(item: TaskItem) -> str:
 
 
 def waits_for(wait: TaskWait) -> str:
-    """Return what a task waits for."""
     if not wait.quota:
         return wait.reason
     amounts = f"{wait.resource} asks {wait.asked}, {wait.left} of {wait.limited} left"
@@ -153,7 +151,6 @@ class Lines(View):
         click.echo("  ".join(cell for cell in cells if cell))
 
     def say(self, line: str) -> None:
-        """Print the line among the others."""
         click.echo(line)
 
 
@@ -170,7 +167,6 @@ class LiveTable(View):
         self._live.start()
 
     def say(self, line: str) -> None:
-        """Print it above the table."""
         self._console.print(line, markup=False, highlight=False)
 
     def close(self) -> None:

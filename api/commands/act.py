@@ -6,7 +6,6 @@ import getpass
 import json
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -16,8 +15,8 @@ from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.status.shapes import Acted
 from backoff_ctrl.k8s.status.token import TOKEN, read_token
 
-from .client import Instance, RefusedError, find_place
-from .options import AS_JSON, SERVER, TIMEOUT
+from .instance import Instance, RefusedError, find_place
+from .instance_options import AS_JSON, SERVER, TIMEOUT, token_in
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -114,13 +113,7 @@ def _act(
 
 def _token(file: str | None, port: int | None) -> str:
     """Return the token to act with. Raises ``BadInput``."""
-    if file is not None:
-        try:
-            found = Path(file).read_text(encoding="ascii").strip()
-        except (OSError, ValueError) as error:
-            raise BadInput(f"--token-file: {printable(file)} can't be read: {error}") from None
-    else:
-        found = read_token(port or 0)
+    found = read_token(port or 0) if file is None else token_in(file)
     if not found or not found.isprintable() or not found.isascii():
         raise BadInput(
             f"there is no token to act with: set {TOKEN} here as in the program that contains the gate, or "

@@ -1,9 +1,10 @@
 """The client of the status API, of a gate or of ``serve``: it finds the address, asks, and reads the answers.
 
 ``Instance`` asks over ``http.client``: loading an HTTP library takes a fifth of a second, longer than the rest of a
-command. Any error on the way ends the command with one sentence. ``serve`` asks hundreds of gates at once, on its event
-loop, with a transport of its own (``api/status/gates.py``); ``read``, ``detail_of`` and ``Events`` read the answers for
-both. Unknown keys are left out: later versions may add some.
+command; nothing here, or in the commands that only ask, loads an event loop or the Kubernetes client either. Any error
+on the way ends the command with one sentence. ``serve`` asks hundreds of gates at once, on its event loop, with a
+transport of its own (``api/status/gates.py``); ``read``, ``detail_of`` and ``Events`` read the answers for both.
+Unknown keys are left out: later versions may add some.
 """
 
 from __future__ import annotations

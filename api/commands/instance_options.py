@@ -1,14 +1,18 @@
-"""The options of the commands that ask an instance, and the form of their output."""
+"""The options of the commands that ask an instance, the token that some send, and the form of their output."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
+from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.printing import printable
+
+from .amounts import aligned
 
 F = TypeVar("F", bound=Callable[..., object])
 ROWS: Final = 1000
@@ -56,6 +60,18 @@ def cluster_instead(command: F) -> F:
     return command
 
 
+def token_in(file: str) -> str:
+    """Return the token in the file of ``--token-file``. Raises ``BadInput``."""
+    try:
+        token = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BadInput(f"--token-file: {printable(file)} can't be read: {why}") from None
+    if not (token and token.isascii() and token.isprintable()):
+        raise BadInput(f"--token-file: {printable(file)} holds no token")
+    return token
+
+
 def document(as_of: str, documents: Sequence[Any], limit: int | None, note: str | None = None) -> str:
     """Return the JSON document: the instance's items, the number of further ones, and its ``note``, if any."""
     items = documents[:limit]
@@ -69,16 +85,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], limit: int | None,
     A last line says how many rows the limit leaves out.
     """
     limit = limit or ROWS
-    lines = [head, *([printable(cell) for cell in row] for row in rows[:limit])]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    rights = [name in set(right) for name in head]
-    text = [
-        "  ".join(
-            cell.rjust(width) if is_right else cell.ljust(width)
-            for cell, width, is_right in zip(line, widths, rights, strict=True)
-        ).rstrip()
-        for line in lines
-    ]
-    if len(rows) > limit:
-        text.append(f"{len(rows) - limit} more: show them with --limit {len(rows)}, or all with --json")
-    return "\n".join(text)
+    shown = [head, *([printable(cell) for cell in row] for row in rows[:limit])]
+    text = aligned(shown, [head.index(name) for name in right])
+    left = len(rows) - limit
+    return f"{text}\n{left} more: show them with --limit {len(rows)}, or all with --json" if left > 0 else text

@@ -1,4 +1,10 @@
-"""``backoff-ctrl demo``: compare plain retries, Flyte 1's back-off and the gate on one recorded workload."""
+"""``backoff-ctrl demo``: compare plain retries, Flyte 1's back-off and the gate on one recorded workload.
+
+The clients, the workload and the references are in ``k8s/replay``; this module chooses, runs and shows them: in virtual
+time, then over HTTP on an embedded sandbox or, with ``demo_cluster``, on a real cluster. The run in virtual time comes
+first in any case: its length decides the speed-up with which all clients together take about the wanted time.
+``demo_loop`` is ``--keep-going``: one gate on one sandbox replays slice after slice.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +122,7 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
     rows = read_trace(trace or PACKAGED)
     workload = make_workload(rows, pods=pods, seed=seed)
     if keep_going:
-        from .loop import keep_replaying  # noqa: PLC0415 - imports aiohttp
+        from .demo_loop import keep_replaying  # noqa: PLC0415 - imports aiohttp
 
         keep_replaying(rows, pods, seed)
         return
@@ -125,7 +131,7 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
         return
     with _progress() as progress:
         if on_cluster:
-            from .on_cluster import on_cluster_of  # noqa: PLC0415 - imports the client: 0.25 s
+            from .demo_cluster import on_cluster_of  # noqa: PLC0415 - imports the client: 0.25 s
 
             with on_cluster_of(kubeconfig, context, progress) as run_one:
                 compared = _run_all(workload, progress, run_one, factor=ON_CLUSTER)
@@ -200,7 +206,6 @@ def factor_for(virtual: Mapping[str, Run], unmodelled: int = 0) -> float:
 
 
 def document(compared: Compared) -> dict[str, Any]:
-    """Return the document of ``--json``."""
     workload = compared.workload
     return {
         "pods": len(workload.pods),

@@ -8,14 +8,14 @@ from typing import Final
 
 import click
 
-from backoff_ctrl.api.commands.amounts import rounded, span
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.creates.wait import reason_words
 from backoff_ctrl.k8s.status.shapes import Waiting
 
-from .client import Instance, Listed, find_place, read_time
-from .options import cluster_instead, document, instance_options, table
+from .amounts import rounded, span
+from .instance import Instance, Listed, find_place, read_time
+from .instance_options import cluster_instead, document, instance_options, table
 
 HEAD: Final = ("namespace", "name", "waited", "place", "reason", "estimate", "blocked by")
 NUMBERS: Final = ("waited", "place")

@@ -10,14 +10,14 @@ from typing import Final
 
 import click
 
-from backoff_ctrl.api.commands.amounts import ago, rounded, span
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.status.shapes import Ceiling
 
-from .client import Instance, Listed, find_place, read_time
-from .options import cluster_instead, document, instance_options, table
+from .amounts import ago, rounded, span
+from .instance import Instance, Listed, find_place, read_time
+from .instance_options import cluster_instead, document, instance_options, table
 
 HEAD: Final = (
     "namespace", "quota", "resource", "used", "held", "reserved", "limited", "free", "full", "trend", "source",
