@@ -1,19 +1,18 @@
-"""How FastAPI serves the table of endpoints: the caller, documents with ETags, problems, OpenAPI.
-
-Parameters are read by ``read_query``, as in a gate's own server, so that both refuse wrong ones in the same words.
-"""
+"""How FastAPI serves the table of endpoints: typed parameters, the caller, documents with ETags, problems, OpenAPI."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import MISSING, fields
 from http import HTTPStatus
-from typing import Any, Final, get_type_hints
+from inspect import Parameter, Signature
+from typing import Annotated, Any, Final, get_type_hints
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from pydantic import TypeAdapter
+from pydantic import BeforeValidator, TypeAdapter
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -103,10 +102,14 @@ def add_endpoint(  # noqa: PLR0913 - each is said of it in OpenAPI
     example of a request's body. ``words`` describe answers by status.
     """
 
-    async def answer(request: Request) -> Response:
-        query = read_query(endpoint.query, request.url.query, **request.path_params)
-        found = await function(query, Caller(request, access))
-        asks_only = endpoint.method == "GET"  # what was done is never unchanged
+    def caller(request: Request) -> Caller:
+        return Caller(request, access)
+
+    asked, who = Depends(_query_of(endpoint)), Depends(caller)
+    asks_only = endpoint.method == "GET"  # what was done is never unchanged
+
+    async def answer(request: Request, query: Any = asked, by: Any = who) -> Response:
+        found = await function(query, by)
         return found if isinstance(found, Response) else answered(request.headers if asks_only else {}, found)
 
     answer.__doc__ = function.__doc__
@@ -118,8 +121,7 @@ def add_endpoint(  # noqa: PLR0913 - each is said of it in OpenAPI
         responses[code] = {"content": content, "description": said} | ({} if shape is None else {"model": shape})
     if shape is not None and endpoint.method == "GET":
         responses[304] = {"description": "Nothing has changed since the ETag."}
-    extra: dict[str, Any] = {} if body is None else {"requestBody": _body_of(body, yaml=endpoint.name != "act")}
-    extra["parameters"] = list(_parameters_of(endpoint.query))
+    extra = {} if body is None else {"requestBody": _body_of(body, yaml=endpoint.name != "act")}
     app.add_api_route(
         endpoint.path,
         answer,
@@ -127,28 +129,36 @@ def add_endpoint(  # noqa: PLR0913 - each is said of it in OpenAPI
         name=function.__name__,
         responses=responses,
         response_class=Response,
-        openapi_extra=extra,
+        openapi_extra=extra or None,
         include_in_schema=include_in_schema,
     )
 
 
-def _parameters_of(query: type[Any]) -> Iterator[dict[str, Any]]:
-    """Yield OpenAPI's descriptions of an endpoint's parameters, as ``read_query`` reads them."""
-    types = get_type_hints(query)
-    for each in fields(query):
-        in_path, one_of = each.metadata["in_path"], each.metadata["one_of"]
-        schema: dict[str, Any] = {"type": "string"}
-        if in_path:
-            schema |= {"enum": list(one_of)} if one_of else {"minLength": 1}
-        elif types[each.name] is int:
-            schema = {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": each.default}
-        elif types[each.name] is bool:
-            schema = {"type": "boolean", "default": each.default}
+def _query_of(endpoint: Endpoint) -> Callable[..., Any]:
+    """Return the dependency that reads an endpoint's typed parameters, which OpenAPI shows."""
+
+    def read(request: Request, **_: Any) -> Any:
+        return read_query(endpoint.query, request.url.query, **request.path_params)
+
+    types = get_type_hints(endpoint.query)
+    empty_is_false = BeforeValidator(lambda given: given or False)  # as ``read_query`` has it
+    known = [Parameter("request", Parameter.KEYWORD_ONLY, annotation=Request)]
+    for each in fields(endpoint.query):
+        kind = types[each.name] if types[each.name] in (int, bool) else str
+        words, one_of = each.metadata["words"], each.metadata["one_of"]
+        if each.metadata["in_path"]:
+            extra = {"enum": list(one_of)} if one_of else {"minLength": 1}
+            place: Any = Path(description=words, json_schema_extra=extra)
+        elif kind is int:
+            place = Query(description=words, ge=1, le=LIMIT_MAX)
         else:
-            schema["maxLength"] = VALUE_MAX
-        words = each.metadata["words"]
-        place = "path" if in_path else "query"
-        yield {"name": each.name, "in": place, "required": in_path, "description": words, "schema": schema}
+            place = Query(description=words, max_length=VALUE_MAX if kind is str else None)
+        default = Parameter.empty if each.default is MISSING else each.default
+        annotation: Any = Annotated[kind, empty_is_false, place] if kind is bool else Annotated[kind, place]
+        known.append(Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
+    read.__signature__ = Signature(known)  # type: ignore[attr-defined]  # what FastAPI goes by
+    read.endpoint = endpoint  # type: ignore[attr-defined]
+    return read
 
 
 def _body_of(example: Any, *, yaml: bool) -> dict[str, Any]:
@@ -168,6 +178,7 @@ def answered(headers: Mapping[str, str], document: Any, status: int = 200) -> Re
 
 
 def problem(error: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a problem."""
     more = dict(headers or {})
     if error.status == 401:
         more["WWW-Authenticate"] = "Bearer"
@@ -182,6 +193,20 @@ def handle_problems(app: FastAPI) -> None:
     async def told(_: Request, error: Exception) -> Response:
         assert isinstance(error, ProblemError)
         return problem(error.problem)
+
+    async def malformed(request: Request, error: Exception) -> Response:
+        """Describe the error in the same words as a gate's own server."""
+        assert isinstance(error, RequestValidationError)
+        for dependency in request.scope["route"].dependant.dependencies:
+            endpoint = getattr(dependency.call, "endpoint", None)
+            if endpoint is not None:
+                try:
+                    read_query(endpoint.query, request.url.query, **request.path_params)
+                except ProblemError as why:
+                    return problem(why.problem)
+        first = error.errors()[0]
+        pointer = "#/" + "/".join(map(str, first["loc"]))
+        return problem(ProblemError(400, f"{pointer}: {first['msg']}", pointer).problem)
 
     async def standard(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -200,6 +225,7 @@ def handle_problems(app: FastAPI) -> None:
         return problem(Problem("Bad Request", 400, "the request ended before its body did"))
 
     app.add_exception_handler(ProblemError, told)
+    app.add_exception_handler(RequestValidationError, malformed)
     app.add_exception_handler(ClientDisconnect, gone)
     app.add_exception_handler(HTTPException, standard)
     app.add_exception_handler(Exception, internal)
@@ -211,9 +237,12 @@ def described(app: FastAPI, *more: type) -> dict[str, Any]:
         found = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         for operations in found["paths"].values():
             for operation in operations.values():
+                operation["responses"].pop("422", None)  # ours is 400, as a problem
                 for code, each in operation["responses"].items():
                     if code in PROBLEMS and JSON in each["content"]:
                         each["content"][PROBLEM] = each["content"].pop(JSON)
+        for unused in ("HTTPValidationError", "ValidationError"):
+            found["components"]["schemas"].pop(unused, None)
         for shape in more:
             schema = TypeAdapter(shape).json_schema(ref_template="#/components/schemas/{model}")
             found["components"]["schemas"] |= schema.pop("$defs", {}) | {shape.__name__: schema}
