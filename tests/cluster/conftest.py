@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,10 +21,7 @@ from tests.cluster.kubectl.terminals import Terminal, Terminals
 from tests.cluster.quotas.quota_room import Room
 from tests.cluster.talking import Api
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
-    Say = Callable[[str], None]
+Say = Callable[[str], None]
 
 LOGS = Path(__file__).parents[2] / "build" / "cluster-logs"
 KINDS = ("sandbox", "kubernetes")
@@ -85,14 +83,12 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest) -> Server:
-    """Return the one, then the other."""
     found: Server = request.getfixturevalue(request.param)
     return found
 
 
 @pytest.fixture
 async def api(server: Server) -> AsyncIterator[Api]:
-    """Plain HTTP to either, as "tester"."""
     async with Api(server) as made:
         yield made
 

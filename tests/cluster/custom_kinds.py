@@ -6,12 +6,10 @@ import gzip
 import json
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.cluster.objects import JSON, made
-
-if TYPE_CHECKING:
-    from tests.cluster.talking import Api
+from tests.cluster.talking import Api
 
 OPERATORS = Path(__file__).parents[1] / "data" / "definitions"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -68,7 +66,6 @@ async def define_operators_kind(api: Api, plural: str, probed: str) -> None:
 
 
 def fresh_group() -> str:
-    """A group that no other test uses."""
     return f"g{secrets.token_hex(4)}.example.com"
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tests.cluster.talking import Reply
+from tests.cluster.talking import Reply
 
 JSON = dict[str, Any]
 
@@ -20,7 +19,6 @@ MODIFIED_TEXT = "the object has been modified; please apply your changes to the 
 
 
 def of_core(namespace: str, plural: str, *rest: str) -> str:
-    """A path in the core group."""
     return "/".join(("/api/v1/namespaces", namespace, plural, *rest))
 
 
@@ -80,17 +78,14 @@ def causes(reply: Reply) -> list[tuple[str, str, str]]:
 
 
 def made(reply: Reply) -> JSON:
-    """The object that a successful write returned."""
     assert reply.status in {200, 201}, reply.text
     return reply.json
 
 
 def read_token(token: str) -> JSON:
-    """The decoded continue token."""
     found: JSON = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
     return found
 
 
 def written_token(said: JSON) -> str:
-    """A continue token with this content."""
     return base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).decode().rstrip("=")

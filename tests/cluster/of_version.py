@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from tests.cluster.control_plane.servers import Server
+from tests.cluster.control_plane.servers import Server
 
 OLDER: Final = 34
 """The last minor release with the older wording in this table."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from types import TracebackType
+from typing import Any, Final, Self
 
 import aiohttp
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-    from types import TracebackType
-
-    from tests.cluster.control_plane.servers import Server
+from tests.cluster.control_plane.servers import Server
 
 JSON = dict[str, Any]
 JSON_PATCH: Final = "application/json-patch+json"
@@ -50,7 +48,6 @@ class Api:
     """One user's connection to a server. Use it as an async context manager."""
 
     def __init__(self, server: Server, user: str = "tester") -> None:
-        """Talk to ``server`` as ``user``."""
         self.server = server
         self.user = user
         self._tls = server.ssl()
@@ -102,15 +99,12 @@ class Api:
             return Reply(answer.status, answer.headers, await answer.text())
 
     async def get(self, path: str, *, params: Mapping[str, str] | None = None, accept: str | None = None) -> Reply:
-        """Read an object or a list."""
         return await self.call("GET", path, params=params, accept=accept)
 
     async def post(self, path: str, body: Any, *, params: Mapping[str, str] | None = None) -> Reply:
-        """Create an object."""
         return await self.call("POST", path, body, params=params)
 
     async def put(self, path: str, body: Any, *, params: Mapping[str, str] | None = None) -> Reply:
-        """Replace an object."""
         return await self.call("PUT", path, body, params=params)
 
     async def patch(self, path: str, body: Any, content_type: str, *, params: Mapping[str, str] | None = None) -> Reply:
@@ -118,7 +112,6 @@ class Api:
         return await self.call("PATCH", path, body, params=params, content_type=content_type)
 
     async def delete(self, path: str, body: Any = None, *, params: Mapping[str, str] | None = None) -> Reply:
-        """Delete an object or a whole collection."""
         return await self.call("DELETE", path, body, params=params)
 
     @asynccontextmanager

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import Any, Self
 
 import aiohttp
 from kubernetes import client
 
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.plugins.manager.manager import Handled, PluginManager
-from backoff_ctrl.k8s.plugins.protocol import Kind
+from backoff_ctrl.k8s.plugins.marks import Key
+from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo
+from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, PluginEntry, TaskContext
 from backoff_ctrl.k8s.plugins.registry import Registry
 from tests.tasks.small_plugins import JOB, JobPlugin, PodPlugin, entry
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable
-    from types import TracebackType
-
-    from backoff_ctrl.k8s.plugins.marks import Key
-    from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo
-    from backoff_ctrl.k8s.plugins.protocol import JSON, PluginEntry, TaskContext
 
 WITHIN = 30.0
 
@@ -81,7 +77,6 @@ class Bench:
             each.set()
 
     async def __aenter__(self) -> Self:
-        """Start."""
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         connector = aiohttp.TCPConnector(ssl=self._tls or True)
         self._http = aiohttp.ClientSession(self.url, headers=headers, connector=connector)
@@ -91,7 +86,6 @@ class Bench:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close all."""
         await self.manager.__aexit__(None, None, None)
         await self._http.close()
 
@@ -110,17 +104,14 @@ class Bench:
     # -- steps ---------
 
     async def step(self, task: TaskContext) -> PhaseInfo:
-        """One step, and store what it says."""
         key = task.metadata.uid, task.metadata.attempt
         return self._stored(key, await self.manager.handle(task, self.states.get(key)))
 
     async def abort(self, task: TaskContext) -> PhaseInfo:
-        """Abort, and store what that says."""
         key = task.metadata.uid, task.metadata.attempt
         return self._stored(key, await self.manager.abort(task, self.states.get(key)))
 
     async def finalize(self, task: TaskContext) -> None:
-        """Finalize."""
         await self.manager.finalize(task, self.states.get((task.metadata.uid, task.metadata.attempt)))
 
     async def until(self, task: TaskContext, *phases: Phase, holds: Callable[[PhaseInfo], Any] = bool) -> PhaseInfo:
@@ -159,17 +150,14 @@ class Bench:
             return {**found, "http": answer.status}
 
     async def pod(self, name: str, namespace: str = "team") -> JSON:
-        """A pod."""
         return await self.call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
 
     async def set_phase(self, name: str, phase: str, namespace: str = "team") -> None:
-        """Let a pod be in a phase."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
         done = await self.call("PATCH", path, {"status": {"phase": phase}}, "application/merge-patch+json")
         assert done["http"] == 200, done
 
     async def pods(self, namespace: str = "team") -> list[str]:
-        """The names of all pods."""
         return [
             each["metadata"]["name"]
             for each in (await self.call("GET", f"/api/v1/namespaces/{namespace}/pods"))["items"]

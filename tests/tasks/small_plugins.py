@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo, failed, initializing, queued, running, success
 from backoff_ctrl.k8s.plugins.protocol import (
+    JSON,
     AbortBehavior,
     Kind,
     PluginContext,
@@ -17,12 +20,6 @@ from backoff_ctrl.k8s.plugins.protocol import (
     TaskMetadata,
     TaskSpecError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
-    from backoff_ctrl.k8s.plugins.protocol import JSON
 
 POD = Kind("v1", "Pod", "pods")
 JOB = Kind("batch/v1", "Job", "jobs")
@@ -36,7 +33,6 @@ class PodPlugin:
     builds: int = 0
 
     def build_identity_resource(self, task: TaskMetadata) -> JSON:
-        """A pod."""
         return {"apiVersion": "v1", "kind": "Pod"}
 
     def build_resource(self, task: TaskContext) -> JSON:
@@ -55,7 +51,6 @@ class PodPlugin:
         }
 
     def get_task_phase(self, context: PluginContext, resource: JSON) -> PhaseInfo:
-        """By the pod's phase."""
         status = resource.get("status") or {}
         match status.get("phase"):
             case "Running":
@@ -69,15 +64,12 @@ class PodPlugin:
         return queued("pending") if not status.get("containerStatuses") else initializing("starting")
 
     def get_properties(self) -> PluginProperties:
-        """As given."""
         return self.properties
 
     def is_terminal(self, resource: JSON) -> bool:
-        """Whether the pod has ended."""
         return (resource.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
     def get_completion_time(self, resource: JSON) -> datetime | None:
-        """Not told."""
         return None
 
 
@@ -85,7 +77,6 @@ class JobPlugin(PodPlugin):
     """A Job, as it is written in the task, which also looks at its pods."""
 
     def build_resource(self, task: TaskContext) -> JSON:
-        """The template."""
         self.builds += 1
         return dict(task.spec["template"])
 
@@ -99,12 +90,10 @@ class JobPlugin(PodPlugin):
         return running(f"{len(context.pods)} pods") if context.pods else queued("no pods yet")
 
     def is_terminal(self, resource: JSON) -> bool:
-        """Whether it has ended."""
         conditions = (resource.get("status") or {}).get("conditions") or ()
         return any(each["status"] == "True" and each["type"] in ("Complete", "Failed") for each in conditions)
 
     def pod_labels(self, resource: JSON) -> Mapping[str, str]:
-        """Those of a Job's pods."""
         return {"job-name": resource["metadata"]["name"]}
 
 
@@ -115,7 +104,6 @@ class AbortingPlugin(PodPlugin):
     behavior: AbortBehavior = field(default_factory=lambda: AbortBehavior(delete=True))
 
     def on_abort(self, task: TaskMetadata, resource: JSON) -> AbortBehavior:
-        """As given."""
         return self.behavior
 
 
@@ -130,7 +118,6 @@ class BuggyPlugin(PodPlugin):
     understands: bool = False
 
     def get_task_phase(self, context: PluginContext, resource: JSON) -> PhaseInfo:
-        """Raise."""
         if self.understands:
             return super().get_task_phase(context, resource)
         if self.says is not NOTHING:
@@ -139,7 +126,6 @@ class BuggyPlugin(PodPlugin):
 
 
 def entry(plugin: Any, *types: str, kind: Kind = POD, default: bool = False, name: str = "") -> PluginEntry:
-    """A plugin for these task types."""
     return PluginEntry(name or types[0], types, kind, plugin, is_default=default)
 
 

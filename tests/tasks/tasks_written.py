@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from backoff_ctrl.k8s.tasks.store import Wish
+from backoff_ctrl.k8s.tasks.store import Wish
 
 NAMESPACE = "team"
 
@@ -32,7 +29,6 @@ def wish(name: str = "train", **spec: Any) -> Wish:
 
 
 async def until(holds: Callable[[], Awaitable[bool]], seconds: float = 30) -> None:
-    """Ask again and again until something holds."""
     async with asyncio.timeout(seconds):
         while not await holds():  # noqa: ASYNC110 - it may be written by another process
             await asyncio.sleep(0.01)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.plugins.operator_config import (
@@ -20,11 +21,6 @@ from backoff_ctrl.k8s.plugins.operator_config import (
     read_config,
 )
 from tests.pages import blocks, text_of, typed
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pydantic import BaseModel
 
 NAME = "docs/how-to/describe-an-operator.md"
 PAGE = text_of(NAME)

@@ -16,20 +16,17 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from types import TracebackType
+from typing import Any, Final, Self
 
+from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.guardian import Guardian
 from tests.cluster.control_plane.roles import BINDINGS, ROLES
 from tests.cluster.control_plane.servers import USERS, Server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from types import TracebackType
-
-    from tests.cluster.control_plane.binaries import Binaries
 
 ETCD: Final = "etcd"
 API: Final = "kube-apiserver"
@@ -83,7 +80,6 @@ class Bed:
         logs: Path | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Prepare; nothing runs yet."""
         self._binaries = binaries
         self._kcm_qps = kcm_qps
         self._api_flags = (*api_flags, *(() if accounts else ("--disable-admission-plugins=ServiceAccount",)))
@@ -98,7 +94,6 @@ class Bed:
 
     @property
     def server(self) -> Server:
-        """The handle for tests, once it runs."""
         assert self._server is not None, "the bed is not started: use `with Bed(...) as bed`"
         return self._server
 
@@ -112,7 +107,6 @@ class Bed:
         self._ask_etcd("kv/compaction", {"revision": revision})
 
     def _ask_etcd(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Ask etcd over its JSON gateway."""
         url = f"http://127.0.0.1:{self._ports[ETCD]}/v3/{what}"
         with urllib.request.urlopen(url, data=json.dumps(body).encode(), timeout=60) as answer:
             found: dict[str, Any] = json.load(answer)
@@ -137,7 +131,6 @@ class Bed:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End every process and remove everything."""
         self._cleanup.close()
 
     def start(self, component: str) -> None:
@@ -145,7 +138,7 @@ class Bed:
         assert component not in self._running, f"{component} runs already"
         with (self._folder / "logs" / f"{component}.log").open("ab") as log:
             process = subprocess.Popen(
-                [self._binaries.path(component), *self._flags(component)],
+                [self._binaries.path(component), *self.flags(component)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -218,7 +211,7 @@ class Bed:
             compact=self.compact,
         )
 
-    def _flags(self, component: str) -> list[str]:
+    def flags(self, component: str) -> list[str]:
         etcd = f"http://127.0.0.1:{self._ports[ETCD]}"
         peers = f"http://127.0.0.1:{self._ports['peers']}"
         certs = self._folder / "certs"
@@ -347,7 +340,6 @@ def _free_ports(names: Iterable[str]) -> dict[str, int]:
 
 
 def _answers(url: str, trust: ssl.SSLContext | None) -> bool:
-    """Whether a health check says yes."""
     try:
         with urllib.request.urlopen(url, timeout=5, context=trust) as answer:
             return bool(answer.status == 200)

@@ -12,19 +12,17 @@ import platform
 import re
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.cluster.control_plane.compiling import compiled, one_at_a_time
 from tests.cluster.control_plane.guardian import Guardian
 from tests.cluster.control_plane.toolchain import ToolchainError, find_go
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    Say = Callable[[str], None]
+Say = Callable[[str], None]
 
 HERE: Final = Path(__file__).parent
 _BEDS: Final = {"": HERE / "go.mod", "oldest": HERE / "oldest" / "go.mod"}
@@ -53,12 +51,10 @@ class Recipe:
 
     @property
     def version(self) -> str:
-        """Of Kubernetes: 1.36.3."""
         return self._find(r"^require k8s\.io/kubernetes v(\S+)$")
 
     @property
     def go(self) -> tuple[int, ...]:
-        """The oldest Go that can build it."""
         return tuple(int(part) for part in self._find(r"^go (\S+)$").split("."))
 
     @property
@@ -91,7 +87,6 @@ class Binaries:
 
     @property
     def missing(self) -> list[str]:
-        """Those that are not there yet."""
         return [name for name, path in self.programs.items() if not path.is_file()]
 
     def path(self, program: str) -> Path:
@@ -111,7 +106,6 @@ class Binaries:
 
     @property
     def informers(self) -> Path:
-        """The small client-go program of ``informers/``."""
         return self.path("informers")
 
 

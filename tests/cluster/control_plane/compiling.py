@@ -8,16 +8,14 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+from tests.cluster.control_plane.guardian import Guardian
 
-    from tests.cluster.control_plane.guardian import Guardian
-
-    Say = Callable[[str], None]
+Say = Callable[[str], None]
 
 _AS_KUBERNETES_DOES: Final = ("CGO_ENABLED=0", "GOTOOLCHAIN=local", "GOWORK=off", "GOOS=", "GOARCH=")
 _TELL_EVERY: Final = 30.0

@@ -11,17 +11,14 @@ import os
 import platform
 import re
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.cluster.control_plane.compiling import compiled, one_at_a_time
 from tests.cluster.control_plane.guardian import Guardian
 from tests.cluster.control_plane.toolchain import ToolchainError, find_go
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 _FLAGS = ("-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags=-s -w")
 
@@ -52,7 +49,6 @@ class GoPrograms:
 
     @property
     def folder(self) -> Path:
-        """Where the programs lie."""
         if ready := os.environ.get(self.variable):
             return Path(ready).absolute()
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "backoff-ctrl"
@@ -72,12 +68,10 @@ class GoPrograms:
 
     @property
     def is_ready_made(self) -> bool:
-        """Say whether the environment names the folder."""
         return bool(os.environ.get(self.variable))
 
     @property
     def missing(self) -> list[str]:
-        """Those that are not there yet."""
         return [name for name in self.packages if not (self.folder / name).is_file()]
 
     def build(self, say: Callable[[str], None]) -> None:

@@ -12,13 +12,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-    from types import TracebackType
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
 
 _PATIENCE: Final = 30.0
 """Seconds for the killed to be gone; longer is for the machine's init, not for us."""
@@ -33,7 +31,6 @@ class Guardian:
         self._folder = folder
 
     def __enter__(self) -> Self:
-        """Start the guardian."""
         self._process = subprocess.Popen(
             [sys.executable, __file__, self._folder], stdin=subprocess.PIPE, start_new_session=True, cwd="/"
         )
@@ -50,7 +47,6 @@ class Guardian:
         self._tell(f"watch {pid}")
 
     def forget(self, pid: int) -> None:
-        """Leave this process alone: it has ended."""
         self._tell(f"forget {pid}")
 
     def _tell(self, line: str) -> None:

@@ -7,17 +7,14 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.cluster.control_plane.bed import API, Bed, BedError
 from tests.cluster.control_plane.guardian import Guardian
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.cluster.control_plane.servers import Server
+from tests.cluster.control_plane.servers import Server
 
 _PATIENCE: Final = 150.0
 
@@ -27,7 +24,7 @@ def second_server(bed: Bed) -> Iterator[Server]:
     """Start it, give the handle of it, end it. Raises ``BedError``."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    flags = [each for each in bed._flags(API) if not each.startswith("--secure-port=")]
+    flags = [each for each in bed.flags(API) if not each.startswith("--secure-port=")]
     folder = bed.server.folder / f"second-{port}"
     folder.mkdir()
     server = replace(bed.server, url=f"https://127.0.0.1:{port}", folder=folder)

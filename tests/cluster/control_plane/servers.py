@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from pathlib import Path
+from typing import Final, Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.control_plane.binaries import Binaries
 
 USERS: Final = ("admin", "tester", "creator", "learner", "nobody")
 """admin: system:masters, only to set up (no permission and no fair share of the server is ever denied to it).
@@ -68,5 +66,4 @@ class Server:
         return path
 
     def ssl(self) -> ssl.SSLContext | None:
-        """Return what aiohttp takes as ``ssl``."""
         return ssl.create_default_context(cafile=self.certificate) if self.certificate else None

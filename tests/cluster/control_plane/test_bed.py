@@ -8,20 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cluster.control_plane.bed import COMPONENTS, Bed, BedError
+from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import Api
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.cluster.control_plane.binaries import Binaries
-    from tests.cluster.control_plane.servers import Server
 
 ROOT = Path(__file__).parents[3]
 POD = {"metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "main", "image": "busybox:1"}]}}
@@ -54,31 +49,6 @@ async def test_each_user_may_do_what_a_user_of_that_name_may(
         assert reply.status == status, reply.text
         if user not in {"admin", "tester"}:
             assert (await api.post(CORE, {"metadata": {"name": f"of-{user}"}})).status == 403
-
-
-async def test_a_stranger_is_not_let_in(kubernetes: Server) -> None:
-    """A token that the server did not give is answered 401."""
-    async with Api(replace(kubernetes, tokens={"tester": "strange"})) as api:
-        reply = await api.get("/api")
-        assert reply.status == 401, reply.text
-
-
-async def test_only_the_admin_is_above_fair_shares(kubernetes: Server) -> None:
-    """The user of conformance is queued as any other is: its requests have no exempt priority level."""
-    async with Api(kubernetes, "admin") as admin, Api(kubernetes) as tester:
-        levels = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations"
-        exempt = (await admin.get(f"{levels}/exempt")).json["metadata"]["uid"]
-        header = "X-Kubernetes-Pf-Prioritylevel-Uid"
-        assert (await admin.get("/api/v1/pods")).headers[header] == exempt
-        assert (await tester.get("/api/v1/pods")).headers[header] != exempt
-
-
-async def test_the_server_is_of_the_version_that_was_built(kubernetes: Server, binaries: Binaries) -> None:
-    """It says the version of go.mod, in full and as a minor number."""
-    async with Api(kubernetes) as api:
-        version = (await api.get("/version")).json
-    assert version["gitVersion"] == f"v{binaries.recipe.version}"
-    assert kubernetes.minor == int(version["minor"]) == int(binaries.recipe.version.split(".")[1])
 
 
 def test_kubectl_finds_the_server_with_its_kubeconfig(kubernetes: Server) -> None:

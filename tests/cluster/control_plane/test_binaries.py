@@ -77,15 +77,6 @@ def test_two_runs_at_once_take_turns(compiler: Path) -> None:
     assert [line for line in told if line.startswith("waiting for another test run")]
 
 
-def test_what_the_compiler_says_is_passed_on(compiler: Path) -> None:
-    """A failed build ends with the compiler's own words and leaves no half-written program."""
-    _executable(compiler, COMPILER % 'echo half > "$2"; echo "go: no network here" >&2; exit 1')
-    with pytest.raises(BinariesError, match=r"etcd of Kubernetes v1\S+ can't be built: .*\ngo: no network here"):
-        build(wanted(), lambda _: None)
-    folder = wanted().programs["etcd"].parent
-    assert [path.name for path in folder.iterdir()] == [".lock"]
-
-
 @pytest.mark.long
 def test_a_build_that_is_killed_leaves_nothing_behind(compiler: Path) -> None:
     """Neither a compiler that runs on nor a half-written program: the next run starts afresh."""
@@ -136,22 +127,6 @@ def test_without_its_programs_a_run_fails_and_says_so(tmp_path: Path, processes:
     assert not re.search(r"\d (passed|skipped)", done.stdout)
 
 
-def test_a_program_that_was_not_built_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test that runs a program without having asked for it is told how to."""
-    monkeypatch.setenv("BACKOFF_CTRL_BINARIES", str(tmp_path))
-    with pytest.raises(BinariesError, match="a test that runs kubectl asks for the fixture `binaries`"):
-        _ = wanted().kubectl
-
-
-@pytest.mark.parametrize(("bed", "modules"), [(None, MODULES[0]), ("", MODULES[0]), ("oldest", MODULES[1])])
-def test_the_version_under_test_is_named(monkeypatch: pytest.MonkeyPatch, bed: str | None, modules: Path) -> None:
-    """The oldest where that is asked for, else the newest."""
-    monkeypatch.delenv("BACKOFF_CTRL_BED", raising=False)
-    if bed is not None:
-        monkeypatch.setenv("BACKOFF_CTRL_BED", bed)
-    assert wanted().recipe == Recipe(modules)
-
-
 @pytest.mark.parametrize("bed", ["Oldest", "OLDEST", "oldest ", "newest", "1.34"])
 def test_a_misspelt_version_is_not_the_newest(monkeypatch: pytest.MonkeyPatch, bed: str) -> None:
     """One who mistypes "oldest" is told so, lest the newest be tested in its place."""
@@ -160,11 +135,6 @@ def test_a_misspelt_version_is_not_the_newest(monkeypatch: pytest.MonkeyPatch, b
         wanted()
     told = f"BACKOFF_CTRL_BED is '{bed}', but may only be \"oldest\", or empty or unset for the newest"
     assert str(caught.value) == told
-
-
-def test_the_machines_own_go_is_taken_when_it_is_new_enough(compiler: Path) -> None:
-    """No other is installed."""
-    assert find_go((99, 1, 2), lambda _: pytest.fail("installs one"), on_path=str(compiler.parent)) == compiler
 
 
 @pytest.mark.parametrize("there", [True, False])

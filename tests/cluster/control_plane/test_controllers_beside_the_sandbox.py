@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import socket
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from tests.cluster.control_plane.bed import CONTROLLERS
+from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.guardian import Guardian
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.quotas.quota_room import Room, container
 from tests.cluster.talking import MERGE, Api
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.cluster.control_plane.binaries import Binaries
 
 WANTED = "job-controller,replicaset-controller,deployment-controller,serviceaccount-controller"
 

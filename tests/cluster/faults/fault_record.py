@@ -7,10 +7,9 @@ import os
 import platform
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from tests.cluster.faults.storm import Account
+from tests.cluster.faults.storm import Account
 
 FOLDER: Final = Path(__file__).parents[3] / "build" / "reliability"
 

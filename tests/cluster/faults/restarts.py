@@ -11,10 +11,11 @@ import argparse
 import asyncio
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backoff_ctrl import waiting
 from backoff_ctrl.k8s.cluster.finding import find_place
@@ -31,9 +32,6 @@ from tests.cluster.talking import MERGE, Api
 from tests.official import aio
 from tests.tasks.tasks_written import until
 from tests.tasks.workload.running import ManagerProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 JSON = dict[str, Any]
 MEMBERS: Final = 3

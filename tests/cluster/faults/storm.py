@@ -8,25 +8,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Self
+from types import TracebackType
+from typing import Any, Final, Self
 
 from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.gating import waiting
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
 from backoff_ctrl.k8s.sandbox.kubelet import Server as KubeletServer
 from tests.aio_configuration import aio_configuration
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import MERGE, Api
 from tests.official import aio
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
-    from types import TracebackType
-
-    from backoff_ctrl.k8s.gate.aio import AsyncGate
-    from tests.cluster.control_plane.servers import Server
 
 CREATES: Final = 300
 HARD: Final = 30
@@ -44,7 +41,6 @@ ROUNDS: Final = 3
 
 
 def small_pod(row: int) -> dict[str, Any]:
-    """The pod of one create."""
     containers = [{"name": "main", "image": "busybox:1", "resources": {"requests": {"cpu": "10m"}}}]
     return {
         "apiVersion": "v1",
@@ -69,12 +65,10 @@ class Account:
 
     @property
     def twice(self) -> list[int]:
-        """Creates that exist more than once."""
         return sorted(row for row, pods in self.stored.items() if pods > 1)
 
     @property
     def lost(self) -> list[int]:
-        """Creates that do not exist."""
         return sorted(set(range(self.creates)) - set(self.stored))
 
     def must_be_whole(self) -> None:
@@ -148,7 +142,6 @@ class Storm:
         await self._stack.enter_async_context(kubelet)
 
     def make_client(self, server: Server) -> AsyncGatedApiClient:
-        """A gated client of the storm's user."""
         place = find_place(None, str(server.kubeconfig(self.user)), None, None)
         return AsyncGatedApiClient(aio_configuration(place.configuration), gate=self._gate)
 
@@ -170,7 +163,6 @@ class Storm:
         await self._enforced(hard)
 
     async def delete_quota(self) -> None:
-        """Delete the quota."""
         await self.admin.delete(f"{self._quotas}/{QUOTA}")
 
     async def admission_sees(self, hard: int) -> None:
@@ -203,7 +195,6 @@ class Storm:
     def begin(
         self, rows: Iterable[int] = range(CREATES), *, through: AsyncGatedApiClient | None = None, keyed: bool = False
     ) -> None:
-        """Start these creates, all at once."""
         core: Any = aio.CoreV1Api(through or self.client)
         for row in rows:
             self.begun += 1
@@ -225,7 +216,6 @@ class Storm:
         self._news.set()
 
     async def until_in(self, creates: int) -> None:
-        """Wait until this many creates have succeeded."""
         await self._until(lambda: len(self.came) >= creates)
 
     async def recovered(self, since: float) -> float:
@@ -292,7 +282,6 @@ class Pace:
     """
 
     def __init__(self, storm: Storm) -> None:
-        """Prepare to measure this storm."""
         self._storm = storm
         self.alone: list[float] = []
         self.beside: list[float] = []
@@ -311,7 +300,6 @@ class Pace:
 
 
 async def stored_rows(admin: Api, namespace: str) -> Counter[int]:
-    """The number of pods of each create."""
     listed = (await admin.get(f"/api/v1/namespaces/{namespace}/pods")).json
     return Counter(int(pod["metadata"]["labels"][ROW]) for pod in listed["items"])
 

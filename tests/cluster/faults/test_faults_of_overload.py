@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from tests.cluster.control_plane.bed import Bed
 from tests.cluster.faults.fault_record import record
 from tests.cluster.faults.storm import CREATES, PATIENCE, ROUNDS, Pace, Storm
 from tests.cluster.talking import Api
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.cluster.control_plane.bed import Bed
 
 pytestmark = pytest.mark.long
 

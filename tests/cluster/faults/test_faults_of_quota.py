@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.cluster.control_plane.bed import API, Bed
 from tests.cluster.faults.fault_record import record
 from tests.cluster.faults.storm import CREATES, HARD, PATIENCE, ROUNDS, Pace, Storm, meanwhile
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 pytestmark = pytest.mark.long
 

@@ -8,21 +8,17 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from tests.cluster.control_plane.bed import Bed
 from tests.cluster.faults.fault_record import record
 from tests.cluster.faults.storm import CREATES, PATIENCE, Account, Storm, stored_rows
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
-
-    from tests.cluster.control_plane.bed import Bed
 
 pytestmark = pytest.mark.long
 

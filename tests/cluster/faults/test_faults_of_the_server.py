@@ -6,17 +6,15 @@ import asyncio
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from tests.cluster.control_plane.bed import API, CONTROLLERS, ETCD, Bed
 from tests.cluster.control_plane.second_server import second_server
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.faults.fault_record import record
 from tests.cluster.faults.storm import CREATES, Account, Storm, meanwhile
-
-if TYPE_CHECKING:
-    from tests.cluster.control_plane.servers import Server
 
 pytestmark = pytest.mark.long
 

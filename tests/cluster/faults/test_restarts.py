@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.cluster.control_plane.bed import Bed
+from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.faults.restarts import restarted
 from tests.cluster.faults.storm import hung_up
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cluster.control_plane.binaries import Binaries
 
 RESTARTS = 2
 """Room comes before the one, and during the other; ``python -m tests.cluster.faults.restarts`` has five."""

@@ -19,7 +19,6 @@ LABEL = "number"
 
 
 def member(number: int) -> dict[str, Any]:
-    """One pod of the gang."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -53,7 +52,6 @@ def create(asked: dict[str, Any]) -> None:
 
 
 def say(line: str) -> None:
-    """Write a line at once."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -7,10 +7,11 @@ import re
 import threading
 import time
 from collections import Counter
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kubernetes import client
 
@@ -22,19 +23,14 @@ from backoff_ctrl.k8s.gated.client import GatedApiClient
 from backoff_ctrl.k8s.replay.clients import faster
 from backoff_ctrl.k8s.replay.reference import bounds_of, measure
 from backoff_ctrl.k8s.replay.rooms import Rooms, set_apart
-from backoff_ctrl.k8s.replay.workload import PACKAGED, POD_LABEL, Workload, make_workload, read_trace
+from backoff_ctrl.k8s.replay.workload import PACKAGED, POD_LABEL, Pod, Workload, make_workload, read_trace
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
 from backoff_ctrl.k8s.sandbox.kubelet import Server as KubeletServer
 from backoff_ctrl.k8s.watching.hosted import HostedWatch
 from tests.aio_configuration import aio_configuration
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import Api
 from tests.official import aio
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from backoff_ctrl.k8s.replay.workload import Pod
-    from tests.cluster.control_plane.servers import Server
 
 OBSERVER: Final = "creator"  # the user who is allowed to watch quotas
 _CREATES = re.compile(
@@ -56,11 +52,9 @@ class Figures:
 
     @property
     def refused(self) -> int:
-        """The number of refused creates."""
         return self.answers["403"]
 
     def line(self, title: str) -> str:
-        """All figures in one line."""
         pods = sum(self.stored.values())
         return (
             f"{title}: {pods} pods in with {sum(self.answers.values())} creates, {self.refused} refused "
@@ -70,7 +64,6 @@ class Figures:
 
 
 def slice_of_the_trace(pods: int, seed: int) -> Workload:
-    """A workload made by the demo's recipe."""
     return make_workload(read_trace(PACKAGED), pods=pods, seed=seed)
 
 
@@ -178,7 +171,6 @@ def _with_threads(server: Server, user: str, workload: Workload, factor: float) 
 
 
 async def _on_loop(server: Server, user: str, workload: Workload, factor: float) -> tuple[dict[str, float], int]:
-    """One task per pod."""
     configuration = configuration_of(server, user)
     gate = AsyncGate(policy=faster(Policy(), factor), clock=time.monotonic)
     went_in: dict[str, float] = {}

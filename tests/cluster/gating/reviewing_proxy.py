@@ -12,14 +12,12 @@ import http.client
 import os
 import ssl
 import sys
+from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from backoff_ctrl.k8s.cluster.asking import Reach, find_place
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PROGRAM: Final = [os.environ.get("BACKOFF_CTRL_KUBE_RBAC_PROXY", ""), "--v=2"]
 COMMAND: Final = PROGRAM if PROGRAM[0] else [sys.executable, "-m", __name__]
@@ -82,7 +80,6 @@ class Passing(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    """Serve until the end of the process."""
     parser = argparse.ArgumentParser()
     for name in ("secure-listen-address", "upstream", "tls-cert-file", "tls-private-key-file", "allow-paths"):
         parser.add_argument(f"--{name}", required=True)

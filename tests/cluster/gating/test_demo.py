@@ -8,19 +8,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from backoff_ctrl.k8s.replay.rooms import RUN_LABEL
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.talking import Api
+from tests.cluster.control_plane.servers import Server
+from tests.cluster.talking import Api
 
 pytestmark = pytest.mark.long
 
@@ -65,7 +61,6 @@ async def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 async def of_demos(api: Api) -> dict[str, str]:
-    """The namespaces of demos, with their phases."""
     listed = (await api.get("/api/v1/namespaces", params={"labelSelector": RUN_LABEL})).json
     return {each["metadata"]["name"]: each["status"]["phase"] for each in listed["items"]}
 

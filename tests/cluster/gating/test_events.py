@@ -6,9 +6,9 @@ import asyncio
 import json
 import queue
 import threading
-import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from kubernetes import client as sync
@@ -16,22 +16,16 @@ from kubernetes import client as sync
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.events.correlator import Limits, Reason, Report
-from backoff_ctrl.k8s.events.sender import EventSender, Reporter
+from backoff_ctrl.k8s.events.sender import EventSender
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Gate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.client import GatedApiClient
 from tests.aio_configuration import aio_configuration
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.kubectl.terminals import Terminal
 from tests.cluster.quotas.quota_room import Room
-from tests.cluster.talking import PATIENCE
+from tests.cluster.talking import Api
 from tests.official import aio
-from tests.watch_script import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.talking import Api
 
 JSON = dict[str, Any]
 QUICK = Limits(first_patch=0.2, namespace_burst=4, kept_share=0.5, namespace_rate=2)
@@ -71,7 +65,6 @@ def of_reason(listed: JSON, reason: str, count: int = 1) -> list[JSON]:
 
 @contextmanager
 def telling(server: Server, limits: Limits = QUICK, user: str = "tester") -> Iterator[EventSender]:
-    """A sender that the test itself calls."""
     sender = EventSender(configuration(server, user), limits=limits)
     try:
         yield sender
@@ -138,23 +131,6 @@ async def test_the_owner_gets_an_event_when_its_pod_waits_and_when_it_is_admitte
 
 
 @pytest.mark.long
-async def test_a_pod_that_never_fits_gets_an_event(server: Server, api: Api, room: Room, namespace: str) -> None:
-    """`NeverFits`, on the namespace if the pod has no owner, although the create itself failed."""
-    await room.quota("q", {"requests.cpu": "1"})
-    body = pod()
-    body["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
-    with GatedApiClient(configuration(server), gate=Gate(), events=True) as client:
-        creating = Creating(sync.CoreV1Api(client), namespace)
-        creating.begin(body)
-        error = await creating.next()
-        listed = await api.until(events_at(namespace), lambda found: of_reason(found, "NeverFits"))
-    assert isinstance(error, sync.ApiException)
-    (event,) = of_reason(listed, "NeverFits")
-    assert event["regarding"] == {"apiVersion": "v1", "kind": "Namespace", "name": namespace, "namespace": namespace}
-    assert "asks requests.cpu=2, but quota q allows 1 in all" in event["note"]
-
-
-@pytest.mark.long
 async def test_an_asynchronous_client_writes_events_too(server: Server, api: Api, room: Room, namespace: str) -> None:
     """With the same argument as the synchronous one; the events are sent from another event loop."""
     await room.quota("q", {"pods": "1"})
@@ -167,49 +143,6 @@ async def test_an_asynchronous_client_writes_events_too(server: Server, api: Api
         await room.delete("pods", first["metadata"]["name"], gracePeriodSeconds="0")
         await creating
         await api.until(events_at(namespace), lambda found: of_reason(found, "Admitted"))
-
-
-async def test_repeated_events_become_a_series(server: Server, api: Api, namespace: str) -> None:
-    """There is one event, and the server accepts the patches of its series."""
-    with telling(server) as sender:
-        for _ in range(100):
-            sender.report(waits(namespace))
-        listed = await api.until(events_at(namespace), lambda found: of_reason(found, "WaitingForQuota", 100))
-    assert len(listed["items"]) == 1
-    assert listed["items"][0]["series"]["count"] == 100
-    assert sender.counts.creates == 1
-    assert sender.counts.errors == 0
-
-
-async def test_a_flood_of_events_becomes_a_few_requests_and_a_count(server: Server, api: Api, namespace: str) -> None:
-    """Of 10,000 owners a few get an event; one event counts the others, so that all are accounted for."""
-
-    def told(listed: JSON) -> int:
-        counts = (each.get("series") or {"count": 1} for each in of_reason(listed, "EventsLeftOut"))
-        left_out = [int(each["count"]) for each in counts]
-        return sum(left_out) + len(of_reason(listed, "WaitingForQuota"))
-
-    began = time.monotonic()
-    with telling(server) as sender:
-        for number in range(10_000):
-            sender.report(waits(namespace, Owner("v1", "ConfigMap", f"owner-{number}", f"uid-{number}")))
-        listed = await api.until(events_at(namespace), lambda found: told(found) >= 10_000)
-        most = QUICK.namespace_burst + QUICK.namespace_rate * (time.monotonic() - began)
-    assert told(listed) == 10_000
-    assert sender.counts.creates == len(listed["items"])
-    assert sender.counts.creates + sender.counts.patches <= most
-
-
-async def test_an_expired_event_is_created_again(server: Server, api: Api, namespace: str) -> None:
-    """With the count that it had, as after an hour on a real server."""
-    with telling(server) as sender:
-        sender.report(waits(namespace))
-        listed = await api.until(events_at(namespace), lambda found: of_reason(found, "WaitingForQuota"))
-        name = listed["items"][0]["metadata"]["name"]
-        assert (await api.delete(f"{events_at(namespace)}/{name}")).status == 200
-        sender.report(waits(namespace))
-        listed = await api.until(events_at(namespace), lambda found: of_reason(found, "WaitingForQuota", 2))
-    assert [event["metadata"]["name"] for event in listed["items"]] != [name]
 
 
 @pytest.mark.parametrize("owner", ["Not A Name", "x" * 253, "a.b-", "ein-ö"])
@@ -236,35 +169,3 @@ async def test_kubectl_shows_them(kubernetes: Server, real_api: Api, real_namesp
     assert "(x2 over" in said.out
     seen = json.loads((await asyncio.to_thread(terminal.run, "get", "events", "-o", "json")).out)
     assert seen["items"][0]["reportingComponent"] == "backoff-ctrl.dev/gate"
-
-
-async def test_a_client_without_rights_on_events_still_creates(
-    kubernetes: Server, real_api: Api, real_namespace: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The create waits and is admitted as usual; that events are forbidden is logged once."""
-    room = Room(real_api, real_namespace)
-    await room.quota("q", {"pods": "1"})
-    first = await room.create("pods", pod())
-    gate, said = Gate(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    sender = EventSender(configuration(kubernetes, "creator"))
-
-    def hear(story: Report) -> None:
-        sender.report(story)
-        loop.call_soon_threadsafe(said.set)
-
-    gate.ledger.subscribe(Reporter(gate.ledger, hear))
-    with GatedApiClient(configuration(kubernetes, "creator"), gate=gate) as client:
-        creating = Creating(sync.CoreV1Api(client), real_namespace)
-        creating.begin(pod())
-        creating.begin(pod())
-        await asyncio.wait_for(said.wait(), PATIENCE)
-        await until(lambda: sender.counts.creates == 1)
-        await room.delete("pods", first["metadata"]["name"], gracePeriodSeconds="0")
-        await room.delete("pods", str(await creating.next()), gracePeriodSeconds="0")
-        name = await creating.next()
-    await asyncio.to_thread(sender.finish)
-    assert isinstance(name, str), name
-    assert sender.counts.errors == sender.counts.creates == 1
-    assert sum("not allowed to write Kubernetes events" in message for message in caplog.messages) == 1
-    assert (await real_api.get(events_at(real_namespace))).json["items"] == []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final
 
 import pytest
 from kubernetes import client
@@ -16,15 +17,10 @@ from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.gangs import gang_of
 from backoff_ctrl.k8s.gated.threads import ThreadTransport
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.custom_kinds import define_operators_kind
 from tests.cluster.objects import made, of_group, pod
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.talking import Api
+from tests.cluster.talking import Api
 
 pytestmark = pytest.mark.long
 
@@ -49,8 +45,7 @@ def of_job(pods: Any) -> list[Any]:
     return [each for each in pods["items"] if each["metadata"].get("ownerReferences")]
 
 
-if TYPE_CHECKING:
-    Admit = Callable[[GatedApiClient, str, dict[str, Any]], AbstractContextManager[tuple[Any, Callable[[], Any]]]]
+Admit = Callable[[GatedApiClient, str, dict[str, Any]], AbstractContextManager[tuple[Any, Callable[[], Any]]]]
 
 
 @contextmanager

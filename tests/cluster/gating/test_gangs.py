@@ -8,9 +8,10 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from kubernetes import client
@@ -21,17 +22,13 @@ from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.sandbox.kubelet import RUN_SECONDS, Kubelet
 from backoff_ctrl.k8s.sandbox.kubelet import Server as KubeletServer
 from tests.aio_configuration import aio_configuration
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.faults.storm import hung_up
 from tests.cluster.gating.gated_workload import OBSERVER, configuration_of, creates, observed
 from tests.cluster.quotas.quota_room import Room
 from tests.cluster.quotas.quota_room import pod as quota_pod
+from tests.cluster.talking import Api
 from tests.official import aio
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.talking import Api
 
 pytestmark = pytest.mark.long
 
@@ -121,7 +118,6 @@ class Stream:
         self._news: asyncio.Queue[float] = asyncio.Queue()
 
     async def press(self) -> None:
-        """Create one pod after the other."""
         while not self._stopped:
             number, self._asked = self._asked, self._asked + 1
             await self._core.create_namespaced_pod(
@@ -148,7 +144,6 @@ class Stream:
         return sum(began <= when <= ended for when in self.went_in) / (ended - began)
 
     def stop(self) -> None:
-        """Ask for no more."""
         self._stopped = True
 
 
@@ -267,7 +262,6 @@ async def test_a_gang_is_given_back_whole_if_a_stranger_stays(
 
 
 async def stranger(api: Api, pods: str, count: int, runs_for: float | None) -> None:
-    """Create pods that no gate knows of."""
     for number in range(count):
         made = await api.post(pods, pod("stranger", number, runs_for))
         assert made.status == 201, made.text
@@ -302,7 +296,6 @@ async def test_a_gang_survives_two_kills(kubernetes: Server, real_api: Api, real
 
 
 async def lines(running: asyncio.subprocess.Process, count: int) -> list[str]:
-    """Return the next lines of the process."""
     assert running.stdout is not None
     return [(await running.stdout.readline()).decode().strip() for _ in range(count)]
 

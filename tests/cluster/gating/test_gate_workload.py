@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.gating.gated_workload import run_gated, slice_of_the_trace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.cluster.control_plane.servers import Server
 
 pytestmark = pytest.mark.long
 

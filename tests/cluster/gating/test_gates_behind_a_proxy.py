@@ -11,7 +11,9 @@ import ssl
 import subprocess
 import threading
 import urllib.request
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -21,6 +23,7 @@ from backoff_ctrl import GatedApiClient, waiting
 from backoff_ctrl.k8s.cluster.asking import Reach, find_place
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.status.serving import Service
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.gating.gated_workload import configuration_of
 from tests.cluster.gating.reviewing_proxy import COMMAND
 from tests.cluster.kubectl.test_yaml_of_the_docs import text_of_the_page
@@ -28,12 +31,6 @@ from tests.gated_creates import Met, pod
 from tests.proxying.passing.certificates import make_pair
 from tests.serve.serving import serving, until
 from tests.status.asking import ask
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.cluster.control_plane.servers import Server
 
 pytestmark = pytest.mark.long
 AUDIENCE = "backoff-ctrl-gates"
@@ -127,7 +124,6 @@ def page(kubernetes: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def used(page: Page) -> Any:
-    """How many pods the quota counts."""
     _, quota = page.reach.ask("GET", f"/api/v1/namespaces/{page.namespace}/resourcequotas/q")
     return quota.get("status", {}).get("used", {}).get("pods")
 
@@ -155,7 +151,6 @@ def proxied(deployment: dict[str, Any], url: str, folder: Path) -> Iterator[int]
 
 
 def answers(port: int) -> bool:
-    """Whether somebody listens there."""
     with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
         return True
     return False
@@ -175,7 +170,6 @@ def run_pod(page: Page, template: dict[str, Any], port: int) -> None:
 
 @contextlib.contextmanager
 def waits(kubernetes: Server, gate: Gate, namespace: str) -> Iterator[None]:
-    """Let a create wait at the gate."""
     met = Met()
     core: Any = client.CoreV1Api(GatedApiClient(configuration_of(kubernetes, "tester"), gate=gate))
 
@@ -195,7 +189,6 @@ def waits(kubernetes: Server, gate: Gate, namespace: str) -> Iterator[None]:
 
 
 def names(url: str) -> list[str]:
-    """Who waits, as ``serve`` tells it."""
     found = ask(url, "/v1/waiting")
     return [each["name"] for each in found.json["items"]] if found.status == 200 else []
 

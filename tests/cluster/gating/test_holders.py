@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from backoff_ctrl.api.main import run
-from tests.cluster.quotas.quota_room import Room, claim, pod, selector, service
-from tests.cluster.talking import JSON_PATCH, MERGE
-
-if TYPE_CHECKING:
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.quotas.quota_room import JSON
-    from tests.cluster.talking import Api
+from tests.cluster.control_plane.servers import Server
+from tests.cluster.quotas.quota_room import JSON, Room, claim, pod, selector, service
+from tests.cluster.talking import JSON_PATCH, MERGE, Api
 
 FINALIZER = "example.com/hold"
 ATTEMPTS = 3
@@ -31,11 +27,9 @@ class Asking:
         self._capsys = capsys
 
     async def page(self, *options: str, code: int = 0) -> str:
-        """Its stdout, followed by its stderr."""
         return "".join(await self._said(*options, code=code))
 
     async def document(self) -> JSON:
-        """Its JSON document."""
         found: JSON = json.loads((await self._said("--json"))[0])
         return found
 
@@ -55,12 +49,10 @@ class Asking:
 
 @pytest.fixture
 def asking(room: Room, capsys: pytest.CaptureFixture[str]) -> Asking:
-    """The holders of the test's own namespace."""
     return Asking(room, capsys)
 
 
 def held(resource: JSON) -> dict[str, str]:
-    """Amounts by owner."""
     return {holder["owner"]: holder["amount"] for holder in resource["holders"]}
 
 

@@ -5,36 +5,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
+from backoff_ctrl.engine.explaining import NamespaceSnapshot
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
 from backoff_ctrl.k8s.watching.informer import ClusterSource
-from backoff_ctrl.k8s.watching.objects import CLUSTER_QUOTAS, QUOTAS
+from backoff_ctrl.k8s.watching.objects import QUOTAS, Kind
 from backoff_ctrl.k8s.watching.quotas import QuotaWatch
-from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchState
+from backoff_ctrl.k8s.watching.status import WatchState
 from tests.aio_configuration import aio_configuration
 from tests.cluster.control_plane.bed import API, Bed
-from tests.cluster.custom_kinds import DEFINITIONS, establish
+from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.faults.storm import hung_up
 from tests.cluster.objects import of_core, pod
 from tests.cluster.quotas.quota_room import Room
 from tests.cluster.talking import MERGE, PATIENCE, Api
 from tests.official import aio as client
 from tests.watch_script import ONE, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
-
-    from backoff_ctrl.engine.explaining import NamespaceSnapshot
-    from backoff_ctrl.k8s.watching.objects import Kind
-    from tests.cluster.control_plane.binaries import Binaries
-    from tests.cluster.control_plane.servers import Server
 
 pytestmark = pytest.mark.long
 NEVER_BY_TIMER = Policy(base=60, cap=60)  # every admission follows from an observation
@@ -71,11 +66,9 @@ class Observing:
         return (ceiling.limited - ceiling.used) // ONE if ceiling and ceiling.source == "observed" else None
 
     def of(self, namespace: str) -> NamespaceSnapshot:
-        """What the engine knows about a namespace."""
         return self.ledger.snapshot().namespaces[namespace]
 
     def state(self, namespace: str) -> WatchState | None:
-        """How well the namespace is observed."""
         status = self.watch.record.of(namespace)
         return None if status is None else status.state
 
@@ -93,7 +86,6 @@ class Observing:
 async def observing(
     server: Server, namespaces: list[str] | None, user: str = "tester", watch_seconds: float = 290, **settings: Any
 ) -> AsyncIterator[Observing]:
-    """Observe as this user."""
     configuration = aio_configuration(find_place(None, str(server.kubeconfig(user)), None, None).configuration)
     gate = AsyncGate(policy=NEVER_BY_TIMER)
     async with AsyncGatedApiClient(configuration, gate=gate) as api, ClusterSession(configuration) as session:
@@ -116,7 +108,6 @@ async def _connections_end() -> AsyncIterator[None]:
 
 
 async def edit(room: Room, pods: str) -> None:
-    """Change the limit of the quota."""
     reply = await room.api.patch(room.path("resourcequotas", "q"), {"spec": {"hard": {"pods": pods}}}, MERGE)
     assert reply.status == 200, reply.text
 
@@ -131,41 +122,6 @@ async def test_raising_a_quota_admits_a_waiting_create_at_once(server: Server, r
 
         made = await asyncio.wait_for(task, PATIENCE)
         assert made.metadata.name == "first"
-
-
-async def test_lowering_a_quota_fails_creates_that_no_longer_fit(server: Server, room: Room) -> None:
-    """A create larger than the new limit fails, with both amounts in the message, instead of waiting forever."""
-    await room.quota("q", {"requests.cpu": "4"})
-    large = pod("large", {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}]})
-    other = pod("other", {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}]})
-    async with observing(server, [room.namespace]) as seen:
-        await until(lambda: seen.left(room.namespace, resource="requests.cpu") == 4)
-        await seen.core.create_namespaced_pod(room.namespace, other)
-        task = await seen.waiter(room.namespace, large)
-        body = {"spec": {"hard": {"requests.cpu": "2"}}}
-        reply = await room.api.patch(room.path("resourcequotas", "q"), body, MERGE)
-        assert reply.status == 200, reply.text
-
-        with pytest.raises(client.ApiException, match=r"requests\.cpu") as refused:
-            await asyncio.wait_for(task, PATIENCE)
-        assert refused.value.status == 403
-
-
-async def test_deleting_and_recreating_a_quota_is_observed(server: Server, room: Room) -> None:
-    """Without the quota every create is admitted; once it exists again, none is."""
-    await room.quota("q", {"pods": "0"})
-    async with observing(server, [room.namespace]) as seen:
-        await until(lambda: seen.left(room.namespace) == 0)
-        task = await seen.waiter(room.namespace, pod("first"))
-        reply = await room.api.delete(room.path("resourcequotas", "q"))
-        assert reply.status == 200, reply.text
-        await asyncio.wait_for(task, PATIENCE)
-
-        await room.quota("q", {"pods": "1"})
-        await until(lambda: seen.left(room.namespace) == 0)
-        task = await seen.waiter(room.namespace, pod("second"))
-        await edit(room, "2")
-        await asyncio.wait_for(task, PATIENCE)
 
 
 async def test_an_idle_watch_resumes_from_its_bookmarks(server: Server, room: Room) -> None:
@@ -207,17 +163,6 @@ async def test_a_recount_that_misses_live_pods_admits_no_create(server: Server, 
         else:
             await room.finish("first", "Succeeded")
         await asyncio.wait_for(task, PATIENCE)
-
-
-async def test_one_watch_covers_all_namespaces(server: Server, room: Room) -> None:
-    """The quotas of a namespace that was not configured are known, too."""
-    await room.quota("q", {"pods": "3"})
-    async with observing(server, None) as seen:
-        await until(lambda: seen.left(room.namespace) == 3)
-        await edit(room, "5")
-        await until(lambda: seen.left(room.namespace) == 5)
-
-        assert seen.watch.record.status()[EVERYWHERE].state is WatchState.QUOTAS
 
 
 # -- permissions ---------
@@ -266,23 +211,6 @@ async def test_losing_and_regaining_a_permission_is_noticed(kubernetes: Server, 
                     await until(lambda: seen.left(real_namespace) == 7)
 
 
-async def test_a_user_limited_to_some_namespaces_watches_those(kubernetes: Server, real_namespace: str) -> None:
-    """A role binding in one namespace is what most users have."""
-    async with Api(kubernetes, "admin") as admin:
-        await Room(admin, real_namespace).quota("q", {"pods": "3"})
-        async with (
-            allowed(admin, real_namespace, "view"),
-            observing(kubernetes, None, "nobody", ask_again=0.5) as seen,
-        ):
-            seen.watch.add(real_namespace)
-            seen.watch.add("default")
-            await until(lambda: seen.left(real_namespace) == 3)
-            await until(lambda: seen.state("default") is WatchState.LEARNING)
-            await until(lambda: seen.state(EVERYWHERE) is WatchState.LEARNING)
-
-            assert seen.state(real_namespace) is WatchState.QUOTAS
-
-
 @pytest.mark.parametrize("how", ["deleted", "finished"])
 async def test_a_user_who_may_not_see_quotas_sees_pods_end(kubernetes: Server, real_namespace: str, how: str) -> None:
     """When another client's pod ends, the waiting create is sent long before its timer."""
@@ -303,66 +231,6 @@ async def test_a_user_who_may_not_see_quotas_sees_pods_end(kubernetes: Server, r
 
 
 # -- quotas over namespaces ---------
-
-OVER = f"{CLUSTER_QUOTAS.path}/{CLUSTER_QUOTAS.plural}"
-FREE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-DEFINITION = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "clusterresourcequotas.quota.openshift.io"},
-    "spec": {
-        "group": "quota.openshift.io",
-        "scope": "Cluster",
-        "names": {"plural": "clusterresourcequotas", "kind": "ClusterResourceQuota"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": FREE, "status": FREE}}},
-                "subresources": {"status": {}},
-            }
-        ],
-    },
-}
-
-
-async def fill(api: Api, name: str, hard: str, used: str, *namespaces: str) -> None:
-    """Write the status of a ClusterResourceQuota, as OpenShift's controller does."""
-    total = {"hard": {"pods": hard}, "used": {"pods": used}}
-    entries = [{"namespace": each, "status": total} for each in namespaces]
-    body = {"status": {"total": total, "namespaces": entries}}
-    reply = await api.patch(f"{OVER}/{name}/status", body, MERGE)
-    assert reply.status == 200, reply.text
-
-
-async def test_a_cluster_resource_quota_applies_to_the_namespaces_that_it_selects(
-    server: Server, api: Api, namespace: str
-) -> None:
-    """As in OpenShift: it is observed, changed, selects the namespace no longer, and goes with its definition."""
-    await establish(api, DEFINITION)
-    try:
-        quota = {"hard": {"pods": "5"}}
-        spec = {"selector": {"labels": {"matchLabels": {"team": "x"}}}, "quota": quota}
-        kind = {"apiVersion": "quota.openshift.io/v1", "kind": "ClusterResourceQuota"}
-        made = await api.post(OVER, {**kind, "metadata": {"name": "over"}, "spec": spec})
-        assert made.status == 201, made.text
-        await fill(api, "over", "5", "1", namespace)
-        async with observing(server, [namespace], longest_pause=0.5, ask_again=0.2) as seen:
-            await until(lambda: seen.left(namespace, "over") == 4)
-            await fill(api, "over", "9", "1", namespace)
-            await until(lambda: seen.left(namespace, "over") == 8)
-            await fill(api, "over", "9", "1", "default")
-            await until(lambda: seen.left(namespace, "over") is None)
-            await fill(api, "over", "9", "2", namespace)
-            await until(lambda: seen.left(namespace, "over") == 7)
-
-            await api.delete(f"{DEFINITIONS}/{DEFINITION['metadata']['name']}")  # type: ignore[index]
-            await until(lambda: seen.left(namespace, "over") is None)
-            await until(lambda: CLUSTER_QUOTAS.plural not in seen.watch.record.status(), PATIENCE)
-            assert seen.state(namespace) is WatchState.QUOTAS
-    finally:
-        await api.delete(f"{DEFINITIONS}/{DEFINITION['metadata']['name']}")  # type: ignore[index]
 
 
 # -- a server that goes and comes ---------

@@ -6,12 +6,10 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.control_plane.binaries import Binaries
 
 pytestmark = pytest.mark.long
 

@@ -6,7 +6,8 @@ import http.client
 import json
 import secrets
 import ssl
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import pytest
@@ -14,12 +15,9 @@ import pytest
 from backoff_ctrl.k8s.cluster.asking import Reach, find_place
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.status.serving import Service
+from tests.cluster.control_plane.servers import Server
 from tests.serve.serving import serving, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.cluster.control_plane.servers import Server
+from tests.status.asking import Answer
 
 pytestmark = pytest.mark.long
 POD = {
@@ -28,19 +26,6 @@ POD = {
     "metadata": {"name": "x"},
     "spec": {"containers": [{"name": "c", "image": "i"}]},
 }
-
-
-class Answer(NamedTuple):
-    """An answer as it came."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        """The body, decoded."""
-        return json.loads(self.body)
 
 
 class Served(NamedTuple):
@@ -52,7 +37,6 @@ class Served(NamedTuple):
     gate: Gate
 
     def ask(self, path: str, user: str = "", method: str = "GET", body: bytes | None = None, **more: str) -> Answer:
-        """Send one request as a user."""
         trust = ssl.create_default_context()
         trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
         headers = {name.replace("_", "-"): value for name, value in more.items()}
@@ -73,7 +57,6 @@ class Served(NamedTuple):
         return self.ask(path, user, "POST", json.dumps(POD).encode(), Content_Type="application/json")
 
     def act(self, user: str, action: str, **body: str) -> Answer:
-        """Do what an operator may."""
         return self.ask(
             f"/v1/actions/{action}", user, "POST", json.dumps(body).encode(), Content_Type="application/json"
         )

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from backoff_ctrl.api.injection.sidecar import NAME
-
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.talking import JSON, Api
+from tests.cluster.control_plane.servers import Server
+from tests.cluster.talking import JSON, Api
 
 
 async def volumes(api: Api, server: Server, pod: JSON, folder: Path) -> dict[str, Path]:
@@ -72,7 +68,6 @@ async def started(
 
 
 def sidecar_and_creator(pod: JSON) -> tuple[JSON, JSON]:
-    """Return the two containers."""
     first, second = pod["spec"]["initContainers"][0], pod["spec"]["containers"][0]
     assert first["name"] == NAME
     return first, second

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import secrets
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 from cryptography import x509
@@ -22,15 +22,10 @@ from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.watching.informer import ClusterSource
 from tests.cluster.control_plane.bed import Bed
+from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.injecting import webhook as hook
-from tests.cluster.talking import Api
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from tests.cluster.control_plane.binaries import Binaries
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.talking import JSON
+from tests.cluster.talking import JSON, Api
 
 pytestmark = pytest.mark.long
 

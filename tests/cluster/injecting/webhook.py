@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.talking import JSON, Api
+from tests.cluster.control_plane.servers import Server
+from tests.cluster.talking import JSON, Api
 
 NAME = "backoff-ctrl-inject"
 HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

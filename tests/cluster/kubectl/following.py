@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+from tests.cluster.control_plane.servers import Server
 
-    from tests.cluster.control_plane.servers import Server
-
-    Line = dict[str, Any]
+Line = dict[str, Any]
 
 PATIENCE: Final = 90.0
 """Seconds within which an informer must report an event; after losing its connection it retries within 2."""
@@ -92,17 +90,14 @@ class Tap:
         self.url = ""
 
     def shut(self) -> None:
-        """Break all connections, and refuse new ones."""
         self._open = False
         for task in self._running:
             task.cancel()
 
     def open(self) -> None:
-        """Accept connections again."""
         self._open = True
 
     async def serve(self, inside: asyncio.StreamReader, outside: asyncio.StreamWriter) -> None:
-        """Forward one connection in both directions."""
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)
@@ -124,7 +119,6 @@ class Tap:
 
     @asynccontextmanager
     async def tapped(self) -> AsyncIterator[Tap]:
-        """Listen until the block ends."""
         listener = await asyncio.start_server(self.serve, "127.0.0.1", 0)
         self.url = f"{self._to.scheme}://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
         try:

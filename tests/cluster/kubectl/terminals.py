@@ -8,17 +8,15 @@ import os
 import re
 import subprocess
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from tests.cluster.control_plane.servers import Server
 
-    from tests.cluster.control_plane.servers import Server
-
-    Lines = Callable[[int], list[str]]
+Lines = Callable[[int], list[str]]
 
 PATIENCE: Final = 120.0
 """Seconds after which a command that has not ended fails the test."""
@@ -114,7 +112,6 @@ class Terminal:
     """kubectl as one user of one server, in one namespace."""
 
     def __init__(self, server: Server, namespace: str, user: str = "tester") -> None:
-        """Run nothing yet."""
         self.server = server
         home = server.folder / "home"
         home.mkdir(exist_ok=True)
@@ -122,7 +119,6 @@ class Terminal:
         self._command = [str(server.binaries.kubectl), "--namespace", namespace]
 
     def run(self, *arguments: str, stdin: str | None = None) -> Said:
-        """Run a command to its end."""
         done = subprocess.run(
             [*self._command, *arguments],
             input=stdin,

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cluster.control_plane.bed import Bed
+from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.kubectl.following import Informers, Tap, informers
 from tests.cluster.talking import MERGE, Api
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.cluster.control_plane.binaries import Binaries
-    from tests.cluster.control_plane.servers import Server
 
 
 class Scene:
     """One server, a namespace on it, and informers that follow it through a tap."""
 
     def __init__(self, api: Api, namespace: str, tap: Tap, told: Informers) -> None:
-        """Hold the parts that ``_scene`` has made."""
         self.api = api
         self.tap = tap
         self.told = told
         self.place = f"/api/v1/namespaces/{namespace}"
 
     async def create(self, name: str) -> None:
-        """Create a pod."""
         container = {"name": "main", "image": "busybox:1", "resources": {"requests": {"cpu": "100m"}}}
         made = await self.api.post(
             f"{self.place}/pods", {"metadata": {"name": name}, "spec": {"containers": [container]}}
@@ -38,17 +32,14 @@ class Scene:
         assert made.status == 201, made.text
 
     async def change(self, name: str, label: str) -> None:
-        """Set a label of a pod."""
         body = {"metadata": {"labels": {"to": label}}}
         assert (await self.api.patch(f"{self.place}/pods/{name}", body, MERGE)).status == 200
 
     async def begin(self, name: str) -> None:
-        """Set a pod to Running."""
         body = {"status": {"phase": "Running"}}
         assert (await self.api.patch(f"{self.place}/pods/{name}/status", body, MERGE)).status == 200
 
     async def delete(self, name: str) -> None:
-        """Delete a pod without a grace period."""
         assert (await self.api.delete(f"{self.place}/pods/{name}", {"gracePeriodSeconds": 0})).status == 200
 
     async def charged(self, pods: str) -> None:

@@ -7,11 +7,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tests.cluster.control_plane.binaries import Binaries
-    from tests.status.asking import Crowd
+from tests.cluster.control_plane.binaries import Binaries
+from tests.status.asking import Crowd
 
 PROGRAMS = Path(sys.executable).parent
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.kubectl.terminals import manifest, pod
-
-if TYPE_CHECKING:
-    from tests.cluster.kubectl.terminals import Terminals
+from tests.cluster.kubectl.terminals import Terminals, manifest, pod
 
 
 def test_get_shows_pods_as_a_table(kubectl: Terminals) -> None:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
-from tests.cluster.kubectl.terminals import manifest, pod
-
-if TYPE_CHECKING:
-    from tests.cluster.kubectl.terminals import Terminals
+from tests.cluster.kubectl.terminals import Terminals, manifest, pod
 
 _CONTAINER = {"name": "main", "image": "busybox:1", "imageID": "", "restartCount": 0, "ready": True,
               "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}  # fmt: skip

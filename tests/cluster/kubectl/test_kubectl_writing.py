@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
 
 from backoff_ctrl.api.main import cli
-from tests.cluster.kubectl.terminals import manifest, pod
-
-if TYPE_CHECKING:
-    from tests.cluster.kubectl.terminals import Terminals
+from tests.cluster.kubectl.terminals import Terminals, manifest, pod
 
 
 def test_create_makes_objects_and_refuses_invalid_ones(kubectl: Terminals) -> None:

@@ -10,20 +10,17 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
+from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.control_plane.servers import Server
 from tests.pages import PAGES, blocks, spans, typed, typed_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.cluster.control_plane.binaries import Binaries
-    from tests.cluster.control_plane.servers import Server
 
 PATIENCE: Final = 60.0
 ELSEWHERE: Final = ("make install", "source ", "export ", "kubectl delete pod a")

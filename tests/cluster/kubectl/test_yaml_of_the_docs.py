@@ -6,7 +6,7 @@ import asyncio
 import fnmatch
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -15,21 +15,17 @@ from backoff_ctrl.api.commands.proxy import command as proxy
 from backoff_ctrl.api.status.command import command
 from backoff_ctrl.api.status.gates_found import LABEL, gates_of
 from backoff_ctrl.k8s.status.endpoints import URLS
+from tests.cluster.control_plane.servers import Server
 from tests.pages import KUBERNETES, PAGES, blocks, typed
-
-if TYPE_CHECKING:
-    from tests.cluster.control_plane.servers import Server
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 
 
 def text_of_the_page() -> str:
-    """The YAML behind its mark."""
     return PAGE.read_text().partition("<!-- gates in pods -->\n```yaml\n")[2].partition("```")[0]
 
 
 def found(kind: str, name: str) -> Any:
-    """One object of the page."""
     (one,) = [
         each
         for each in yaml.safe_load_all(text_of_the_page())

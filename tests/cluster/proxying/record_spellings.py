@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import Any
-from urllib.parse import urlsplit
 
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import wanted
 from tests.cluster.control_plane.servers import Server
+from tests.cluster.proxying.sidecar import asked
 from tests.cluster.talking import Api
 from tests.spellings import PODS, RECORD, TARGETS, Spelling
 
@@ -27,26 +27,13 @@ async def spelt(api: Api) -> list[Spelling]:
 
 
 async def _spelt(api: Api, target: str, name: str) -> Spelling:
-    status = await _post(api.server, target, _job(name) if "obs" in target else _pod(name))
+    body, token = _job(name) if "obs" in target else _pod(name), api.server.token("tester")
+    status = (await asked(api.server.url, target, token, body, api.server.ssl())).status
     if status >= 300:
         return Spelling(target, "refused", status)
     stored = [f"{path}/{name}" for path in (PODS, _JOBS)]
     gone = [await api.delete(path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}) for path in stored]
     return Spelling(target, "stored" if any(each.status == 200 for each in gone) else "tried", status)
-
-
-async def _post(server: Server, target: str, manifest: Any) -> int:
-    """Return the status of the answer. No client in between: each would write the target in its own way."""
-    at = urlsplit(server.url)
-    reader, writer = await asyncio.open_connection(at.hostname, at.port, ssl=server.ssl())
-    body = json.dumps(manifest).encode()
-    head = f"POST {target} HTTP/1.1\r\nHost: server\r\nAuthorization: Bearer {server.token('tester')}\r\n"
-    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    writer.write(head.encode() + body)
-    async with asyncio.timeout(60):
-        answer = await reader.read()
-    writer.close()
-    return int(answer.split(b" ", 2)[1])
 
 
 def _pod(name: str) -> Any:
@@ -56,13 +43,8 @@ def _pod(name: str) -> Any:
 
 def _job(name: str) -> Any:
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
-    metadata = {"name": name}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": metadata,
-        "spec": {"suspend": True, "template": template},
-    }
+    spec = {"suspend": True, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
 async def record(server: Server) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import ssl
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +12,7 @@ import pytest
 
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.servers import Server
-from tests.cluster.proxying.sidecar import proxy
+from tests.cluster.proxying.sidecar import asked, proxy
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import Api
 
@@ -26,31 +24,6 @@ CAUSES: Final = (
     '{"reason":"quota","message":"600Mi","field":"asked"},{"reason":"quota","message":"424Mi","field":"left"},'
     '{"reason":"quota","message":"%d","field":"place"}],"retryAfterSeconds":1}'
 )
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer as it came: its code, its headers by their lower-case names, and its body."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
-async def _asked(url: str, token: str, namespace: str, body: Any, tls: ssl.SSLContext | None = None) -> Answer:
-    host, port = url.rpartition("/")[2].split(":")
-    reader, writer = await asyncio.open_connection(host, int(port), ssl=tls)
-    content = json.dumps(body).encode()
-    head = f"POST /api/v1/namespaces/{namespace}/pods HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
-    head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\nConnection: close\r\n\r\n"
-    writer.write(head.encode() + content)
-    async with asyncio.timeout(60):
-        raw = await reader.read()
-    writer.close()
-    head, _, text = raw.decode().partition("\r\n\r\n")
-    status, *lines = head.split("\r\n")
-    headers = dict(line.split(": ", 1) for line in lines)
-    return Answer(int(status.split()[1]), {name.lower(): value for name, value in headers.items()}, text.encode())
 
 
 async def _full(room: Room) -> Any:
@@ -68,14 +41,14 @@ async def test_with_quota_the_refusal_is_that_of_the_server(
 ) -> None:
     """Byte for byte. The creator's create is not sent; the learner's was, so that all headers are the server's."""
     room = Room(real_api, real_namespace)
-    waiting, token = await _full(room), kubernetes.token(user)
-    direct = await _asked(kubernetes.url, token, real_namespace, waiting, kubernetes.ssl())
+    waiting, token, pods = await _full(room), kubernetes.token(user), room.path("pods")
+    direct = await asked(kubernetes.url, pods, token, waiting, kubernetes.ssl())
     assert direct.status == 403
     async with proxy(kubernetes.kubeconfig(user), tmp_path, *HOLDS, "--answer=quota") as running:
-        got = await _asked(running.url, token, real_namespace, waiting)
+        got = await asked(running.url, pods, token, waiting)
         assert (got.status, got.body) == (direct.status, direct.body)
         if user == "creator":  # the first may have been sent: a list of quotas may take too long
-            got = await _asked(running.url, token, real_namespace, waiting)
+            got = await asked(running.url, pods, token, waiting)
             assert (got.status, got.body) == (direct.status, direct.body)
         own = {"content-type", "cache-control", "content-length", "connection"}
         same = own if user == "creator" else {*direct.headers}
@@ -96,8 +69,8 @@ async def test_otherwise_it_is_told_what_it_waits_for(
     waiting, token = await _full(room), kubernetes.token("creator")
     async with proxy(kubernetes.kubeconfig("creator"), tmp_path, *HOLDS, f"--answer={answer}") as running:
         for again in (True, True, False):
-            got = await _asked(running.url, token, real_namespace, waiting)
-            status = json.loads(got.body)
+            got = await asked(running.url, room.path("pods"), token, waiting)
+            status = got.json
             assert (got.status, got.headers.get("retry-after")) == (429, "1" if answer == "wait" and again else None)
             assert got.headers["content-type"] == "application/json"
             assert (status["kind"], status["code"], status["reason"]) == ("Status", 429, "TooManyRequests")

@@ -6,42 +6,28 @@ import asyncio
 import base64
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from tests.cluster.control_plane.servers import Server
-from tests.cluster.proxying.sidecar import Proxy, proxy
+from tests.cluster.proxying.sidecar import Proxy, asked, proxy
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import Api
+from tests.status.asking import Answer
 
 HOLDS: Final = ("--hold", "3", "--hold-total", "600")
 GROUP: Final = "rbac.authorization.k8s.io"
 
 
-async def _asked(running: Proxy, token: str | None, namespace: str, name: str, **headers: str) -> tuple[int, Any]:
-    """Create a pod over a connection of its own; return the status and the Status."""
-    host, port = running.url.rpartition("/")[2].split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    content = json.dumps(pod(name)).encode()
-    lines = [f"POST /api/v1/namespaces/{namespace}/pods HTTP/1.1", f"Host: {host}", "Content-Type: application/json"]
-    lines += [f"Content-Length: {len(content)}", "Connection: close"]
-    lines += [] if token is None else [f"Authorization: Bearer {token}"]
-    lines += [f"{key.replace('_', '-')}: {value}" for key, value in headers.items()]
-    writer.write("\r\n".join([*lines, "", ""]).encode() + content)
-    async with asyncio.timeout(60):
-        raw = await reader.read()
-    writer.close()
-    head, _, body = raw.partition(b"\r\n\r\n")
-    return int(head.split(b" ")[1]), json.loads(body)
+async def _asked(running: Proxy, token: str | None, namespace: str, name: str, **headers: str) -> Answer:
+    return await asked(running.url, f"/api/v1/namespaces/{namespace}/pods", token, pod(name), **headers)
 
 
-def _place(told: tuple[int, Any]) -> str:
-    status, said = told
-    assert status == 429, said
-    places = [each["message"] for each in said["details"]["causes"] if each["field"] == "place"]
-    assert len(places) == 1, json.dumps(said)
-    return str(places[0])
+def _place(told: Answer) -> str:
+    assert told.status == 429, told
+    (place,) = [each["message"] for each in told.json["details"]["causes"] if each["field"] == "place"]
+    return str(place)
 
 
 @pytest.mark.parametrize("user", [None, "nobody", "unknown", "impersonating"])
@@ -56,9 +42,9 @@ async def test_who_may_not_create_hears_nothing_of_the_quota(
     async with proxy(kubernetes.kubeconfig("creator"), tmp_path, *HOLDS) as running:
         assert _place(await _asked(running, kubernetes.token("creator"), real_namespace, "first")) == "1"
         async with asyncio.timeout(5):
-            status, said = await _asked(running, token, real_namespace, "x", **given)
-        assert status in {401, 403}
-        assert "quota" not in json.dumps(said)
+            answer = await _asked(running, token, real_namespace, "x", **given)
+        assert answer.status in {401, 403}
+        assert b"quota" not in answer.body
 
 
 async def test_a_place_is_its_users_whatever_a_token_claims(
@@ -74,12 +60,8 @@ async def test_a_place_is_its_users_whatever_a_token_claims(
     }
     roles = f"/apis/{GROUP}/v1/namespaces/{real_namespace}/rolebindings"
     assert (await real_api.post(roles, bound)).status == 201
-    tokens = [
-        (await real_api.post(f"{accounts}/ann/token", {"spec": {"expirationSeconds": 3600 + more}})).json["status"][
-            "token"
-        ]
-        for more in range(2)
-    ]
+    made = [await real_api.post(f"{accounts}/ann/token", {"spec": {"expirationSeconds": 3600 + n}}) for n in range(2)]
+    tokens = [each.json["status"]["token"] for each in made]
     assert tokens[0] != tokens[1]
     head, claims, _ = tokens[0].split(".")
     assert json.loads(base64.urlsafe_b64decode(claims + "=="))["sub"].endswith(":ann")
@@ -87,11 +69,11 @@ async def test_a_place_is_its_users_whatever_a_token_claims(
     await Room(real_api, real_namespace).quota("q", {"pods": "0"})
     async with proxy(kubernetes.kubeconfig("creator"), tmp_path, *HOLDS) as running:
 
-        async def asked(token: str, name: str) -> tuple[int, Any]:
+        async def asked_by(token: str, name: str) -> Answer:
             return await _asked(running, token, real_namespace, name)
 
-        assert _place(await asked(tokens[0], "mine")) == "1"
-        other = asyncio.ensure_future(asked(kubernetes.token("creator"), "other"))
-        assert (await asked(forged, "mine"))[0] == 401
-        assert _place(await asked(tokens[1], "mine")) == "1"
+        assert _place(await asked_by(tokens[0], "mine")) == "1"
+        other = asyncio.ensure_future(asked_by(kubernetes.token("creator"), "other"))
+        assert (await asked_by(forged, "mine")).status == 401
+        assert _place(await asked_by(tokens[1], "mine")) == "1"
         await other

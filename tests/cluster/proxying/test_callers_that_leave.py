@@ -11,13 +11,9 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from tests.cluster.control_plane.binaries import Binaries
-from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.faults.storm import hung_up
 from tests.cluster.proxying.hang_ups import KINDS, hang_up
-from tests.cluster.proxying.newcomers import raced
-from tests.cluster.proxying.restarting import restarted
 from tests.cluster.proxying.sidecar import proxy
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import Api
@@ -35,24 +31,6 @@ async def test_who_hangs_up_at_a_random_moment_and_asks_again_gets_his_own_objec
     assert [each.kind for each in told] == [*KINDS]
     assert all(each.good for each in told), "\n".join(map(str, told))
     await hung_up()
-
-
-@pytest.mark.long
-async def test_nobody_overtakes_who_pauses_as_told(kubernetes: Server, binaries: Binaries, tmp_path: Path) -> None:
-    """Each pauses after every second; ``python -m tests.cluster.proxying.newcomers`` has more of them."""
-    account = await raced(kubernetes, binaries.kubectl, tmp_path, hold=1.0, waiting=3, newcomers=5)
-    assert len(account.went_in) == 8, account
-    assert not account.failed, account
-    assert len(account.overtakings) <= 1, f"one at the most, where the machine stands still for a second: {account}"
-
-
-@pytest.mark.long
-async def test_no_restart_fails_or_doubles_a_create(
-    kubernetes: Server, binaries: Binaries, creators: GoPrograms, tmp_path: Path
-) -> None:
-    """``python -m tests.cluster.proxying.restarting`` has ten restarts."""
-    account = await restarted(kubernetes, binaries.kubectl, tmp_path, times=2)
-    assert account.good, account
 
 
 PATIENCE: Final = {"ten": 10.0, "short": 1.5, "long": 100.0}

@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
 from backoff_ctrl.k8s.charges.resources import resource_of
 from tests.charged import Charged, cases, cluster_objects
-from tests.cluster.talking import MERGE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tests.cluster.talking import Api, Reply
+from tests.cluster.talking import MERGE, Api, Reply
 
 JSON = dict[str, Any]
 

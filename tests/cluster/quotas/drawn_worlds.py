@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 from tests.cluster.quotas.quota_room import claim, pod
-
-if TYPE_CHECKING:
-    from random import Random
 
 JSON = dict[str, Any]
 CPUS: Final = ("250m", "500m", "1", "1500m", "2", "3")
@@ -20,7 +18,6 @@ MARK: Final = {"ephemeral-storage": "1Mi"}
 
 
 def draw_limit_range(random: Random) -> JSON | None:
-    """Draw a LimitRange, or none."""
     if random.random() < 0.4:
         return None
     container: JSON = {"type": "Container", "defaultRequest": dict(MARK), "default": dict(MARK)}

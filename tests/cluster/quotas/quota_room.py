@@ -5,17 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from backoff_ctrl.engine.quantities import parse_quantity
-from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
-from tests.cluster.talking import MERGE, PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from backoff_ctrl.k8s.answers.rejections import Rejection
-    from tests.cluster.talking import Api, Reply
+from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
+from tests.cluster.talking import MERGE, PATIENCE, Api, Reply
 
 JSON = dict[str, Any]
 
@@ -25,7 +20,6 @@ _VERSIONS = {"batch": "v1", "apps": "v1", "coordination.k8s.io": "v1", "networki
 
 
 def container(name: str = "main", requests: JSON | None = None, limits: JSON | None = None, **more: Any) -> JSON:
-    """A container with these requests and limits."""
     resources = {side: values for side, values in (("requests", requests), ("limits", limits)) if values}
     return {"name": name, "image": "busybox:1", "resources": resources, **more}
 
@@ -39,24 +33,20 @@ def pod(
 
 
 def service(name: str = "s", kind: str = "ClusterIP", ports: int = 1, **spec: Any) -> JSON:
-    """A Service with this number of ports."""
     listed = [{"name": f"p{number}", "port": 80 + number} for number in range(ports)]
     return {"metadata": {"name": name}, "spec": {"type": kind, "ports": listed, **spec}}
 
 
 def claim(name: str = "c", storage: str = "1Gi", **spec: Any) -> JSON:
-    """A PersistentVolumeClaim."""
     wanted = {"requests": {"storage": storage}}
     return {"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": wanted, **spec}}
 
 
 def quota(name: str, hard: JSON, **spec: Any) -> JSON:
-    """A ResourceQuota."""
     return {"metadata": {"name": name}, "spec": {"hard": hard, **spec}}
 
 
 def selector(scope: str, operator: str, *values: str) -> JSON:
-    """A scopeSelector with one requirement."""
     requirement = {"scopeName": scope, "operator": operator, **({"values": list(values)} if values else {})}
     return {"matchExpressions": [requirement]}
 
@@ -65,7 +55,6 @@ class Room:
     """One namespace, as one user of the server sees it."""
 
     def __init__(self, api: Api, namespace: str) -> None:
-        """Send all requests through ``api``."""
         self.api = api
         self.namespace = namespace
 
@@ -214,7 +203,6 @@ class Room:
         assert reply.status == 200, reply.text
 
     async def used(self, name: str = "q") -> JSON:
-        """The current ``status.used`` of a quota."""
         reply = await self.api.get(self.path("resourcequotas", name))
         amounts: JSON = reply.json["status"]["used"]
         return amounts

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, Phase, given, settings
 
+from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
 from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.charges.parts import footprint_of
 from backoff_ctrl.k8s.charges.quotas import read_quota
-from tests.charged import cases, cluster_objects, recorded
+from tests.charged import Case, cases, cluster_objects, recorded
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import pod
-from tests.cluster.quotas.charging import Meter, all_names, make_quota, path_of, prepare, tidy
+from tests.cluster.quotas.charging import JSON, Meter, all_names, make_quota, path_of, prepare, tidy
 from tests.cluster.talking import Api
 from tests.drawn_pods import valid_pods
 from tests.examples import examples
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from backoff_ctrl.engine.demand import Demand
-    from tests.charged import Case
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.quotas.charging import JSON
 
 V = TypeVar("V")
 KNOWN: Final = [case for case in cases() if case.theme != "unsaid_devices"]

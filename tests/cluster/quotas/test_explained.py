@@ -9,7 +9,7 @@ import asyncio
 import os
 import secrets
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -18,6 +18,7 @@ from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
 from backoff_ctrl.k8s.status.admission_rules import items_of
 from backoff_ctrl.k8s.status.explaining import asking_listed
 from backoff_ctrl.k8s.status.explaining import explain as explained
+from backoff_ctrl.k8s.status.shapes import Blocker, Explained, ExplainedPart
 from tests.cluster.quotas.drawn_worlds import (
     MARK,
     draw_job,
@@ -27,11 +28,7 @@ from tests.cluster.quotas.drawn_worlds import (
     draw_quotas,
 )
 from tests.cluster.quotas.quota_room import Room, pod
-from tests.cluster.talking import PATIENCE
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.status.shapes import Blocker, Explained, ExplainedPart
-    from tests.cluster.talking import Api, Reply
+from tests.cluster.talking import PATIENCE, Api, Reply
 
 pytestmark = pytest.mark.long
 JSON = dict[str, Any]
@@ -94,7 +91,6 @@ async def knows_limit_range(room: Room) -> None:
 
 
 async def explain(room: Room, manifest: JSON) -> Explained:
-    """Explain by what the server lists."""
     quotas = (await room.api.get(room.path("resourcequotas"))).json["items"]
     ranges = (await room.api.get(room.path("limitranges"))).json["items"]
     ask, unreadable = asking_listed(room.namespace, quotas)
@@ -139,5 +135,4 @@ def agrees(part: ExplainedPart, reply: Reply, told: str, last_of: int = 1) -> No
 
 
 def in_the_same_form(blocker: Blocker, amount: int) -> str:
-    """Write an amount as the blocker does."""
     return format_quantity(amount, binary="memory" in blocker.resource or "storage" in blocker.resource)

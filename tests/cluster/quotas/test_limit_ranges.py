@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from backoff_ctrl.k8s.answers.rejections import Lane
-from tests.cluster.quotas.quota_room import claim, container, pod, told
-
-if TYPE_CHECKING:
-    from tests.cluster.quotas.quota_room import JSON, Room
+from tests.cluster.quotas.quota_room import JSON, Room, claim, container, pod, told
 
 ANNOTATION = "kubernetes.io/limit-ranger"
 MAIN = "for container main"
 
 
 def limits(kind: str, **bounds: Any) -> JSON:
-    """A LimitRange with one item."""
     return {"metadata": {"name": "l"}, "spec": {"limits": [{"type": kind, **bounds}]}}
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Final
 
 import pytest
 
@@ -11,14 +12,9 @@ from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
 from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.charges.parts import footprint_of, parts_of
 from tests.cluster.control_plane.bed import Bed
-from tests.cluster.quotas.quota_room import Room
+from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.quotas.quota_room import JSON, Room
 from tests.cluster.talking import PATIENCE, Api
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
-    from tests.cluster.control_plane.binaries import Binaries
-    from tests.cluster.quotas.quota_room import JSON
 
 MAKERS: Final = (
     "deployment-controller",
@@ -50,7 +46,6 @@ def app(kind: str, **spec: Any) -> JSON:
 
 
 def job(pods: JSON, **spec: Any) -> JSON:
-    """A Job."""
     pods["spec"]["restartPolicy"] = "Never"
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "made"}, "spec": {"template": pods, **spec}}
 
@@ -87,7 +82,6 @@ def makers(binaries: Binaries) -> Iterator[Bed]:
 
 @pytest.fixture
 async def made_in(makers: Bed) -> AsyncIterator[Room]:
-    """A namespace of the test's own."""
     async with Api(makers.server) as api:
         name = f"test-{secrets.token_hex(5)}"
         reply = await api.post("/api/v1/namespaces", {"metadata": {"name": name}})

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
-from tests.cluster.quotas.quota_room import container, pod, quota, selector, told
+from tests.cluster.quotas.quota_room import JSON, Room, container, pod, quota, selector, told
 from tests.cluster.talking import MERGE, STRATEGIC
-
-if TYPE_CHECKING:
-    from tests.cluster.quotas.quota_room import JSON, Room
 
 FULL = "requested: pods=1, used: pods=0, limited: pods=0"
 

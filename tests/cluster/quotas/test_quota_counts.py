@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.cluster.custom_kinds import establish, retire
-from tests.cluster.quotas.quota_room import claim, container, pod, service, told
-from tests.cluster.talking import MERGE
-
-if TYPE_CHECKING:
-    from tests.cluster.quotas.quota_room import JSON, Room
-    from tests.cluster.talking import Api
+from tests.cluster.quotas.quota_room import JSON, Room, claim, container, pod, service, told
+from tests.cluster.talking import MERGE, Api
 
 LABELS = {"app": "a"}
 TEMPLATE = {"metadata": {"labels": LABELS}, "spec": {"containers": [container()]}}

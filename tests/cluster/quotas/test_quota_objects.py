@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.cluster.objects import SUBDOMAIN_TEXT
 from tests.cluster.of_version import in_words_of
-from tests.cluster.quotas.quota_room import pod, quota, selector
+from tests.cluster.quotas.quota_room import JSON, Room, pod, quota, selector
 from tests.cluster.talking import MERGE
-
-if TYPE_CHECKING:
-    from tests.cluster.quotas.quota_room import JSON, Room
 
 UNKNOWN = ("must be a standard resource type or fully qualified", "must be a standard resource for quota")
 PART = (

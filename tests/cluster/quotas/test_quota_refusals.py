@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
 
 from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
-from tests.cluster.quotas.quota_room import container, pod
+from tests.cluster.control_plane.servers import Server
+from tests.cluster.quotas.quota_room import JSON, Room, container, pod
 from tests.cluster.talking import Api
-
-if TYPE_CHECKING:
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.quotas.quota_room import JSON, Room
 
 GPU = "nvidia.com/gpu"
 
 
 def gpus(name: str, count: str) -> JSON:
-    """A pod with this number of GPUs."""
     return pod(name, limits={GPU: count})
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from backoff_ctrl.k8s.answers.rejections import Lane
-from tests.cluster.quotas.quota_room import claim, pod, selector
-
-if TYPE_CHECKING:
-    from tests.cluster.quotas.quota_room import JSON, Room
+from tests.cluster.quotas.quota_room import JSON, Room, claim, pod, selector
 
 FOREIGN = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "k", "namespaces": ["other"]}
 ANYWHERE = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "k", "namespaceSelector": {}}
@@ -20,7 +15,6 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def affine(side: str, when: str, term: JSON) -> JSON:
-    """A pod with this affinity term."""
     wanted = term if when == REQUIRED else {"weight": 1, "podAffinityTerm": term}
     return pod("x", spec={"affinity": {side: {when: [wanted]}}})
 
@@ -88,7 +82,6 @@ SCOPED = [
 
 @pytest.fixture
 async def classes(room: Room) -> None:
-    """Two PriorityClasses, for the whole run."""
     for name in (HIGH, LOW):
         body = {"metadata": {"name": name}, "value": 10}
         made = await room.api.post("/apis/scheduling.k8s.io/v1/priorityclasses", body)

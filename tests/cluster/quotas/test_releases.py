@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import pytest
 
 from backoff_ctrl.k8s.charges.quotas import read_quota
-from tests.cluster.quotas.quota_room import claim, pod
+from tests.cluster.quotas.quota_room import JSON, Room, claim, pod
 from tests.cluster.talking import JSON_PATCH, MERGE
-
-if TYPE_CHECKING:
-    from tests.cluster.quotas.quota_room import JSON, Room
 
 EVERYTHING = {"pods": "9", "count/pods": "9", "requests.cpu": "9"}
 NOTHING = {"count/pods": "0", "pods": "0", "requests.cpu": "0"}

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.cluster.objects import JSON, MODIFIED_TEXT, causes, config, made, of_core, pod, refusal
-from tests.cluster.talking import APPLY, MERGE
-
-if TYPE_CHECKING:
-    from tests.cluster.talking import Api, Reply
+from tests.cluster.talking import APPLY, MERGE, Api, Reply
 
 
 async def apply(api: Api, path: str, body: object, manager: str = "one", **params: str) -> Reply:
-    """Apply as ``manager``."""
     return await api.patch(path, body, APPLY, params={"fieldManager": manager, **params})
 
 

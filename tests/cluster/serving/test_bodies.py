@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.cluster.objects import JSON, SUBDOMAIN_TEXT, causes, config, made, of_core, pod, refusal
 from tests.cluster.of_version import in_words_of
-from tests.cluster.talking import MERGE
-
-if TYPE_CHECKING:
-    from tests.cluster.talking import Api
+from tests.cluster.talking import MERGE, Api
 
 NO_PATH = (404, "NotFound", "the server could not find the requested resource")
 NO_METHOD = (405, "MethodNotAllowed", "the server does not allow this method on the requested resource")

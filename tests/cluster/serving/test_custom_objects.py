@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.custom_kinds import definition, establish, fresh_group, retire, thing
 from tests.cluster.objects import causes, made, names, read_token, refusal, written_token
 from tests.cluster.talking import APPLY, JSON_PATCH, MERGE, STRATEGIC, Api
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.cluster.control_plane.servers import Server
 
 TOO_OLD = "The provided continue parameter is too old to display a consistent list result."
 
@@ -31,7 +27,6 @@ async def serve(server: Server, name: str) -> None:
 
 
 async def drop(server: Server, name: str) -> None:
-    """Delete the definition, where ``custom_kinds.retire`` does."""
     async with Api(server) as api:
         await retire(api, f"things.{name}")
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.cluster.custom_kinds import DEFINITIONS, definition, establish, fresh_group, is_established, retire, thing
 from tests.cluster.objects import JSON, causes, made, names
 from tests.cluster.quotas.quota_room import Room
-from tests.cluster.talking import JSON_PATCH
-
-if TYPE_CHECKING:
-    from tests.cluster.talking import Api
+from tests.cluster.talking import JSON_PATCH, Api
 
 INVALID = "FieldValueInvalid"
 PROTOBUF = "application/vnd.kubernetes.protobuf"

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.cluster.objects import JSON, config, made, names, of_core, of_group, pod, refusal, secret
-from tests.cluster.talking import MERGE
-
-if TYPE_CHECKING:
-    from tests.cluster.talking import Api
+from tests.cluster.talking import MERGE, Api
 
 
 async def gone(api: Api, path: str) -> bool:
-    """Whether nothing exists at a path."""
     return (await api.get(path)).status == 404
 
 
@@ -176,7 +172,6 @@ async def test_a_precondition_must_hold(api: Api, namespace: str, plural: str, f
 
 
 def owned(name: str, owner: JSON) -> JSON:
-    """A ConfigMap with an owner."""
     metadata = owner["metadata"]
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"]}
     return config(name, ownerReferences=[reference])

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tests.cluster.talking import MERGE
-
-if TYPE_CHECKING:
-    from tests.cluster.talking import Api
+from tests.cluster.talking import MERGE, Api
 
 JSON = dict[str, Any]
 WHEN = "2026-01-01T00:00:00.000000Z"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.cluster.objects import JSON, causes, config, made, of_core, of_group, pod, refusal
-from tests.cluster.talking import MERGE
-
-if TYPE_CHECKING:
-    from tests.cluster.talking import Api
+from tests.cluster.talking import MERGE, Api
 
 INVALID, REQUIRED = "FieldValueInvalid", "FieldValueRequired"
 UNSUPPORTED = "FieldValueNotSupported"
@@ -107,7 +104,6 @@ async def test_an_invalid_service_is_refused(
 
 
 def claim(**spec: Any) -> JSON:
-    """A claim of 1 GiB."""
     asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     return {"metadata": {"name": "v"}, "spec": {**asked, **spec}}
 
@@ -149,7 +145,6 @@ async def test_an_invalid_claim_is_refused(
 
 
 def job(name: str = "j", restart: str = "Never", **spec: Any) -> JSON:
-    """A suspended Job."""
     template = {"spec": {"restartPolicy": restart, "containers": [{"name": "main", "image": "busybox:1"}]}}
     return {"metadata": {"name": name}, "spec": {"suspend": True, "template": template, **spec}}
 

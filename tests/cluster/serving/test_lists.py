@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cluster.objects import made, names, of_core, read_token, refusal, secret
-
-if TYPE_CHECKING:
-    from tests.cluster.talking import Api
+from tests.cluster.talking import Api
 
 
 async def filled(api: Api, namespace: str, *created: str) -> str:

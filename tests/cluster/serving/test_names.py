@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cluster.objects import MODIFIED_TEXT, SUBDOMAIN_TEXT, causes, config, made, of_core, pod, refusal
-from tests.cluster.talking import MERGE
-
-if TYPE_CHECKING:
-    from tests.cluster.talking import Api
+from tests.cluster.talking import MERGE, Api
 
 
 @pytest.mark.parametrize(

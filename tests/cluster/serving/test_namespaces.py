@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cluster.objects import config, made, names, of_core, pod, refusal
-from tests.cluster.talking import MERGE
-
-if TYPE_CHECKING:
-    from tests.cluster.talking import Api
+from tests.cluster.talking import MERGE, Api
 
 
 def fresh() -> str:
-    """A name that no other test uses."""
     return f"test-{secrets.token_hex(5)}"
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.cluster.objects import config, made, of_core, pod, refusal
-from tests.cluster.talking import JSON_PATCH, MERGE, STRATEGIC
-
-if TYPE_CHECKING:
-    from tests.cluster.talking import Api
+from tests.cluster.talking import JSON_PATCH, MERGE, STRATEGIC, Api
 
 NOTES = "/metadata/annotations"
 BEFORE = {"a": "1", "x/y": "0"}

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.cluster.objects import JSON, SUBDOMAIN_TEXT, causes, made, of_core, pod, refusal
-from tests.cluster.talking import MERGE, STRATEGIC
-
-if TYPE_CHECKING:
-    from tests.cluster.talking import Api
+from tests.cluster.talking import MERGE, STRATEGIC, Api
 
 INVALID, REQUIRED, FORBIDDEN = "FieldValueInvalid", "FieldValueRequired", "FieldValueForbidden"
 UNSUPPORTED = "FieldValueNotSupported"

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.cluster.objects import made, names, of_core, pod, refusal, secret
-from tests.cluster.talking import MERGE
-
-if TYPE_CHECKING:
-    from tests.cluster.talking import Api
+from tests.cluster.talking import MERGE, Api
 
 LABELS = {"a": {"app": "x", "n": "1"}, "b": {"app": "y", "n": "5"}, "c": {}}
 

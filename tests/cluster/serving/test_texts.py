@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.cluster.objects import made, of_core, refusal
-from tests.cluster.talking import APPLY, JSON_PATCH, MERGE, STRATEGIC
-
-if TYPE_CHECKING:
-    from tests.cluster.talking import Api
+from tests.cluster.talking import APPLY, JSON_PATCH, MERGE, STRATEGIC, Api
 
 
 @pytest.mark.parametrize("number", ["-", "-Infinity", "1.", "1e", "01", "+1", ".5", "NaN"])

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cluster.objects import JSON, made, of_core, secret
-from tests.cluster.talking import MERGE
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.cluster.talking import Api
+from tests.cluster.talking import MERGE, Api
 
 INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 
 
 async def take(events: AsyncIterator[JSON], count: int) -> list[JSON]:
-    """The next ``count`` events."""
     return [await anext(events) for _ in range(count)]
 
 
 def told(events: list[JSON]) -> list[tuple[str, str]]:
-    """Type and object name of each event."""
     return [(each["type"], each["object"]["metadata"].get("name", "")) for each in events]
 
 
@@ -37,14 +30,12 @@ async def streamed(api: Api, path: str, **params: str) -> list[JSON]:
 
 
 async def version_of(api: Api, path: str) -> str:
-    """The version of a list."""
     version: str = (await api.get(path)).json["metadata"]["resourceVersion"]
     return version
 
 
 @asynccontextmanager
 async def watched(api: Api, path: str, **params: str) -> AsyncIterator[AsyncIterator[JSON]]:
-    """A watch from the newest version on."""
     async with api.watch(path, {"resourceVersion": await version_of(api, path), **params}) as events:
         yield events
 

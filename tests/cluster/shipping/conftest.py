@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator
+from typing import Final
 
 import pytest
 
+from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.shipping.helm.programs import HELM
 from tests.cluster.shipping.installed import chart
 from tests.cluster.shipping.rendering import CHART, DATA, JSON
 from tests.cluster.talking import Api
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.cluster.control_plane.bed import Bed
-
 
 @pytest.fixture(scope="session")
 def helm_program() -> GoPrograms:
-    """Helm, built."""
     return HELM
 
 
@@ -36,7 +32,6 @@ NAMESPACES: Final = ("gates", "dry", "team-a", "team-b", "platform", "life")
 
 @pytest.fixture
 async def api(bed: Bed) -> AsyncIterator[Api]:
-    """Plain HTTP to the bed."""
     async with Api(bed.server) as made:
         yield made
 

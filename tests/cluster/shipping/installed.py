@@ -12,22 +12,18 @@ import signal
 import socket
 import ssl
 import sys
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import aiohttp
 import yaml
 
+from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.shipping.rendering import JSON, helm
 from tests.cluster.talking import PATIENCE, Api, Reply
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from pathlib import Path
-
-    from tests.cluster.control_plane.bed import Bed
 
 _KUBECONFIG = """\
 apiVersion: v1
@@ -66,7 +62,6 @@ class Account:
     token: str
 
     async def ask(self, method: str, path: str, body: JSON | None = None, content_type: str | None = None) -> Reply:
-        """Send a request as this account."""
         tokens = {**self.server.tokens, self.name: self.token}
         made = Server(**{**vars(self.server), "tokens": tokens})
         async with Api(made, self.name) as api:
@@ -95,7 +90,6 @@ class Account:
         return Doctor(process.returncode, missing)
 
     def kubeconfig(self, folder: Path) -> Path:
-        """Return a kubeconfig of this account."""
         (folder / "token").write_text(self.token)
         path = folder / "kubeconfig"
         path.write_text(

@@ -21,13 +21,11 @@ _CERTIFICATES: Final = frozenset({"ca.crt", "tls.crt", "tls.key"})
 
 
 def sets() -> dict[str, JSON]:
-    """Return the sets of values, by name."""
     found: dict[str, JSON] = yaml.safe_load((DATA / "sets.yaml").read_text())
     return found
 
 
 def helm(*words: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run helm."""
     variables = {"PATH": "", "HOME": "/nonexistent", **environment}
     command = [str(HELM.path("helm")), *words]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=120, env=variables)
@@ -70,7 +68,6 @@ def differences(base: dict[str, JSON], other: dict[str, JSON]) -> JSON:
 
 
 def _fields(value: Any, path: str) -> list[tuple[str, Any]]:
-    """Return all leaves with their paths."""
     if isinstance(value, dict) and value:
         return [leaf for key, each in value.items() for leaf in _fields(each, f"{path}/{key}")]
     if isinstance(value, list) and value:

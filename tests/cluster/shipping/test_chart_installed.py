@@ -9,21 +9,18 @@ import os
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from tests.cluster.control_plane.bed import Bed
+from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.objects import pod
 from tests.cluster.shipping.installed import Doctor, account, audited, chart, granted, rights_of, running
 from tests.cluster.shipping.rendering import CHART, DATA, JSON, MONITORING, rendered, sets
 from tests.cluster.talking import MERGE, Api
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cluster.control_plane.bed import Bed
-    from tests.cluster.control_plane.binaries import Binaries
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 TAKEN = {
@@ -50,7 +47,6 @@ pytestmark = [pytest.mark.long, pytest.mark.parametrize("breakable", [AUDIT], id
 
 
 def kubectl(bed: Bed, binaries: Binaries, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run kubectl on the bed."""
     command = [str(binaries.kubectl), "--kubeconfig", str(bed.server.kubeconfig("admin")), *words]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=120)
 
@@ -235,7 +231,6 @@ async def test_a_webhook_without_its_secret_says_so_instead_of_being_ready(insta
 
 
 async def _ruled(api: Api, role: str, rules: list[JSON]) -> None:
-    """Give a role these rules."""
     answer = await api.patch(role, {"rules": rules}, MERGE)
     assert answer.status == 200, answer.text
 

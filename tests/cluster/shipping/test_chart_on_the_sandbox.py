@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from backoff_ctrl.k8s.sandbox import running_sandbox
+from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.servers import USERS, Server
 from tests.cluster.objects import names
 from tests.cluster.shipping.rendering import CHART, helm
 from tests.cluster.talking import Api
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.cluster.control_plane.binaries import Binaries
-    from tests.cluster.control_plane.go_programs import GoPrograms
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/gates/deployments"
 

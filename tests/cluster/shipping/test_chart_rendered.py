@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -16,6 +16,7 @@ from backoff_ctrl.api.injection.command import OWN_ARGS
 from backoff_ctrl.api.injection.counting import LABEL
 from backoff_ctrl.api.injection.mutation import inject, with_account
 from backoff_ctrl.api.injection.sidecar import SidecarSettings
+from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.shipping.rendering import (
     CHART,
     DATA,
@@ -31,11 +32,6 @@ from tests.cluster.shipping.rendering import (
 )
 from tests.pages import typed
 from tools.archives import chart_archive
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cluster.control_plane.go_programs import GoPrograms
 
 EVERYTHING: JSON = {
     "gateway": {"enabled": True},

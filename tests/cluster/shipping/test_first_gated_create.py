@@ -10,23 +10,17 @@ import asyncio
 import re
 import shlex
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.cluster.control_plane.bed import Bed
+from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.injecting.mounted import sidecar_and_creator, started, volumes
-from tests.cluster.shipping.installed import running
+from tests.cluster.shipping.installed import Mode, running
 from tests.cluster.shipping.rendering import ROOT
-from tests.cluster.talking import MERGE, Api
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cluster.control_plane.binaries import Binaries
-    from tests.cluster.control_plane.go_programs import GoPrograms
-    from tests.cluster.shipping.installed import Mode
-    from tests.cluster.talking import JSON
+from tests.cluster.talking import JSON, MERGE, Api
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven")
 OWN = "/api/v1/namespaces/backoff-ctrl"
@@ -47,7 +41,6 @@ class Terminal:
     """Where a user types, with helm and kubectl at hand."""
 
     def __init__(self, folder: Path, bed: Bed, kubectl: Path, helm: Path) -> None:
-        """Put both programs on the PATH."""
         for name, program in (("kubectl", kubectl), ("helm", helm)):
             (folder / name).symlink_to(program)
         account = str(bed.server.kubeconfig("admin"))

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.control_plane.go_programs import GoPrograms
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.shipping.helm.programs import HELM
 from tools.installer import InstallerError, installer
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cluster.control_plane.binaries import Binaries
-    from tests.cluster.control_plane.go_programs import GoPrograms
-    from tests.cluster.control_plane.servers import Server
 
 KUSTOMIZATION = {
     "resources": ["install.yaml"],
@@ -27,7 +23,6 @@ KUSTOMIZATION = {
 
 
 def run(kubectl: Path, *words: str) -> str:
-    """Run kubectl; return what it prints."""
     done = subprocess.run([kubectl, *words], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout

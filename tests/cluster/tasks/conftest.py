@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.faults.storm import hung_up
 from tests.tasks.bench import Bench
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.cluster.control_plane.servers import Server
 
 
 @pytest.fixture
 def user() -> str:
-    """Whose account the manager has."""
     return "tester"
 
 

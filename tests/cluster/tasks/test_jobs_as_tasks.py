@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.phases import Phase
+from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo
+from backoff_ctrl.k8s.plugins.protocol import TaskContext
 from backoff_ctrl.k8s.plugins.registry import builtin_entries
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
 from backoff_ctrl.k8s.sandbox.kubelet import Server as KubeletServer
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.faults.storm import hung_up
+from tests.cluster.quotas.quota_room import Room
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from backoff_ctrl.k8s.plugins.phases import PhaseInfo
-    from backoff_ctrl.k8s.plugins.protocol import TaskContext
-    from tests.cluster.control_plane.servers import Server
-    from tests.cluster.quotas.quota_room import Room
 
 pytestmark = [pytest.mark.long, pytest.mark.only_kubernetes("the sandbox has no controller that makes pods of Jobs")]
 
@@ -31,7 +27,6 @@ PODS = 3
 
 @pytest.fixture
 async def bench(server: Server) -> AsyncIterator[Bench]:
-    """A manager of the plugins that ship."""
     jobs = [each for each in builtin_entries() if each.id == "job"]
     authority = str(server.certificate) if server.certificate else None
     token = server.token("tester")

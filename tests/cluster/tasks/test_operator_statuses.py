@@ -7,27 +7,22 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.kinds.job import JOB
-from backoff_ctrl.k8s.plugins.protocol import PluginContext, RelatedPods, TaskContext, TaskMetadata
+from backoff_ctrl.k8s.plugins.protocol import Kind, PluginContext, RelatedPods, TaskContext, TaskMetadata
 from backoff_ctrl.k8s.plugins.registry import registry
 from tests.cluster.custom_kinds import define_operators_kind
 from tests.cluster.objects import made
-from tests.cluster.talking import MERGE
+from tests.cluster.talking import MERGE, Api
 from tests.tasks.phases.operator_cases import CASES, NOW, Case, manifest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from backoff_ctrl.k8s.plugins.protocol import Kind
-    from tests.cluster.talking import Api
 
 JSON = dict[str, Any]
 PLUGINS = registry()
@@ -39,13 +34,11 @@ pytestmark = [pytest.mark.long]
 
 
 async def define(api: Api, kind: Kind, namespace: str) -> None:
-    """Have the kind served."""
     if kind.plural != "jobs":
         await define_operators_kind(api, kind.plural, path_of(kind, namespace))
 
 
 def path_of(kind: Kind, namespace: str, *rest: str) -> str:
-    """Return the path of a namespace's objects."""
     return "/".join((kind.path, "namespaces", namespace, kind.plural, *rest))
 
 

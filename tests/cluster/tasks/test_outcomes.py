@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from backoff_ctrl.k8s.plugins.marks import ATTEMPT, STORE, TASK_UID
-from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
-from tests.cluster.quotas.quota_room import pod
+from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo
+from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import MERGE
+from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from backoff_ctrl.k8s.plugins.phases import PhaseInfo
-    from tests.cluster.quotas.quota_room import Room
-    from tests.tasks.bench import Bench
 
 JSON = dict[str, Any]
 FAILURES = (Phase.PERMANENT_FAILURE, Phase.RETRYABLE_FAILURE)
@@ -32,7 +27,6 @@ async def failure(bench: Bench, one: Any) -> tuple[str, ErrorKind, bool]:
 
 
 def container(**more: Any) -> JSON:
-    """A task's spec."""
     return {"container": more}
 
 

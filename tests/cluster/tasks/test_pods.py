@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.kinds.pods import container, pod, sidecar
-from backoff_ctrl.k8s.plugins.protocol import PluginContext, TaskContext, TaskMetadata
-from tests.cluster.talking import MERGE
+from backoff_ctrl.k8s.plugins.protocol import PluginContext, PluginEntry, TaskContext, TaskMetadata
+from tests.cluster.quotas.quota_room import Room
+from tests.cluster.talking import MERGE, Api
 from tests.tasks.phases.pods import AGES, ENDED, NOW, PENDING, PLUGIN, RUNNING, told
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.plugins.protocol import PluginEntry
-    from tests.cluster.quotas.quota_room import Room
-    from tests.cluster.talking import Api
 
 JSON = dict[str, Any]
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from backoff_ctrl.api.status.access import Tokens
 from backoff_ctrl.k8s.cluster.asking import Reach, find_place
 from backoff_ctrl.k8s.status.asked import ProblemError
-
-if TYPE_CHECKING:
-    from tests.cluster.control_plane.servers import Server
+from tests.cluster.control_plane.servers import Server
 
 
 def test_a_task_needs_the_right_to_create_its_kind(kubernetes: Server) -> None:

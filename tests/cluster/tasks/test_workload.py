@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from backoff_ctrl.k8s.replay.workload import make_workload, read_trace
 from tests.cluster.control_plane.bed import Bed
+from tests.cluster.control_plane.binaries import Binaries
 from tests.tasks.workload.four_types import made_for
 from tests.tasks.workload.running import run_workload
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cluster.control_plane.binaries import Binaries
 
 pytestmark = pytest.mark.long
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import wraps
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,7 +17,6 @@ from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.proxy.holding.holding import Holding
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Response
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.sandbox import ApiError, Sandbox
 from backoff_ctrl.k8s.sandbox.http.forms import form_of
 from backoff_ctrl.k8s.sandbox.http.server import Sent
@@ -63,14 +61,14 @@ class MemoryServer:
             return self.review(request)
         self.asked.append(request)
         await asyncio.sleep(self.latency / 2)
-        response = self.refuse(request) or self._answer(request)
+        response = self.refuse(request) or self.answer(request)
         await asyncio.sleep(self.latency / 2)
         if self.lost and request.head.method in (b"POST", b"PATCH"):
             self.lost -= 1
             raise OutcomeUnknown("the connection was reset")
         return response
 
-    def _answer(self, request: Request) -> Response:
+    def answer(self, request: Request) -> Response:
         path, _, query = request.head.target.decode().partition("?")
         try:
             target = target_of(self.sandbox._core.kinds, unquote(path).rstrip("/"))  # as a real one does
@@ -117,6 +115,8 @@ class Proxied:
         self.server = server
         self.gate = gate
         self.holding = Holding(server.ask, gate, "http://sandbox", settings)
+        self.others: list[str] = []
+        """The pods that fill the quota, in the order of their names."""
 
     def post(
         self,
@@ -197,6 +197,15 @@ async def proxied(
         core.pacing.loop = None
 
 
+@asynccontextmanager
+async def full(hard: int = 1, settings: HoldSettings | None = None, **more: Any) -> AsyncIterator[Proxied]:
+    """The same, once others have filled the quota and the sidecar watches it."""
+    async with proxied(hard, settings, **more) as proxy:
+        proxy.others = await proxy.fill(hard)
+        proxy.watch()
+        yield proxy
+
+
 def pod(name: str | None = None, prefix: str = "web-") -> dict[str, Any]:
     """A pod's manifest, under a name of its creator's or with a prefix."""
     metadata = {"generateName": prefix} if name is None else {"name": name}
@@ -227,15 +236,6 @@ def name_of(response: Response) -> str:
 
 def now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-
-    @wraps(test)
-    def run(*given: Any, **named: Any) -> None:
-        run_virtual(test(*given, **named))
-
-    return run
 
 
 async def hang_up(task: asyncio.Task[Response]) -> None:

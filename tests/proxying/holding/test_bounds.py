@@ -14,28 +14,16 @@ from backoff_ctrl.engine import Policy
 from backoff_ctrl.k8s.answers.answer import GateClosed
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
-from backoff_ctrl.k8s.proxy.http.messages import LARGEST, Head
-from backoff_ctrl.k8s.sandbox.verbs.requests import target_of
-from tests.proxying.holding.in_memory import (
-    header,
-    held,
-    in_virtual_time,
-    name_of,
-    now,
-    pod,
-    proxied,
-    status_in,
-)  # fmt: skip
+from backoff_ctrl.k8s.proxy.http.messages import LARGEST, Head, Request
+from tests.proxying.holding.in_memory import full, header, held, name_of, now, pod, proxied, status_in
 
 
-@in_virtual_time
 async def test_held_bytes_are_bounded_and_whoever_comes_beyond_is_told_to_come_again() -> None:
     """The bytes are free again when the create has ended."""
     big = pod("big") | {"metadata": {"name": "big", "annotations": {"a": "x" * 200_000}}}
     size = len(json.dumps(big))
-    async with proxied(1, HoldSettings(held_bytes_max=LARGEST)) as proxy:
-        (name,) = await proxy.fill(1)
-        proxy.watch()
+    async with full(1, HoldSettings(held_bytes_max=LARGEST)) as proxy:
+        (name,) = proxy.others
         most = LARGEST // size
         waiting = [proxy.post(big) for _ in range(most)]
         await held(proxy, *waiting)
@@ -51,7 +39,6 @@ async def test_held_bytes_are_bounded_and_whoever_comes_beyond_is_told_to_come_a
         assert (await proxy.post(big)).status == 201
 
 
-@in_virtual_time
 async def test_a_body_that_was_sent_is_counted_until_it_is_answered() -> None:
     """Also when its caller has gone: it may have to be sent again."""
     async with proxied(1) as proxy:
@@ -65,7 +52,6 @@ async def test_a_body_that_was_sent_is_counted_until_it_is_answered() -> None:
         assert proxy.holding.held_bytes == 0
 
 
-@in_virtual_time
 async def test_closing_hands_back_what_is_held_and_awaits_what_was_sent() -> None:
     """None is lost: those that wait come again in a while, the one in flight gets its answer."""
     async with proxied(2) as proxy:
@@ -91,12 +77,9 @@ async def test_closing_hands_back_what_is_held_and_awaits_what_was_sent() -> Non
 @pytest.mark.parametrize(
     ("answer", "status", "again"), [("wait", 429, b"5"), ("error", 429, None), ("quota", 403, None)]
 )
-@in_virtual_time
 async def test_closing_hands_back_as_the_end_of_a_hold_does(answer: Any, status: int, again: bytes | None) -> None:
     """With ``quota`` by its refusal, as the server writes it; a create that comes too late has no quota to blame."""
-    async with proxied(1, HoldSettings(answer=answer)) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1, HoldSettings(answer=answer)) as proxy:
         waiting = proxy.post(pod("web"))
         await held(proxy, waiting)
         await proxy.holding.close()
@@ -109,12 +92,9 @@ async def test_closing_hands_back_as_the_end_of_a_hold_does(answer: Any, status:
         assert proxy.server.posts() == []
 
 
-@in_virtual_time
 async def test_a_create_that_an_operator_cancels_is_not_sent_again_by_its_client() -> None:
     """It hears why, and there is no ``Retry-After``: else client-go would stand in line again at once."""
-    async with proxied(1) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
         waiting = proxy.post(pod("web"))
         await held(proxy, waiting)
         (create,) = proxy.gate.ledger.under_way()
@@ -124,7 +104,6 @@ async def test_a_create_that_an_operator_cancels_is_not_sent_again_by_its_client
         assert status_in(response)["message"].endswith("cancelled by ann: no longer needed")
 
 
-@in_virtual_time
 async def test_closing_has_a_limit() -> None:
     """A server that never answers does not keep the proxy."""
     async with proxied(2) as proxy:
@@ -138,12 +117,9 @@ async def test_closing_has_a_limit() -> None:
 
 
 @pytest.mark.parametrize(("answer", "retry_after"), [("wait", b"1"), ("error", None)])
-@in_virtual_time
 async def test_a_line_that_is_full_turns_creates_away(answer: Any, retry_after: bytes | None) -> None:
     """With or without ``Retry-After``, as for a hold that is over."""
-    async with proxied(1, HoldSettings(answer=answer), policy=Policy(waiters_max=2)) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1, HoldSettings(answer=answer), policy=Policy(waiters_max=2)) as proxy:
         waiting = [proxy.post(pod()) for _ in range(2)]
         await held(proxy, *waiting)
         response = await proxy.post(pod())
@@ -153,12 +129,9 @@ async def test_a_line_that_is_full_turns_creates_away(answer: Any, retry_after: 
 
 
 @pytest.mark.long
-@in_virtual_time
 async def test_a_thousand_held_creates_take_20_kb_each_and_are_sent_in_order() -> None:
     """Beside their bodies. When room comes all get in, none is refused, none twice."""
-    async with proxied(1, HoldSettings(hold=60, hold_total=60)) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1, HoldSettings(hold=60, hold_total=60)) as proxy:
         bodies = [json.dumps(long_pod(f"w-{number:04}")).encode() for number in range(1000)]
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
@@ -169,15 +142,11 @@ async def test_a_thousand_held_creates_take_20_kb_each_and_are_sent_in_order() -
         tracemalloc.stop()
         assert each <= 20_000
         assert proxy.gate.counts.waiting == 1000
-        proxy.server.sandbox._writer.update(
-            target_of(proxy.server.sandbox._core.kinds, "/api/v1/namespaces/team/resourcequotas/q"),
-            {
-                "apiVersion": "v1",
-                "kind": "ResourceQuota",
-                "metadata": {"name": "q"},
-                "spec": {"hard": {"pods": "1001"}},
-            },
+        more = Head(
+            b"PATCH", b"/api/v1/namespaces/team/resourcequotas/q", [(b"Content-Type", b"application/merge-patch+json")]
         )
+        raised = await proxy.server.ask(Request(more, b'{"spec": {"hard": {"pods": "1001"}}}'))
+        assert raised.status == 200, raised.body
         names = [name_of(response) for response in await asyncio.gather(*waiting)]
         sent = [json.loads(request.body)["metadata"]["name"] for request in proxy.server.posts()]
         assert sent == names == [f"w-{number:04}" for number in range(1000)]
@@ -190,7 +159,6 @@ def long_pod(name: str) -> dict[str, Any]:
     return manifest
 
 
-@in_virtual_time
 async def test_a_create_that_has_ended_is_gone_at_once() -> None:
     """It holds itself by no cycle: to find those in a full process takes a fifth of the time of a create."""
     gc.collect()
@@ -206,7 +174,6 @@ async def test_a_create_that_has_ended_is_gone_at_once() -> None:
         gc.enable()
 
 
-@in_virtual_time
 async def test_what_is_remembered_of_urls_is_bounded_in_bytes() -> None:
     """A head may have 64 KiB: a thousand of those would stay."""
     async with proxied() as proxy:

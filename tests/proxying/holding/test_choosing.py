@@ -10,23 +10,13 @@ from urllib.parse import quote
 
 import pytest
 
+from backoff_ctrl.k8s.charges.quotas import read_quota
 from backoff_ctrl.k8s.creates.calls import read_collection
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings, patience_of
 from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Response
 from backoff_ctrl.k8s.proxy.http.requests import Part, RequestReader
-from tests.proxying.holding.in_memory import (
-    PODS,
-    answered,
-    header,
-    held,
-    in_virtual_time,
-    name_of,
-    now,
-    pod,
-    proxied,
-    status_in,
-)
+from tests.proxying.holding.in_memory import PODS, answered, full, header, held, name_of, now, pod, proxied, status_in
 from tests.spellings import TARGETS, Spelling, recorded
 
 NS = "/api/v1/namespaces/team/"
@@ -77,14 +67,12 @@ PASSES = [
 
 
 @pytest.mark.parametrize("given", [*READ, *PASSES], ids=lambda given: f"{given.method} {given.target}"[:80])
-@in_virtual_time
 async def test_creates_that_a_quota_may_refuse_are_read_and_all_else_passes(given: Head) -> None:
     """Of kinds that most quotas are about; never what stores nothing, is urgent, too large or only tried."""
     async with proxied() as proxy:
         assert proxy.holding.reads(given) is (given in READ)
 
 
-@in_virtual_time
 async def test_other_kinds_are_read_once_a_quota_names_them() -> None:
     """As the watch reports it; of that namespace alone. Else every ConfigMap would stand in line."""
     async with proxied(None) as proxy:
@@ -99,7 +87,6 @@ async def test_other_kinds_are_read_once_a_quota_names_them() -> None:
         assert not proxy.holding.reads(head("PATCH", lease, (b"Content-Type", APPLY))), "a lost lease does harm"
 
 
-@in_virtual_time
 async def test_other_kinds_are_read_once_a_refusal_of_one_that_passed_named_them() -> None:
     """And the amounts are known then: the next create waits, and is not sent."""
     async with proxied(None) as proxy:
@@ -131,7 +118,6 @@ async def test_other_kinds_are_read_once_a_refusal_of_one_that_passed_named_them
         ("pods/web/exec", f'pods "web" is forbidden: {PLANTED}'),
     ],
 )
-@in_virtual_time
 async def test_a_quota_that_a_path_names_is_not_believed(target: str, message: str) -> None:
     """Else anybody, without a right, could have the next create of any namespace wait, and its memory fill up."""
     async with proxied(1) as proxy:
@@ -145,7 +131,6 @@ async def test_a_quota_that_a_path_names_is_not_believed(target: str, message: s
         assert now() < 0.1
 
 
-@in_virtual_time
 async def test_where_the_mode_is_off_nothing_is_read() -> None:
     """The body streams past."""
     async with proxied(mode={"team": "off"}) as proxy:
@@ -153,12 +138,10 @@ async def test_where_the_mode_is_off_nothing_is_read() -> None:
         assert proxy.holding.reads(head("POST", "/api/v1/namespaces/other/pods"))
 
 
-@in_virtual_time
 async def test_an_apply_that_creates_is_sent_once_and_held_if_a_quota_refuses_it() -> None:
     """It is never marked: what it names, its field manager owns. An apply that changes nothing is not held."""
-    async with proxied(1) as proxy:
-        (name,) = await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
+        (name,) = proxy.others
         how: dict[str, Any] = {"method": b"PATCH", "content_type": APPLY}
         manifest = json.dumps(pod("web")).encode()
         target = PODS + b"/web?fieldManager=me"
@@ -174,7 +157,6 @@ async def test_an_apply_that_creates_is_sent_once_and_held_if_a_quota_refuses_it
         assert again.status == 200
 
 
-@in_virtual_time
 async def test_a_body_that_cannot_be_read_is_held_with_the_amounts_of_its_refusal() -> None:
     """Sent as it is, and never again in doubt: nobody could tell whether it is stored."""
     async with proxied(None) as proxy:
@@ -204,7 +186,6 @@ async def test_a_body_that_cannot_be_read_is_held_with_the_amounts_of_its_refusa
 
 
 @pytest.mark.parametrize("watched", [True, False], ids=["watched", "learning"])
-@in_virtual_time
 async def test_an_unreadable_create_that_waits_says_what_for(watched: bool) -> None:
     """The amounts are those of the refusal. It is not sent again at once: the refusal has taught."""
     async with proxied(1, HoldSettings(hold=0.4)) as proxy:
@@ -222,7 +203,6 @@ async def test_an_unreadable_create_that_waits_says_what_for(watched: bool) -> N
 @pytest.mark.parametrize(
     ("mode", "asked", "answer"), [("enforce", 5, "wait"), ("shadow", 1, "wait"), ("enforce", 1, "quota")]
 )
-@in_virtual_time
 async def test_an_unreadable_create_gets_the_servers_own_refusal(mode: Any, asked: int, answer: Any) -> None:
     """At once if it never fits or its namespace is not enforced; and where that is the answer to all."""
     async with proxied(1, HoldSettings(answer=answer, hold=0.4), mode=mode) as proxy:
@@ -235,7 +215,6 @@ async def test_an_unreadable_create_gets_the_servers_own_refusal(mode: Any, aske
         assert now() < (0.1 if answer == "wait" else 0.5)
 
 
-@in_virtual_time
 async def test_a_namespace_where_other_kinds_are_created_is_watched() -> None:
     """Its quotas may name that kind. Where nothing watches, such answers are not looked at."""
     async with proxied() as proxy:
@@ -289,11 +268,10 @@ def test_every_spelling_is_on_record() -> None:
 
 
 @named
-@in_virtual_time
 async def test_the_sidecar_holds_what_the_server_stores_and_nothing_else(spelling: Spelling) -> None:
     """What is only tried, or refused, never waits."""
     async with proxied() as proxy:
-        proxy.holding._kinds.add("team", "jobs.batch")
+        proxy.gate.ledger.observe_quota("team", "jobs", read_quota({"spec": {"hard": {"count/jobs.batch": "9"}}}))
         head = received(spelling.target)
         reads = head is not None and proxy.holding.reads(head)
         assert reads is (spelling.outcome == "stored" or spelling.target in UNKNOWN)
@@ -317,12 +295,10 @@ def test_a_gated_client_reads_a_url_as_the_server_does(spelling: Spelling) -> No
         (PODS + b"%2f/", PODS + b"/odd"),
     ],
 )
-@in_virtual_time
 async def test_an_odd_spelling_waits_and_is_found_again(path: bytes, found_at: bytes) -> None:
     """Its answer is lost: the object is looked up where the server has it."""
-    async with proxied(1) as proxy:
-        (name,) = await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
+        (name,) = proxy.others
         waiting = proxy.post(pod("odd"), target=path)
         await held(proxy, waiting)
         proxy.server.lost = 1

@@ -15,9 +15,9 @@ from tests.proxying.holding.in_memory import (
     PODS,
     Proxied,
     answered,
+    full,
     hang_up,
     header,
-    in_virtual_time,
     name_of,
     pod,
     proxied,
@@ -38,12 +38,10 @@ def seats(proxy: Proxied) -> int:
 # -- before it was sent ---------
 
 
-@in_virtual_time
 async def test_who_hangs_up_keeps_its_place_but_is_not_admitted() -> None:
     """Room goes to those who are there; who comes again within seat_ttl stands before those who came later."""
-    async with proxied(3) as proxy:
-        names = await proxy.fill(3)
-        proxy.watch()
+    async with full(3) as proxy:
+        names = proxy.others
         first = proxy.post(pod("first"))
         await asyncio.sleep(0.1)
         others = [proxy.post(pod(f"other-{number}")) for number in range(2)]
@@ -62,12 +60,10 @@ async def test_who_hangs_up_keeps_its_place_but_is_not_admitted() -> None:
         await hang_up(others[1])
 
 
-@in_virtual_time
 async def test_a_place_is_not_kept_for_ever() -> None:
     """After seat_ttl the caller stands at the end."""
-    async with proxied(2, policy=Policy(seat_ttl=10)) as proxy:
-        names = await proxy.fill(2)
-        proxy.watch()
+    async with full(2, policy=Policy(seat_ttl=10)) as proxy:
+        names = proxy.others
         first = proxy.post(pod("first"))
         await asyncio.sleep(0.1)
         await hang_up(first)
@@ -81,12 +77,10 @@ async def test_a_place_is_not_kept_for_ever() -> None:
         await hang_up(first)
 
 
-@in_virtual_time
 async def test_who_was_told_to_come_again_keeps_its_place() -> None:
     """Three holds of one second, and others that came later: it is still the first."""
-    async with proxied(2, HoldSettings(hold=1)) as proxy:
-        names = await proxy.fill(2)
-        proxy.watch()
+    async with full(2, HoldSettings(hold=1)) as proxy:
+        names = proxy.others
         first = asyncio.get_running_loop().create_task(proxy.repeat(pod("first")))
         await asyncio.sleep(0.5)
         other = asyncio.get_running_loop().create_task(proxy.repeat(pod("other")))
@@ -97,12 +91,9 @@ async def test_who_was_told_to_come_again_keeps_its_place() -> None:
         assert name_of((await other)[-1]) == "other"
 
 
-@in_virtual_time
 async def test_callers_count_as_waiting_in_the_pause_that_they_were_told_to_make() -> None:
     """At no moment of half a minute does a scrape see fewer than wait."""
-    async with proxied(1) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
         loop = asyncio.get_running_loop()
         callers = [loop.create_task(proxy.repeat(pod(f"w-{number}"))) for number in range(5)]
         await asyncio.sleep(0.1)
@@ -118,12 +109,10 @@ async def test_callers_count_as_waiting_in_the_pause_that_they_were_told_to_make
         await asyncio.wait(callers)
 
 
-@in_virtual_time
 async def test_a_newcomer_does_not_overtake_those_who_pause() -> None:
     """Room comes while the first is away for the second that it was told: it is its own when it comes."""
-    async with proxied(1, HoldSettings(hold=1)) as proxy:
-        (name,) = await proxy.fill(1)
-        proxy.watch()
+    async with full(1, HoldSettings(hold=1)) as proxy:
+        (name,) = proxy.others
         first = asyncio.get_running_loop().create_task(proxy.repeat(pod("first")))
         await asyncio.sleep(1.1)
         await proxy.delete(name)
@@ -133,12 +122,10 @@ async def test_a_newcomer_does_not_overtake_those_who_pause() -> None:
         assert name_of((await newcomer)[-1]) == "newcomer"
 
 
-@in_virtual_time
 async def test_room_goes_on_to_the_next_if_a_caller_stays_away() -> None:
     """It is idle for two seconds, once; and the create that nobody waits for is not made later."""
-    async with proxied(1, HoldSettings(hold=1)) as proxy:
-        (name,) = await proxy.fill(1)
-        proxy.watch()
+    async with full(1, HoldSettings(hold=1)) as proxy:
+        (name,) = proxy.others
         assert (await proxy.post(pod("first"))).status == 429
         behind = asyncio.get_running_loop().create_task(proxy.repeat(pod("behind"), token="bob"))
         await asyncio.sleep(0.1)
@@ -151,12 +138,9 @@ async def test_room_goes_on_to_the_next_if_a_caller_stays_away() -> None:
         assert (proxy.server.pods(), proxy.gate.waiting(), proxy.holding.held_bytes) == ([], [], 0)
 
 
-@in_virtual_time
 async def test_each_caller_is_told_its_own_place() -> None:
     """All are told at about the same time; who is told last still is where it was."""
-    async with proxied(1) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
         held = []
         for number in range(5):
             held.append(proxy.post(pod(f"w-{number}")))
@@ -177,18 +161,14 @@ async def test_each_caller_is_told_its_own_place() -> None:
         (b"", b"", 8.0),
     ],
 )
-@in_virtual_time
 async def test_who_is_known_to_wait_is_held_longer(agent: bytes, query: bytes, held_for: float) -> None:
     """Without a pause in which it is away; one that gives up by itself hears in time."""
-    async with proxied(1) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
         began = asyncio.get_running_loop().time()
         await proxy.post(pod(), target=PODS + query, headers=[(b"User-Agent", agent)])
         assert 0.9 * held_for <= asyncio.get_running_loop().time() - began <= held_for + 0.01
 
 
-@in_virtual_time
 async def test_an_engine_that_fails_sends_nothing_whose_caller_is_away() -> None:
     """It is sent, ungated as all that wait then, when its caller comes again."""
     async with proxied(2, HoldSettings(hold=1)) as proxy:
@@ -220,12 +200,9 @@ def _fails(engine: object, now: float) -> None:
     ids=["renewed token", "another account", "another name, same shape", "another shape", "another credential",
          "another user"],
 )  # fmt: skip
-@in_virtual_time
 async def test_a_caller_is_known_by_its_account_and_what_it_asks_for(again: dict[str, Any], place: str) -> None:
     """A renewed token is the same caller; one that draws a new name at each try gets the seat of its equal."""
-    async with proxied(1, HoldSettings(hold=1)) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1, HoldSettings(hold=1)) as proxy:
         ahead = proxy.post(pod("ahead"), token="zoe", target=PODS + b"?timeout=0h")
         await asyncio.sleep(0.01)
         left = proxy.post(pod("mine"), token=token("ann"))
@@ -245,7 +222,6 @@ async def test_a_caller_is_known_by_its_account_and_what_it_asks_for(again: dict
 
 @pytest.mark.parametrize("manifest", [pod("web"), pod()], ids=["own name", "generateName"])
 @pytest.mark.parametrize("back_after", [0.5, 5.0], ids=["still in flight", "answered meanwhile"])
-@in_virtual_time
 async def test_who_hangs_up_after_it_was_sent_finds_its_object(manifest: Any, back_after: float) -> None:
     """The create goes on; the next identical request gets its answer, and makes no second object."""
     async with proxied(2) as proxy:
@@ -263,7 +239,6 @@ async def test_who_hangs_up_after_it_was_sent_finds_its_object(manifest: Any, ba
         assert third.status == 201
 
 
-@in_virtual_time
 async def test_the_answer_is_for_the_very_same_credential_alone() -> None:
     """A token that claims the same subject proves nothing: its create is sent, and the server decides."""
     async with proxied(2) as proxy:
@@ -278,7 +253,6 @@ async def test_the_answer_is_for_the_very_same_credential_alone() -> None:
         assert (await proxy.post(pod("web"), token=token("ann"))).status == 201
 
 
-@in_virtual_time
 async def test_a_create_that_was_sent_and_refused_after_its_caller_left_keeps_the_place() -> None:
     """Its refusal is learned, and nothing else is sent for it."""
     async with proxied(1) as proxy:
@@ -301,7 +275,6 @@ async def test_a_create_that_was_sent_and_refused_after_its_caller_left_keeps_th
 
 
 @pytest.mark.parametrize("may_look", [True, False], ids=["may get", "may not get"])
-@in_virtual_time
 async def test_an_unknown_outcome_is_cleared_up_by_the_callers_repeat(may_look: bool) -> None:
     """The answer was lost and the caller gone: the repeat has the same name, so that there is one object."""
     async with proxied(2) as proxy:
@@ -320,7 +293,6 @@ async def test_an_unknown_outcome_is_cleared_up_by_the_callers_repeat(may_look: 
             assert proxy.server.asked[-1].head.get(b"authorization") == b"Bearer ann"
 
 
-@in_virtual_time
 async def test_an_outcome_that_stays_unknown_is_cleared_up_by_the_repeat() -> None:
     """The server lost the answer, and could not be asked while the caller waited."""
     async with proxied(5) as proxy:
@@ -336,7 +308,6 @@ async def test_an_outcome_that_stays_unknown_is_cleared_up_by_the_repeat() -> No
         assert proxy.server.asked[-1].head.get(b"impersonate-user") == b"bob"
 
 
-@in_virtual_time
 async def test_refused_credentials_are_sent_once() -> None:
     """A proxy has no others."""
     async with proxied(5) as proxy:
@@ -346,7 +317,6 @@ async def test_refused_credentials_are_sent_once() -> None:
         assert len(proxy.server.posts()) == 1
 
 
-@in_virtual_time
 async def test_an_api_server_that_is_away_costs_no_place() -> None:
     """It is waited for as room is; then the caller comes again, and stands where it stood."""
     async with proxied(2, HoldSettings(hold=300.0, hold_total=900.0)) as proxy:
@@ -365,7 +335,6 @@ async def test_an_api_server_that_is_away_costs_no_place() -> None:
         assert proxy.server.pods() == ["first", "met"]
 
 
-@in_virtual_time
 async def test_two_identical_requests_at_once_are_two_creates_unless_the_name_is_fixed() -> None:
     """Two workers may want two pods; of one name the server decides."""
     async with proxied(5) as proxy:
@@ -376,7 +345,6 @@ async def test_two_identical_requests_at_once_are_two_creates_unless_the_name_is
         assert len(proxy.server.pods()) == 3
 
 
-@in_virtual_time
 async def test_a_repeat_after_the_proxy_was_killed_makes_no_second_object_of_a_fixed_name() -> None:
     """A new proxy knows nothing of the old one: the server's own 409 protects the name."""
     async with proxied(5) as before:
@@ -389,12 +357,9 @@ async def test_a_repeat_after_the_proxy_was_killed_makes_no_second_object_of_a_f
         assert before.server.pods() == ["web"]
 
 
-@in_virtual_time
 async def test_nothing_of_callers_that_went_away_is_left() -> None:
     """Seats, kept creates and the count of held bytes end by themselves."""
-    async with proxied(1) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
         tasks = [proxy.post(pod(f"w-{number}")) for number in range(200)]
         await asyncio.sleep(0.1)
         assert proxy.gate.counts.waiting == 200
@@ -409,12 +374,10 @@ async def test_nothing_of_callers_that_went_away_is_left() -> None:
 # -- a server that has just started ---------
 
 
-@in_virtual_time
 async def test_a_create_that_stood_in_line_outlasts_a_server_that_denies_everything_at_first() -> None:
     """Though it is the first that is sent there."""
-    async with proxied(1) as proxy:
-        names = await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
+        names = proxy.others
         waits = asyncio.get_running_loop().create_task(proxy.repeat(pod()))
         await asyncio.sleep(0.1)
         started = asyncio.get_running_loop().time() + 2

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -19,16 +17,15 @@ from backoff_ctrl.k8s.proxy.holding.create_request import PutOff
 from backoff_ctrl.k8s.proxy.holding.holding import Holding
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.proxy.http.messages import Request, Response
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from tests.proxying.holding.in_memory import (
     PODS,
     MemoryServer,
     Proxied,
     answered,
+    full,
     hang_up,
     header,
     held,
-    in_virtual_time,
     name_of,
     now,
     pod,
@@ -37,7 +34,6 @@ from tests.proxying.holding.in_memory import (
 )
 
 
-@in_virtual_time
 async def test_a_create_that_fits_is_answered_as_the_server_answers() -> None:
     """Status, headers, body and content type are the server's; the name and the create id were added."""
     async with proxied(1) as proxy:
@@ -51,12 +47,10 @@ async def test_a_create_that_fits_is_answered_as_the_server_answers() -> None:
         assert sent.head.get(b"content-length") is None, "it is another length now, which its sender knows"
 
 
-@in_virtual_time
 async def test_creates_wait_and_are_sent_in_order_when_room_comes() -> None:
     """One pod goes, one waiting create gets in: the first in line, and none is refused."""
-    async with proxied(3) as proxy:
-        names = await proxy.fill(3)
-        proxy.watch()
+    async with full(3) as proxy:
+        names = proxy.others
         waiting = []
         for number in range(3):
             waiting.append(proxy.post(pod(f"w-{number}")))
@@ -69,12 +63,9 @@ async def test_creates_wait_and_are_sent_in_order_when_room_comes() -> None:
         assert len(proxy.server.posts()) == 3
 
 
-@in_virtual_time
 async def test_a_create_is_held_for_hold_seconds_then_told_what_it_waits_for() -> None:
     """429 with an integer Retry-After, and a Status that names quota, resource, asked, left and place."""
-    async with proxied(1) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
         began = now()
         response = await proxy.post(pod())
         assert 7.2 <= now() - began <= 8.01, "ends of holds are spread"
@@ -87,12 +78,9 @@ async def test_a_create_is_held_for_hold_seconds_then_told_what_it_waits_for() -
         assert not proxy.server.posts()
 
 
-@in_virtual_time
 async def test_all_holds_of_one_call_end_with_hold_total() -> None:
     """Pauses count; the last 429 has no Retry-After, so that client-go returns it. The next call begins anew."""
-    async with proxied(1) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
         for _ in range(2):
             began = now()
             responses = await proxy.repeat(pod())
@@ -102,12 +90,9 @@ async def test_all_holds_of_one_call_end_with_hold_total() -> None:
 
 
 @pytest.mark.parametrize(("limit", "held_for"), [("4s", 2.0), ("1s", 0.5), ("1m30s", 8.0), ("nonsense", 8.0)])
-@in_virtual_time
 async def test_the_callers_own_time_out_shortens_the_hold(limit: str, held_for: float) -> None:
     """It must hear of the wait before it gives up by itself."""
-    async with proxied(1) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
         began = now()
         response = await proxy.post(pod(), target=PODS + f"?fieldManager=x&timeout={limit}".encode())
         assert 0.9 * held_for <= now() - began <= held_for + 0.01
@@ -115,12 +100,9 @@ async def test_the_callers_own_time_out_shortens_the_hold(limit: str, held_for: 
 
 
 @pytest.mark.parametrize("answer", ["error", "quota"])
-@in_virtual_time
 async def test_other_answers_leave_the_retry_to_the_caller(answer: Any) -> None:
     """``error``: 429 without the header. ``quota``: the refusal of the full quota, as without the proxy."""
-    async with proxied(1, HoldSettings(answer=answer)) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1, HoldSettings(answer=answer)) as proxy:
         response = await proxy.post(pod("web"))
         status = status_in(response)
         assert header(response, b"retry-after") is None
@@ -131,7 +113,6 @@ async def test_other_answers_leave_the_retry_to_the_caller(answer: Any) -> None:
             assert (response.status, status["message"]) == (403, text)
 
 
-@in_virtual_time
 async def test_with_quota_as_the_answer_the_servers_own_refusal_is_given() -> None:
     """It was sent, since nothing was known: the caller gets the very bytes of the server."""
     async with proxied(1, HoldSettings(answer="quota")) as proxy:
@@ -140,7 +121,6 @@ async def test_with_quota_as_the_answer_the_servers_own_refusal_is_given() -> No
         assert (response.status, header(response, b"audit-id")) == (403, b"a-1")
 
 
-@in_virtual_time
 async def test_what_can_never_fit_is_refused_at_once() -> None:
     """403, not held; whether the quota is observed, or only its refusal is known."""
     huge = pod("huge")
@@ -153,7 +133,6 @@ async def test_what_can_never_fit_is_refused_at_once() -> None:
         assert "exceeded quota: q, requested: requests.cpu=9, used: requests.cpu=0" in status_in(response)["message"]
 
 
-@in_virtual_time
 async def test_the_first_create_of_a_namespace_lists_its_quotas_as_the_creator() -> None:
     """With the creator's credentials: so not even the first create is refused."""
     async with proxied(1) as proxy:
@@ -167,7 +146,6 @@ async def test_the_first_create_of_a_namespace_lists_its_quotas_as_the_creator()
         assert all(request.head.method == b"POST" for request in others), "but for probes, nothing else"
 
 
-@in_virtual_time
 async def test_a_refusal_that_the_list_did_not_foresee_rejoins_the_line() -> None:
     """Learned from the refusal alone; a hint of room (a DELETE that passed) lets it probe, and it gets in."""
     async with proxied(1) as proxy:
@@ -183,12 +161,10 @@ async def test_a_refusal_that_the_list_did_not_foresee_rejoins_the_line() -> Non
         assert now() - gone < 0.1, "by its timer alone it would probe after 1.8 s and more"
 
 
-@in_virtual_time
 async def test_nothing_is_marked_where_that_is_turned_off() -> None:
     """The body arrives byte for byte, and the server draws the name. The create waits all the same."""
-    async with proxied(1, HoldSettings(mark=False)) as proxy:
-        (name,) = await proxy.fill(1)
-        proxy.watch()
+    async with full(1, HoldSettings(mark=False)) as proxy:
+        (name,) = proxy.others
         waiting = proxy.post(json.dumps(pod(), indent=3).encode())
         await held(proxy, waiting)
         await proxy.delete(name)
@@ -199,18 +175,14 @@ async def test_nothing_is_marked_where_that_is_turned_off() -> None:
 
 
 @pytest.mark.parametrize(("mode", "status", "sent"), [("shadow", 403, 1), ("enforce", 429, 0)])
-@in_virtual_time
 async def test_the_mode_of_a_namespace_holds(mode: Any, status: int, sent: int) -> None:
     """Shadow decides and counts, but sends the creator's own bytes."""
-    async with proxied(1, mode={"team": mode}) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1, mode={"team": mode}) as proxy:
         assert (await proxy.post(pod())).status == status
         assert [request.body for request in proxy.server.posts()] == [json.dumps(pod()).encode()] * sent
         assert proxy.gate.counts.shadow_waits == sent
 
 
-@in_virtual_time
 async def test_an_error_of_ours_lets_the_create_through_as_it_came() -> None:
     """Law 18: it is counted, and the caller gets the server's answer."""
     async with proxied(1) as proxy:
@@ -221,7 +193,6 @@ async def test_an_error_of_ours_lets_the_create_through_as_it_came() -> None:
         assert proxy.gate.counts.failed_open == 1
 
 
-@in_virtual_time
 async def test_an_error_of_ours_after_it_was_sent_does_not_send_it_twice() -> None:
     """The caller gets the server's word; if there is none, it hears that the object may be stored."""
     async with proxied(1, HoldSettings(mark=False)) as proxy:
@@ -236,7 +207,6 @@ async def test_an_error_of_ours_after_it_was_sent_does_not_send_it_twice() -> No
         assert (response.status, len(proxy.server.posts()), proxy.gate.counts.failed_open) == (504, 1, 1)
 
 
-@in_virtual_time
 async def test_a_server_that_is_gone_is_a_503_and_one_that_does_not_answer_a_504() -> None:
     """In the API server's form; without the gate's knowledge of a name, nothing is sent a second time."""
     async with proxied(1, HoldSettings(mark=False)) as proxy:
@@ -251,7 +221,6 @@ async def test_a_server_that_is_gone_is_a_503_and_one_that_does_not_answer_a_504
         assert header(response, b"retry-after") == b"1", "nothing was sent: it may be sent again"
 
 
-@in_virtual_time
 async def test_a_server_that_restarts_is_waited_for() -> None:
     """It was reached before: what comes meanwhile is held, and sent when it is back, up to the longest pause later."""
     async with proxied(2, HoldSettings(hold=30.0)) as proxy:
@@ -270,7 +239,6 @@ def test_wrong_settings_are_refused_with_a_sentence(wrong: Any) -> None:
         HoldSettings(**wrong)
 
 
-@in_virtual_time
 async def test_quotas_are_listed_with_the_proxys_own_account_where_it_may() -> None:
     """Else as the creator; and whoever may not list learns from the refusal."""
     async with proxied(1) as proxy:
@@ -289,7 +257,6 @@ async def test_quotas_are_listed_with_the_proxys_own_account_where_it_may() -> N
             assert not proxy.server.posts()
 
 
-@in_virtual_time
 async def test_a_list_of_quotas_that_hangs_is_not_waited_for() -> None:
     """2 s, then the create is sent without it."""
     async with proxied(1) as proxy:
@@ -340,161 +307,112 @@ class Hanging:
         return await self._server.ask(request)
 
 
-def test_the_room_of_held_creates_loads_no_client() -> None:
-    """A sidecar starts within half a second of CPU: ``kubernetes`` takes longer, and aiohttp waits for a watch."""
-    script = (
-        "import sys, backoff_ctrl.k8s.proxy.holding.holding; "
-        "print([name for name in ('kubernetes', 'aiohttp') if name in sys.modules])"
-    )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ended.stdout.strip() == "[]"
-
-
-@in_virtual_time
 async def test_short_time_outs_meet_no_more_refusals_than_long_ones() -> None:
     """Law 20: with its place kept, a caller that gives up after 2 s gets in when one that stays would."""
-    async with proxied(4, HoldSettings(hold=8)) as proxy:
-        names = await proxy.fill(4)
-        proxy.watch()
-        loop, got_in = asyncio.get_running_loop(), {}
+    async with full(4, HoldSettings(hold=8)) as proxy:
+        names = proxy.others
+        got_in = list[str]()
 
         async def creator(name: str, patience: float) -> None:
-            while True:
-                task = proxy.post(pod(name), token=name)
-                done, _ = await asyncio.wait({task}, timeout=patience)
-                if done and task.result().status == 201:
-                    got_in[name] = now()
-                    return
-                if not done:
-                    await hang_up(task)
-                await asyncio.sleep(0.01)
+            await persistent(proxy, name, patience)
+            got_in.append(name)
 
         tasks = []
         for number in range(4):
-            tasks.append(loop.create_task(creator(f"{'short' if number % 2 else 'long'}-{number}", 2.0 - number % 2)))
+            name = f"{'short' if number % 2 else 'long'}-{number}"
+            tasks.append(asyncio.create_task(creator(name, 2.0 - number % 2)))
             await asyncio.sleep(0.05)
         for name in names:
             await asyncio.sleep(7.5)
             await proxy.delete(name)
         await asyncio.wait(tasks)
-        assert list(got_in) == ["long-0", "short-1", "long-2", "short-3"]
+        assert got_in == ["long-0", "short-1", "long-2", "short-3"]
         assert len(proxy.server.posts()) == 4, "and none was refused"
 
 
-def test_short_time_outs_ask_the_server_no_more_often_where_only_refusals_teach() -> None:
+async def test_short_time_outs_ask_the_server_no_more_often_where_only_refusals_teach() -> None:
     """Four creators and a quota of one pod that is free every 5 s: who comes again each second probes no more."""
-    sent = {}
+    sent = []
     for patience in (1.0, 100.0):
-
-        async def check(patience: float = patience) -> None:
-            async with proxied(1, HoldSettings(hold=100, hold_total=100)) as proxy:
-                (newest,) = await proxy.fill(1)
-
-                async def creator(name: str) -> None:
-                    while True:
-                        task = proxy.post(pod(name), token=name)
-                        done, _ = await asyncio.wait({task}, timeout=patience)
-                        if done and task.result().status == 201:
-                            return
-                        if not done:
-                            await hang_up(task)
-
-                tasks = [asyncio.create_task(creator(f"c-{number}")) for number in range(4)]
-                for _ in tasks:
-                    await asyncio.sleep(5)
-                    await proxy.delete(newest)
-                    while not proxy.server.pods():  # noqa: ASYNC110 - time is virtual
-                        await asyncio.sleep(0.1)
-                    (newest,) = proxy.server.pods()
-                await asyncio.wait(tasks)
-                sent[patience] = len(proxy.server.posts())
-
-        run_virtual(check())
-    assert 4 <= sent[1.0] <= sent[100.0], sent
+        async with proxied(1, HoldSettings(hold=100, hold_total=100)) as proxy:
+            (newest,) = await proxy.fill(1)
+            tasks = [asyncio.create_task(persistent(proxy, f"c-{number}", patience)) for number in range(4)]
+            for _ in tasks:
+                await asyncio.sleep(5)
+                await proxy.delete(newest)
+                while not proxy.server.pods():  # noqa: ASYNC110 - time is virtual
+                    await asyncio.sleep(0.1)
+                (newest,) = proxy.server.pods()
+            await asyncio.wait(tasks)
+            sent.append(len(proxy.server.posts()))
+    assert 4 <= sent[0] <= sent[1], sent
 
 
-BEGIN = "(quota: asks pods=1, 0 left in quota q; place 1 in line)"
+async def persistent(proxy: Proxied, name: str, patience: float) -> None:
+    """Create a pod; give each request up after so many seconds, and ask again."""
+    while True:
+        task = proxy.post(pod(name), token=name)
+        done, _ = await asyncio.wait({task}, timeout=patience)
+        if done and task.result().status == 201:
+            return
+        if not done:
+            await hang_up(task)
+        await asyncio.sleep(0.01)
 
 
 def _lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name.startswith("backoff_ctrl")]
 
 
-def test_a_create_has_one_line_when_it_waits_and_one_when_it_is_in(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_create_has_one_line_when_it_waits_and_one_when_it_is_in(caplog: pytest.LogCaptureFixture) -> None:
     """However often its caller is told to come again, or hangs up and comes again."""
-
-    async def check() -> None:
-        async with proxied(1, HoldSettings(hold=2.0)) as proxy:
-            (name,) = await proxy.fill(1)
-            proxy.watch()
-            for _ in range(3):
-                assert (await proxy.post(pod("w"))).status == 429
-                await asyncio.sleep(1)
-                impatient = proxy.post(pod("w"))
-                await asyncio.sleep(0.5)
-                impatient.cancel()
-                await asyncio.wait({impatient})
-            last = proxy.post(pod("w"))
-            await asyncio.sleep(0.4)
-            await proxy.delete(name)
-            assert (await last).status == 201
-
-    with caplog.at_level(logging.INFO):
-        run_virtual(check())
+    caplog.set_level(logging.INFO)
+    async with full(1, HoldSettings(hold=2.0)) as proxy:
+        for _ in range(3):
+            assert (await proxy.post(pod("w"))).status == 429
+            await asyncio.sleep(1)
+            impatient = proxy.post(pod("w"))
+            await asyncio.sleep(0.5)
+            await hang_up(impatient)
+        last = proxy.post(pod("w"))
+        await asyncio.sleep(0.4)
+        await proxy.delete(proxy.others[0])
+        assert (await last).status == 201
     begun, ended = _lines(caplog)
-    assert begun == f"pods team/w waits {BEGIN}"
+    assert begun == "pods team/w waits (quota: asks pods=1, 0 left in quota q; place 1 in line)"
     waited = float(ended.removeprefix("pods team/w was created after ").partition(" ")[0])
     assert 10.2 < waited < 11, "since its caller came first"
 
 
-def test_creates_that_are_handed_back_at_the_end_have_one_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_creates_that_are_handed_back_at_the_end_have_one_line(caplog: pytest.LogCaptureFixture) -> None:
     """For all of them, not one for each."""
-
-    async def check() -> None:
-        async with proxied(1, HoldSettings()) as proxy:
-            await proxy.fill(1)
-            proxy.watch()
-            waiting = [proxy.post(pod(f"x-{number}")) for number in range(3)]
-            await asyncio.sleep(0.1)
-            caplog.clear()
-            await proxy.holding.close()
-            assert {(await each).status for each in waiting} == {429}
-
-    with caplog.at_level(logging.INFO):
-        run_virtual(check())
+    caplog.set_level(logging.INFO)
+    async with full(1, HoldSettings()) as proxy:
+        waiting = [proxy.post(pod(f"x-{number}")) for number in range(3)]
+        await asyncio.sleep(0.1)
+        caplog.clear()
+        await proxy.holding.close()
+        assert {(await each).status for each in waiting} == {429}
     (line,) = _lines(caplog)
     assert "callers should retry: cancelling 3 unfinished creates" in line
 
 
-def test_past_its_time_a_create_has_a_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_past_its_time_a_create_has_a_line(caplog: pytest.LogCaptureFixture) -> None:
     """It says that the caller was told not to wait any longer."""
-
-    async def check() -> None:
-        async with proxied(1, HoldSettings(hold=2.0, hold_total=4.0)) as proxy:
-            await proxy.fill(1)
-            proxy.watch()
-            assert [each.status for each in await proxy.repeat(pod("w"))] == [429, 429]
-
-    with caplog.at_level(logging.INFO):
-        run_virtual(check())
+    caplog.set_level(logging.INFO)
+    async with full(1, HoldSettings(hold=2.0, hold_total=4.0)) as proxy:
+        assert [each.status for each in await proxy.repeat(pod("w"))] == [429, 429]
     assert _lines(caplog)[1:] == ["pods team/w was not created: after 4 s its caller was asked to stop waiting"]
 
 
-def test_a_name_can_not_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_name_can_not_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
     """Names and namespaces are their senders' until the server has checked them."""
-    forged = "w\n2026-01-01 ERROR all is lost\x1b[2J"
-
-    async def check() -> None:
-        async with proxied(1, HoldSettings(hold=2.0)) as proxy:
-            await proxy.fill(1)
-            proxy.watch()
-            waiting = [proxy.post(pod(forged)), proxy.post(pod("x" * 100_000))]
-            for each in waiting:
-                assert (await each).status == 429
-                assert len((await each).body) < 3000
-
-    with caplog.at_level(logging.INFO):
-        run_virtual(check())
+    caplog.set_level(logging.INFO)
+    async with full(1, HoldSettings(hold=2.0)) as proxy:
+        waiting = [proxy.post(pod("w\n2026-01-01 ERROR all is lost\x1b[2J")), proxy.post(pod("x" * 100_000))]
+        for each in waiting:
+            assert (await each).status == 429
+            assert len((await each).body) < 3000
     lines = _lines(caplog)
     assert len(lines) == 2
     assert all(line.isprintable() and len(line) < 600 for line in lines)

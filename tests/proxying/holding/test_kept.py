@@ -10,7 +10,7 @@ import pytest
 
 from backoff_ctrl.k8s.proxy.holding.callers import ANSWERS_MAX
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
-from tests.proxying.holding.in_memory import PODS, PROTOBUF, Proxied, in_virtual_time, name_of, pod, proxied
+from tests.proxying.holding.in_memory import PODS, PROTOBUF, Proxied, name_of, pod, proxied
 
 MANY = 300
 """Creates whose answers are larger than what is kept."""
@@ -29,7 +29,6 @@ MOMENTS = [(0.0, steps) for steps in range(12)] + [(0.0002 * at, steps) for at i
 
 
 @pytest.mark.parametrize("name", [None, "own"])
-@in_virtual_time
 async def test_who_hangs_up_at_any_moment_and_asks_again_gets_his_own_object(name: str | None) -> None:
     """Before it is sent, in the step in which it is handed to the connection, while it is under way, or after that."""
     answered = 0
@@ -51,7 +50,6 @@ async def test_who_hangs_up_at_any_moment_and_asks_again_gets_his_own_object(nam
 
 @pytest.mark.parametrize("name", [None, "own"])
 @pytest.mark.parametrize("turns", [0, 1, 2])
-@in_virtual_time
 async def test_who_asks_again_before_the_hang_up_is_read_gets_his_own_object(name: str | None, turns: int) -> None:
     """A process that was busy reads both requests, and only then the hang-up that came between them."""
     async with proxied(5) as proxy:
@@ -63,7 +61,6 @@ async def test_who_asks_again_before_the_hang_up_is_read_gets_his_own_object(nam
         assert len(proxy.server.pods()) == len(proxy.server.posts()) == 1
 
 
-@in_virtual_time
 async def test_equal_requests_at_once_are_creates_of_their_own() -> None:
     """As long as none of their callers hangs up."""
     async with proxied(5) as proxy:
@@ -75,7 +72,6 @@ def large(number: int) -> dict[str, Any]:
     return pod() | {"metadata": {"generateName": f"web-{number}-", "annotations": {"a": "x" * 60_000}}}
 
 
-@in_virtual_time
 async def test_the_answer_is_for_the_very_same_request_alone() -> None:
     """Another body, or the same token on behalf of somebody else, is another create."""
     async with proxied(5) as proxy:
@@ -100,7 +96,6 @@ async def test_the_answer_is_for_the_very_same_request_alone() -> None:
     ],
     ids=lambda each: next(iter(each)),
 )
-@in_virtual_time
 async def test_who_asks_otherwise_gets_no_answer_that_was_kept(otherwise: dict[str, Any]) -> None:
     """Its answer may be in another form, or to another question: its create is sent."""
     async with proxied(5) as proxy:
@@ -112,7 +107,6 @@ async def test_who_asks_otherwise_gets_no_answer_that_was_kept(otherwise: dict[s
 
 
 @pytest.mark.long
-@in_virtual_time
 async def test_answers_are_kept_up_to_a_number_of_bytes_and_objects_are_found_beyond() -> None:
     """The oldest answers go first; whose answer went is looked up by the name that was drawn for it."""
     async with proxied(None) as proxy:
@@ -131,7 +125,6 @@ async def test_answers_are_kept_up_to_a_number_of_bytes_and_objects_are_found_be
 
 
 @pytest.mark.long
-@in_virtual_time
 async def test_without_names_the_oldest_answers_are_not_kept() -> None:
     """Nothing says which object was theirs."""
     async with proxied(None, HoldSettings(mark=False)) as proxy:
@@ -146,7 +139,6 @@ async def test_without_names_the_oldest_answers_are_not_kept() -> None:
         assert len(proxy.server.pods()) == MANY + 1
 
 
-@in_virtual_time
 async def test_what_was_sent_is_kept_for_a_while_alone() -> None:
     """Ten seconds after its end it is a create of its own again."""
     async with proxied(2) as proxy:
@@ -154,10 +146,8 @@ async def test_what_was_sent_is_kept_for_a_while_alone() -> None:
         await asyncio.sleep(10.1)
         assert (await proxy.post(pod())).status == 201
         assert len(proxy.server.pods()) == 2
-        assert len(proxy.holding._shared.kept) == 0
 
 
-@in_virtual_time
 async def test_an_answer_that_was_not_read_is_found_by_the_next_request_alone() -> None:
     """A connection broke while the 201 was written: the repeat makes no second object, the request after it does."""
     async with proxied(5) as proxy:

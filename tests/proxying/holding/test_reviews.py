@@ -16,10 +16,10 @@ from tests.proxying.holding.in_memory import (
     PODS,
     Proxied,
     answered,
+    full,
     hang_up,
     header,
     held,
-    in_virtual_time,
     name_of,
     now,
     pod,
@@ -51,12 +51,9 @@ async def put_off(proxy: Proxied, name: str, **how: Any) -> Response:
 
 
 @pytest.mark.parametrize("review", ["answered", "failing"])
-@in_virtual_time
 async def test_a_forged_token_takes_nobodys_place(review: str) -> None:
     """Its claims are the victim's, issuer and subject; the server does not know it, or is too busy to say so."""
-    async with proxied(1) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
         victim = proxy.post(pod("mine"), token=token("ann"))
         await asyncio.sleep(0.01)
         other = proxy.post(pod("other"), token="bob")
@@ -93,12 +90,9 @@ async def test_a_forged_token_takes_nobodys_place(review: str) -> None:
         "no right to act as another here, since 1.36",
     ],
 )
-@in_virtual_time
 async def test_who_may_not_create_gets_the_servers_own_answer_at_once(given: Any, answer: Response | None) -> None:
     """And hears nothing of the quota: not its name, not what is left, not who waits. The bytes go as they came."""
-    async with proxied(1) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
         refused = forbidden("pods")
         proxy.server.refuse = lambda request: refused if request.head.method == b"POST" else None
         proxy.server.review = reviewed if answer is None else lambda _: answer
@@ -111,12 +105,9 @@ async def test_who_may_not_create_gets_the_servers_own_answer_at_once(given: Any
         assert proxy.gate.ledger.snapshot().namespaces["team"].waiting == 0
 
 
-@in_virtual_time
 async def test_a_create_without_credentials_may_wait_where_the_proxy_lends_its_own() -> None:
     """``--use-own-credentials``: whether the proxy itself may not even ask says nothing about creates."""
-    async with proxied(1) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
         proxy.holding = Holding(proxy.server.ask, proxy.gate, "http://sandbox", lends=True)
         proxy.server.review = lambda _: forbidden("selfsubjectaccessreviews")
         request = Request(Head(b"POST", PODS + b"?timeout=500ms", []), json.dumps(pod()).encode())
@@ -125,12 +116,9 @@ async def test_a_create_without_credentials_may_wait_where_the_proxy_lends_its_o
 
 
 @pytest.mark.parametrize("status", [403, 404, 429, 500, 503, None, "slow", "not JSON"])
-@in_virtual_time
 async def test_a_review_that_fails_refuses_nobody(status: Any) -> None:
     """It waits as before, and is known by its token: who comes again with it has its place."""
-    async with proxied(1) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
 
         def review(_: Request) -> Response:
             if status is None:
@@ -154,7 +142,6 @@ async def test_a_review_that_fails_refuses_nobody(status: Any) -> None:
         await hang_up(other)
 
 
-@in_virtual_time
 async def test_a_free_create_costs_no_request() -> None:
     """Nobody asks who it is. Nor does anybody where nothing is enforced."""
     async with proxied(3) as proxy:
@@ -162,19 +149,14 @@ async def test_a_free_create_costs_no_request() -> None:
         for _ in range(3):
             name_of(await proxy.post(pod()))
         assert not proxy.server.reviews
-    async with proxied(1, mode="shadow") as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1, mode="shadow") as proxy:
         assert (await proxy.post(pod())).status == 403
         assert not proxy.server.reviews
 
 
-@in_virtual_time
 async def test_a_review_holds_for_a_minute() -> None:
     """One for each token; whether it may create is asked for each kind and namespace. All at once ask once."""
-    async with proxied(1, HoldSettings(hold=1)) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1, HoldSettings(hold=1)) as proxy:
         await asyncio.gather(*(put_off(proxy, f"w-{number}", token="ann") for number in range(20)))
         asked = [request.head.target for request in proxy.server.reviews]
         assert sorted(asked) == [WHO, ACCESS]
@@ -192,7 +174,6 @@ async def test_a_review_holds_for_a_minute() -> None:
         assert len(proxy.server.reviews) == 6
 
 
-@in_virtual_time
 async def test_who_begins_to_wait_unforeseen_is_asked_for_in_line() -> None:
     """Nothing was known of the quota, so that the first create was sent: its refusal proves that it may wait."""
     async with proxied(1, HoldSettings(hold=1)) as proxy:
@@ -207,7 +188,6 @@ async def test_who_begins_to_wait_unforeseen_is_asked_for_in_line() -> None:
         await hang_up(other)
 
 
-@in_virtual_time
 async def test_who_may_not_create_leaves_the_line_it_joined_unforeseen() -> None:
     """Its quotas are listed first, and full: it is passed on as soon as the server says that it may not."""
     async with proxied(1) as proxy:
@@ -221,7 +201,6 @@ async def test_who_may_not_create_leaves_the_line_it_joined_unforeseen() -> None
         assert (snapshot.waiting, snapshot.seats) == (0, 0)
 
 
-@in_virtual_time
 async def test_who_may_not_create_is_not_told_that_it_never_fits() -> None:
     """Nor is it where the list of quotas says so, before anybody could ask."""
     huge = pod("huge")
@@ -239,12 +218,10 @@ async def test_who_may_not_create_is_not_told_that_it_never_fits() -> None:
         assert not proxy.server.posts()
 
 
-@in_virtual_time
 async def test_a_refusal_by_the_quota_proves_the_right_that_a_review_denied() -> None:
     """It was granted within the minute: the create waits by its refusal."""
-    async with proxied(1) as proxy:
-        (name,) = await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
+        (name,) = proxy.others
         waiting = proxy.post(pod("web"), token="nobody")
         await held(proxy, waiting)
         assert len(proxy.server.posts()) == 1
@@ -252,12 +229,9 @@ async def test_a_refusal_by_the_quota_proves_the_right_that_a_review_denied() ->
         assert name_of(await waiting) == "web"
 
 
-@in_virtual_time
 async def test_who_is_asked_for_at_the_end_of_the_proxy_comes_again() -> None:
     """It does not begin to wait."""
-    async with proxied(1) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
         proxy.server.latency = 1.0
         asked = proxy.post(pod("web"))
         await asyncio.sleep(0.1)

@@ -24,9 +24,9 @@ from tests.proxying.holding.in_memory import (
     PODS,
     PROTOBUF,
     answered,
+    full,
     header,
     held,
-    in_virtual_time,
     pod,
     proxied,
     status_in,
@@ -129,7 +129,6 @@ def test_a_compressed_body_is_not_read() -> None:
     assert manifest_in(request, "pods") is None
 
 
-@in_virtual_time
 async def test_a_refusal_that_is_written_here_has_the_servers_bytes() -> None:
     """With all resources of the quota that lack room, in its order."""
     async with proxied(None, HoldSettings(answer="quota", hold=1)) as proxy:
@@ -192,12 +191,11 @@ class TypedServer:
         return in_protobuf(response) if wanted and request.head.method != b"DELETE" else response
 
 
-@in_virtual_time
 async def test_a_typed_create_waits_is_marked_and_gets_protobuf() -> None:
     """The name and the create id are appended; the answer is the server's bytes."""
     async with proxied(1) as proxy:
         (name,) = await proxy.fill(1)
-        proxy.server.refuse = TypedServer(proxy.server._answer)
+        proxy.server.refuse = TypedServer(proxy.server.answer)
         proxy.watch()
         waiting = proxy.post(typed_pod(), **TYPED)
         await asyncio.sleep(1)
@@ -212,12 +210,11 @@ async def test_a_typed_create_waits_is_marked_and_gets_protobuf() -> None:
         assert metadata["annotations"][CREATE_ID] == said(response.body)["metadata"]["annotations"][CREATE_ID]
 
 
-@in_virtual_time
 async def test_a_refusal_in_protobuf_teaches_and_an_answer_in_protobuf_settles() -> None:
     """Nothing but refusals is known here: the amounts in a protobuf Status are read, and the create probes."""
     async with proxied(1) as proxy:
         (name,) = await proxy.fill(1)
-        proxy.server.refuse = TypedServer(proxy.server._answer)
+        proxy.server.refuse = TypedServer(proxy.server.answer)
         response = await proxy.post(typed_pod(), **TYPED)
         causes = {cause["field"]: cause["message"] for cause in status_in(response)["details"]["causes"]}
         assert (response.status, causes["quota"], causes["left"]) == (429, "q", "0")
@@ -227,11 +224,10 @@ async def test_a_refusal_in_protobuf_teaches_and_an_answer_in_protobuf_settles()
         assert proxy.gate.counts.failed_open == 0
 
 
-@in_virtual_time
 async def test_a_lost_answer_is_looked_up_in_protobuf() -> None:
     """The look-up has the creator's credentials and form; the object is recognised, and given as the 201."""
     async with proxied(2) as proxy:
-        proxy.server.refuse = TypedServer(proxy.server._answer)
+        proxy.server.refuse = TypedServer(proxy.server.answer)
         proxy.server.lost = 1
         response = await proxy.post(typed_pod(), token=token("ann"), **ONLY)
         assert (response.status, header(response, b"content-type")) == (201, PROTOBUF)
@@ -241,12 +237,9 @@ async def test_a_lost_answer_is_looked_up_in_protobuf() -> None:
         assert look_up.head.get(b"authorization") == post.head.get(b"authorization")
 
 
-@in_virtual_time
 async def test_who_reads_protobuf_alone_is_told_in_protobuf() -> None:
     """Message, causes and Retry-After are those of the JSON; a client that takes JSON gets JSON."""
-    async with proxied(1) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
         response = await proxy.post(typed_pod(), **ONLY)
         assert (response.status, header(response, b"content-type")) == (429, PROTOBUF)
         assert header(response, b"retry-after") == b"1"
@@ -259,7 +252,6 @@ async def test_who_reads_protobuf_alone_is_told_in_protobuf() -> None:
         assert without_numbers(status_in(both)["message"]).replace("two-", "web-") == without_numbers(status["message"])
 
 
-@in_virtual_time
 async def test_without_the_right_to_look_up_what_was_sent_stands_in() -> None:
     """A 409 on a name that only the proxy could draw is its own success; the whole manifest is the answer."""
     async with proxied(10) as proxy:
@@ -276,7 +268,6 @@ async def test_without_the_right_to_look_up_what_was_sent_stands_in() -> None:
         assert len(proxy.server.pods()) == 2
 
 
-@in_virtual_time
 async def test_yaml_is_read_and_marked_too() -> None:
     """Few send it; it waits as any other."""
     manifest = (
@@ -291,7 +282,6 @@ async def test_yaml_is_read_and_marked_too() -> None:
         assert CREATE_ID.encode() in proxy.server.posts()[0].body
 
 
-@in_virtual_time
 async def test_yaml_that_takes_long_to_read_is_sent_once_and_waits_by_its_refusal() -> None:
     """Reading it would hold up everybody else; what the quota says of it is enough to give it its turn."""
     env = "".join(f"    - {{name: V{number}, value: x}}\n" for number in range(250))
@@ -300,9 +290,8 @@ async def test_yaml_that_takes_long_to_read_is_sent_once_and_waits_by_its_refusa
         f"  - name: c\n    image: i\n    env:\n{env}"
     ).encode()
     assert len(manifest) < LARGEST_YAML
-    async with proxied(1) as proxy:
-        (name,) = await proxy.fill(1)
-        proxy.watch()
+    async with full(1) as proxy:
+        (name,) = proxy.others
         waiting = proxy.post(manifest, content_type=b"application/yaml")
         await held(proxy, waiting)
         assert [request.body for request in proxy.server.posts()] == [manifest]

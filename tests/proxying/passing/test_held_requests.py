@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +14,7 @@ from backoff_ctrl.k8s.proxy.caller import Caller
 from backoff_ctrl.k8s.proxy.http.messages import Response
 from backoff_ctrl.k8s.proxy.http.transports import LONG, Gathering, Outbox
 from backoff_ctrl.k8s.proxy.passing import Limits
-from tests.proxying.passing.wire import GET, OK, PATIENCE, Chosen, Proxied, Side, proxied, until
+from tests.proxying.passing.wire import GET, OK, PATIENCE, Chosen, Proxied, answered, below, proxied, until
 
 HEAD = b"POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\n"
 MADE = Response(201, b"Created", [(b"X-A", b"1"), (b"Connection", b"x"), (b"Content-Length", b"9")], b"made")
@@ -37,9 +36,7 @@ async def test_the_body_is_read_whole_and_the_answer_framed(framed: bytes) -> No
         answer.set_result(MADE)
         await caller.gets(CREATED)
         server = await proxy.upstream.connection()
-        await server.head()
-        server.send(OK)
-        await caller.gets(OK)
+        await answered(caller, server)
         assert proxy.shared.held_bytes == 0
 
 
@@ -315,18 +312,13 @@ async def test_behind_a_half_closed_connection_nothing_is_waited_for(cut: bytes)
         assert creates.asked.empty() or creates.given_up
 
 
-def _below(side: Side) -> socket.socket:
-    """Return the socket below a connection: what is done to it happens now."""
-    return socket.socket(fileno=os.dup(side.writer.get_extra_info("socket").fileno()))
-
-
 @pytest.mark.parametrize("half", [False, True])
 async def test_an_answer_that_comes_with_the_end_of_its_caller_arrives(half: bool) -> None:
     """The proxy hears of both in one go: what it has written is not lost with the connection."""
     async with proxied() as proxy:
         caller, server = await proxy.pair(GET)
         await server.head()
-        with _below(server) as answering, _below(caller) as ending:
+        with below(server) as answering, below(caller) as ending:
             answering.sendall(OK)
             if half:
                 ending.shutdown(socket.SHUT_WR)
@@ -345,7 +337,7 @@ async def test_the_answer_to_a_create_is_written_when_it_is_said_to_be() -> None
         (known,) = proxy.shared.callers
         assert isinstance(known, Caller)
         known.transport.write(OK)
-        with _below(caller) as bare:
+        with below(caller) as bare:
             bare.setblocking(False)
             with pytest.raises(BlockingIOError):
                 bare.recv(100)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.proxying.passing.wire import GET, OK, Chosen, proxied, until
+from tests.proxying.passing.wire import GET, OK, Chosen, answered, proxied
 
 
 async def test_head_and_body_arrive_as_they_were_sent() -> None:
@@ -31,9 +31,7 @@ async def test_both_connections_are_kept() -> None:
     async with proxied() as proxy:
         caller, server = await proxy.pair(GET)
         for _ in range(3):
-            await server.head()
-            server.send(OK)
-            await caller.gets(OK)
+            await answered(caller, server)
             caller.send(GET)
         await server.head()
         assert proxy.upstream.arrived.empty()
@@ -99,9 +97,7 @@ async def test_an_answer_without_a_body_ends_with_its_head(status: bytes) -> Non
         )
         server.send(answer)
         await caller.gets(answer)
-        await server.head()
-        server.send(OK)
-        await caller.gets(OK)
+        await answered(caller, server)
 
 
 async def test_the_answer_to_head_has_no_body() -> None:
@@ -111,9 +107,7 @@ async def test_the_answer_to_head_has_no_body() -> None:
         await server.head()
         server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n")
         await caller.gets(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n")
-        await server.head()
-        server.send(OK)
-        await caller.gets(OK)
+        await answered(caller, server)
 
 
 async def test_an_answer_that_ends_with_its_connection() -> None:
@@ -282,20 +276,3 @@ async def test_a_server_that_breaks_off_cuts_the_answer() -> None:
         await caller.gets(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab")
         await server.close()
         await caller.ended()
-
-
-async def test_connections_over_the_limit_are_turned_away() -> None:
-    """With a sentence; once there is room again the next is served."""
-    from backoff_ctrl.k8s.proxy.passing import Limits  # noqa: PLC0415
-
-    async with proxied(limits=Limits(connections=1)) as proxy:
-        first, server = await proxy.pair(GET)
-        second = await proxy.caller(sent=GET)
-        assert (await second.rest()).startswith(b"HTTP/1.1 503 ")
-        await server.head()
-        server.send(OK)
-        await first.gets(OK)
-        await first.close()
-        await until(lambda: not proxy.shared.callers)
-        await proxy.caller(sent=GET)
-        await server.head()

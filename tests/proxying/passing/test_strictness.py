@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.k8s.proxy.passing import Limits
-from tests.proxying.passing.wire import GET, OK, Chosen, proxied
+from tests.proxying.passing.wire import GET, OK, Chosen, answered, proxied
 
 POST = b"POST /api HTTP/1.1\r\nHost: a\r\n"
 BAD = {
@@ -260,6 +260,4 @@ async def test_programs_and_our_own_pages_may_use_our_credentials(head: bytes) -
     async with proxied(Chosen(), local_hosts_only=True) as proxy:
         body = b"{}" if b"Content-Length: 2" in head else b""
         caller, server = await proxy.pair(head + HERE + b"\r\n" + body)
-        await server.head()
-        server.send(OK)
-        await caller.gets(OK)
+        await answered(caller, server)

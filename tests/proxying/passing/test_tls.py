@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -19,44 +18,31 @@ from backoff_ctrl.k8s.proxy.http import transports as layer
 from backoff_ctrl.k8s.proxy.passing import Limits
 from backoff_ctrl.k8s.proxy.place import Material, Place, place_at
 from tests.proxying.passing.certificates import Pair, make_pair
-from tests.proxying.passing.wire import GET, OK, PATIENCE, Chosen, Proxied, Side, answered, proxied, until
+from tests.proxying.passing.wire import GET, OK, PATIENCE, Chosen, Proxied, answered, below, idle, proxied, until
 
 CREATE = b"POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody"
 
 
-class Encrypted:
-    """A proxy with TLS on both sides."""
-
-    def __init__(self, proxy: Proxied, client: ssl.SSLContext) -> None:
-        self.proxy = proxy
-        self._client = client
-
-    async def caller(self, sent: bytes = b"") -> Side:
-        return await self.proxy.caller(self._client, sent)
-
-    async def pair(self, sent: bytes) -> tuple[Side, Side]:
-        """Connect and send; return the caller, and the connection to the upstream that is made for it."""
-        return await self.caller(sent), await self.proxy.upstream.connection()
+def _https(trusted: Pair, **more: Any) -> Callable[[int], Place]:
+    """Return the server at a port of loopback, by whom it trusts."""
+    return lambda port: Place("127.0.0.1", port, True, authority=Material(trusted.certificate), **more)
 
 
 @asynccontextmanager
-async def encrypted(folder: Path, creates: Any = None, limits: Limits | None = None) -> AsyncIterator[Encrypted]:
+async def encrypted(folder: Path, creates: Any = None, limits: Limits | None = None) -> AsyncIterator[Proxied]:
+    """A proxy with TLS on both sides."""
     ours, theirs = make_pair(folder / "ours"), make_pair(folder / "theirs")
-
-    def place(port: int) -> Place:
-        return Place("127.0.0.1", port, True, authority=Material(theirs.certificate))
-
-    async with proxied(creates, limits, ours.server(), theirs.server(), place) as proxy:
-        yield Encrypted(proxy, ours.client())
+    async with proxied(creates, limits, ours.server(), theirs.server(), _https(theirs)) as proxy:
+        proxy.client = ours.client()
+        yield proxy
 
 
 async def test_bodies_of_all_sizes_arrive_in_both_directions(tmp_path: Path) -> None:
     """Around the length of a record, and many of them; the connections are kept."""
     async with encrypted(tmp_path) as proxy:
         caller, server = await proxy.pair(GET)
-        await server.head()
-        server.send(OK)
-        await caller.gets(OK)
+        assert server.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1", "all that is offered"
+        await answered(caller, server)
         for size in (1, 16383, 16384, 16385, 3_000_000):
             body = bytes(index % 251 for index in range(size))
             caller.send(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % size + body)
@@ -65,7 +51,7 @@ async def test_bodies_of_all_sizes_arrive_in_both_directions(tmp_path: Path) -> 
             answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + body
             server.send(answer)
             await caller.gets(answer)
-        assert proxy.proxy.upstream.arrived.empty()
+        assert proxy.upstream.arrived.empty()
 
 
 async def test_who_reads_slowly_slows_its_writer(tmp_path: Path) -> None:
@@ -91,33 +77,33 @@ async def test_the_end_of_a_caller_gives_its_create_up(tmp_path: Path, says_so: 
     """Whether TLS ends with it, or the connection alone."""
     creates = Chosen()
     async with encrypted(tmp_path, creates) as proxy:
-        caller = await proxy.caller(CREATE)
+        caller = await proxy.caller(sent=CREATE)
         await creates.asked.get()
         if says_so:
             await caller.close()
         else:
             caller.writer.transport.abort()
         await until(lambda: creates.given_up)
-        await until(lambda: not proxy.proxy.shared.callers)
+        await until(lambda: not proxy.shared.callers)
 
 
 async def test_the_answer_arrives_before_the_end(tmp_path: Path) -> None:
     """What the caller still sends is thrown away: it does not reset the connection before the answer was read."""
     async with encrypted(tmp_path) as proxy:
-        caller = await proxy.caller(b"GET /\x00 HTTP/1.1\r\nHost: a\r\n\r\n")
+        caller = await proxy.caller(sent=b"GET /\x00 HTTP/1.1\r\nHost: a\r\n\r\n")
         for _ in range(8):
             caller.send(bytes(2**16))
         assert (await caller.head()).startswith(b"HTTP/1.1 400 ")
         assert (await caller.rest()).startswith(b"{")
         await caller.close()
-        await until(lambda: not proxy.proxy.shared.callers)
+        await until(lambda: not proxy.shared.callers)
         caller, server = await proxy.pair(GET.replace(b"Host", b"Connection: close\r\nHost") + bytes(2**20))
         await server.head()
         server.send(OK)
         assert b"Connection: close" in await caller.head()
         assert await caller.rest() == b"ok"
         await caller.close()
-        await until(lambda: not proxy.proxy.shared.callers)
+        await until(lambda: not proxy.shared.callers)
 
 
 async def test_a_side_that_does_not_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,12 +116,12 @@ async def test_a_side_that_does_not_end_is_cut_off(tmp_path: Path, monkeypatch: 
         def call() -> bytes:
             """Read no further than the answer, until the proxy has no caller any more."""
             with (
-                socket.create_connection(("127.0.0.1", proxy.proxy.port)) as bare,
+                socket.create_connection(("127.0.0.1", proxy.port)) as bare,
                 ours.wrap_socket(bare) as caller,
             ):
                 caller.sendall(b"nonsense\r\n\r\n")
                 got = caller.recv(12)
-                while proxy.proxy.shared.callers:
+                while proxy.shared.callers:
                     pass
                 return got
 
@@ -173,7 +159,7 @@ async def test_a_server_that_is_cut_off_has_not_ended_its_answer(tmp_path: Path)
             if says_so:
                 server.writer.close()
             else:
-                with _below(server) as bare:
+                with below(server) as bare:
                     bare.shutdown(socket.SHUT_WR)
             await caller.ended()
         assert len(creates.seen) == 1
@@ -186,32 +172,23 @@ async def test_garbage_ends_its_own_connection_alone(tmp_path: Path) -> None:
         bad, other = await proxy.pair(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n")
         await server.head()
         await other.head()
-        with _below(bad) as bare:
+        with below(bad) as bare:
             bare.sendall(b"\x17\x03\x03\x00\x20" + bytes(32))
         await other.ended()
         server.send(OK)
         await good.gets(OK)
 
 
-def _below(side: Side) -> socket.socket:
-    """Return the socket below a connection with TLS, to do to it what others on its way could."""
-    return socket.socket(fileno=os.dup(side.writer.get_extra_info("socket").fileno()))
-
-
-async def _bare(proxy: Encrypted) -> Side:
-    return await proxy.proxy.caller()
-
-
 async def test_a_handshake_takes_no_longer_than_a_head_may(tmp_path: Path) -> None:
     """Who says nothing, or HTTP without TLS, is not kept; who tries TLS in vain hears so."""
     async with encrypted(tmp_path, limits=Limits(head_s=0.1)) as proxy:
-        silent, plain, broken = await _bare(proxy), await _bare(proxy), await _bare(proxy)
+        silent, plain, broken = [await proxy.caller(bare=True) for _ in range(3)]
         plain.send(GET)
         assert b"HTTP" not in await plain.rest()
         broken.send(b"\x16\x03\x01\x00\x04\x01\x00\x00\x00")
         assert (await broken.rest()).startswith(b"\x15\x03")  # an alert
         await silent.ended()
-        assert not proxy.proxy.shared.callers
+        assert not proxy.shared.callers
 
 
 async def test_a_handshake_may_come_in_pieces_and_the_end_without_one(tmp_path: Path) -> None:
@@ -257,11 +234,7 @@ async def test_a_server_that_is_not_trusted_gets_no_request(
     pairs = {each: make_pair(tmp_path / each) for each in ("ours", "theirs")}
     trusted = pairs.get(authority, pairs["theirs"])
     context = None if authority in {"plain", "closed"} else pairs["theirs"].server()
-
-    def place(port: int) -> Place:
-        return Place("127.0.0.1", port, True, authority=Material(trusted.certificate), server_name=name)
-
-    async with proxied(upstream_tls=context, place=place) as proxy:
+    async with proxied(upstream_tls=context, place=_https(trusted, server_name=name)) as proxy:
         caller = await proxy.caller(sent=GET)
         if context is None:
             server = await proxy.upstream.connection()
@@ -275,34 +248,6 @@ async def test_a_server_that_is_not_trusted_gets_no_request(
         assert context is None or proxy.upstream.arrived.empty()
 
 
-async def _idle(proxy: Proxied) -> Side:
-    """Leave one idle connection to the server, and return the server's end of it."""
-    caller, server = await proxy.pair(GET)
-    await answered(caller, server)
-    await caller.close()
-    return server
-
-
-def _https(trusted: Pair, **more: Any) -> Callable[[int], Place]:
-    """Return the server at a port of loopback, by whom it trusts."""
-    return lambda port: Place("127.0.0.1", port, True, authority=Material(trusted.certificate), **more)
-
-
-async def test_tls_on_both_sides(tmp_path: Path) -> None:
-    """HTTP/1.1 alone is offered to the server, and to the caller."""
-    ours, theirs = make_pair(tmp_path / "ours"), make_pair(tmp_path / "theirs")
-    async with proxied(tls=ours.server(), upstream_tls=theirs.server(), place=_https(theirs)) as proxy:
-        caller = await proxy.caller(ours.client(), GET)
-        server = await proxy.upstream.connection()
-        assert server.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
-        await answered(caller, server)
-        body = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + bytes(1_000_000)
-        caller.send(GET)
-        await server.head()
-        server.send(body)
-        await caller.gets(body)
-
-
 async def test_certificates_are_read_again_when_they_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The authority of the server is replaced while the proxy runs."""
     monkeypatch.setattr(upstream, "_LOOK_AGAIN", 0.0)
@@ -310,7 +255,7 @@ async def test_certificates_are_read_again_when_they_change(tmp_path: Path, monk
     trusted = Pair(tmp_path / "ca.crt", first.key)
     trusted.certificate.write_bytes(first.certificate.read_bytes())
     async with proxied(upstream_tls=first.server(), place=_https(trusted)) as proxy:
-        await _idle(proxy)
+        await idle(proxy)
         await proxy.upstream.stop()
         await proxy.upstream.listen(second.server())
         caller = await proxy.caller(sent=GET)

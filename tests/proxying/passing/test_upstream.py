@@ -11,25 +11,17 @@ from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.proxy.http.answers import WholeBody
 from backoff_ctrl.k8s.proxy.http.messages import Head, Request
 from backoff_ctrl.k8s.proxy.http.writing import whole_request
-from tests.proxying.passing.wire import GET, OK, Proxied, Side, answered, proxied, until
+from tests.proxying.passing.wire import GET, OK, answered, idle, proxied, until
 
 POST = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"
 LIST = Request(Head(b"GET", b"/api", [(b"Accept", b"a/b"), (b"Connection", b"X-Y"), (b"X-Y", b"1")]), b"")
 CREATE = Request(Head(b"POST", b"/pods", [(b"Content-Type", b"a/b"), (b"Content-Length", b"9")]), b"body")
 
 
-async def _idle(proxy: Proxied) -> Side:
-    """Leave one idle connection to the server, and return the server's end of it."""
-    caller, server = await proxy.pair(GET)
-    await answered(caller, server)
-    await caller.close()
-    return server
-
-
 async def test_a_write_looks_first_whether_its_connection_has_ended() -> None:
     """The end has come, but this process has not read it yet: the write goes on a new connection."""
     async with proxied() as proxy:
-        kept = await _idle(proxy)
+        kept = await idle(proxy)
         connection = proxy.shared.server.way(has_credentials=False)[0].take(careful=False)
         assert connection is not None
         assert connection.silent()
@@ -42,7 +34,7 @@ async def test_a_write_looks_first_whether_its_connection_has_ended() -> None:
 async def test_a_connection_that_the_server_closed_is_not_used(request_: bytes) -> None:
     """A restart while nothing was on its way is not noticed, whatever comes next."""
     async with proxied() as proxy:
-        await _idle(proxy)
+        await idle(proxy)
         await proxy.upstream.stop()
         await proxy.upstream.listen()
         caller, server = await proxy.pair(request_)
@@ -56,7 +48,7 @@ async def test_a_connection_that_the_server_closed_is_not_used(request_: bytes) 
 async def test_a_read_is_sent_once_more_if_a_kept_connection_ends_unanswered() -> None:
     """The server closed it as the request was on its way; on a new connection it is not repeated."""
     async with proxied() as proxy:
-        kept = await _idle(proxy)
+        kept = await idle(proxy)
         caller = await proxy.caller(sent=GET)
         await kept.head()
         await kept.close()
@@ -70,7 +62,7 @@ async def test_a_read_is_sent_once_more_if_a_kept_connection_ends_unanswered() -
 async def test_a_write_is_never_sent_twice() -> None:
     """Nobody knows what the server did with it."""
     async with proxied() as proxy:
-        kept = await _idle(proxy)
+        kept = await idle(proxy)
         caller = await proxy.caller(sent=POST)
         await kept.head()
         await kept.close()
@@ -208,7 +200,7 @@ async def test_not_sent_and_outcome_unknown_are_told_apart() -> None:
         server.send(b"HTTP/1.1 201 Created\r\nContent-Length: 90\r\n\r\n" + b"x" * 90)
         with pytest.raises(OutcomeUnknown):
             await long
-        kept = await _idle(proxy)
+        kept = await idle(proxy)
         again = asyncio.create_task(server_of.ask(CREATE))
         await kept.head()
         await kept.close()
@@ -246,7 +238,7 @@ async def test_a_whole_request_leaves_out_what_any_connection_header_names() -> 
 async def test_whole_requests_survive_a_closed_connection() -> None:
     """Reads are sent once more, creates go on a connection that is known to be open."""
     async with proxied() as proxy:
-        kept = await _idle(proxy)
+        kept = await idle(proxy)
         asked = asyncio.create_task(proxy.shared.server.ask(LIST))
         await kept.head()
         await kept.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -158,9 +159,12 @@ class Proxied:
         self.shared = shared
         self.port = bound.getsockname()[1]
         self.upstream = upstream
+        self.client: ssl.SSLContext | None = None
+        """What callers use who name nothing else."""
         self._callers: list[Side] = []
 
-    async def caller(self, tls: ssl.SSLContext | None = None, sent: bytes = b"") -> Side:
+    async def caller(self, tls: ssl.SSLContext | None = None, sent: bytes = b"", *, bare: bool = False) -> Side:
+        tls = None if bare else tls or self.client
         name = "localhost" if tls else None
         made = Side(*await asyncio.open_connection("127.0.0.1", self.port, ssl=tls, server_hostname=name))
         self._callers.append(made)
@@ -213,6 +217,19 @@ async def answered(caller: Side, server: Side) -> None:
     await server.head()
     server.send(OK)
     await caller.gets(OK)
+
+
+async def idle(proxy: Proxied) -> Side:
+    """Leave one idle connection to the server, and return the server's end of it."""
+    caller, server = await proxy.pair(GET)
+    await answered(caller, server)
+    await caller.close()
+    return server
+
+
+def below(side: Side) -> socket:
+    """Return the socket below a connection: what is done to it happens now, and as others on its way could do it."""
+    return socket(fileno=os.dup(side.writer.get_extra_info("socket").fileno()))
 
 
 async def until(holds: Callable[[], object]) -> None:

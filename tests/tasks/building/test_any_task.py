@@ -81,7 +81,6 @@ def test_a_sound_task_is_built() -> None:
 
 
 def built(entry: PluginEntry, spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the pod of a task."""
     task = TaskMetadata("n", "t", "uid", 0, "t-0", interruptible=True)
     return entry.plugin.build_resource(TaskContext(task, entry.id, spec, CONFIG))
 

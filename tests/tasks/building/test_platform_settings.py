@@ -32,7 +32,6 @@ NODE = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def built(entry: PluginEntry, spec: JSON, config: K8sPluginConfig = CONFIG) -> JSON:
-    """Return the spec of a task's pod."""
     task = TaskMetadata("team", "t", "uid", 0, "t-0", service_account="runner")
     found: JSON = entry.plugin.build_resource(TaskContext(task, entry.id, spec, config))["spec"]
     return found
@@ -147,7 +146,6 @@ def test_accelerators_as_the_platform_labels_them() -> None:
 
 
 def affinity_of(spec: JSON) -> list[JSON]:
-    """Return the requirements on nodes."""
     (term,) = spec["affinity"]["nodeAffinity"][NODE]["nodeSelectorTerms"]
     return list(term["matchExpressions"])
 

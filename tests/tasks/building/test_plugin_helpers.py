@@ -36,7 +36,6 @@ CONFIG = K8sPluginConfig.model_validate(
     }
 )
 MAIN: JSON = {"name": "main", "image": "i"}
-SIDE: JSON = {"name": "side", "image": "i"}
 
 
 def task(**spec: Any) -> TaskContext:
@@ -45,7 +44,6 @@ def task(**spec: Any) -> TaskContext:
 
 
 def template(*containers: JSON, **spec: Any) -> JSON:
-    """Return a pod template."""
     return {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": list(containers), **spec}}
 
 
@@ -71,19 +69,6 @@ def test_a_pod_template_has_what_platform_and_run_add_and_no_restart_policy() ->
     }
     assert [each["name"] for each in one["env"]] == ["A", "B"]
     assert one["imagePullPolicy"] == "Always"
-
-
-def test_of_several_containers_the_primary_one_gets_the_defaults_and_the_runs_words() -> None:
-    """The others ask for what they say; a primary one that is not there is an error."""
-    run = task(resources={"requests": {"cpu": "1"}}, env=[{"name": "B", "value": "b"}])
-    made = pod(run, template(MAIN, SIDE), "spec.template", primary="main")
-    assert made["spec"]["restartPolicy"] == "Never"
-    main, side = made["spec"]["containers"]
-    assert main["resources"]["requests"] == {"cpu": "1", "memory": "1024Mi"}
-    assert [each["name"] for each in main["env"]] == ["A", "B"]
-    assert ("resources" in side, [each["name"] for each in side["env"]]) == (False, ["A"])
-    with pytest.raises(TaskSpecError, match="there is no container other: choose one of main, side"):
-        pod(run, template(MAIN, SIDE), "spec.template", primary="other")
 
 
 def test_a_gpu_is_found_by_the_nodes_that_have_it() -> None:

@@ -19,7 +19,6 @@ TWO: JSON = {"spec": {"containers": [{"name": "main", "image": "a"}, {"name": "s
 
 
 def built(kind: str, spec: JSON, config: JSON | None = None, **metadata: Any) -> JSON:
-    """Return the object of a task."""
     task = TaskMetadata("team", "t", "uid", 0, metadata.pop("generated_name", "t-0"), **metadata)
     settings = K8sPluginConfig.model_validate(config or {})
     return ENTRIES[kind].plugin.build_resource(TaskContext(task, kind, spec, settings))

@@ -31,7 +31,6 @@ POD: JSON = {"spec": {"containers": [{"name": "main", "image": "busybox:1"}]}}
 
 
 def task(task_type: str, template: Any, name: str = "train", **spec: Any) -> TaskContext:
-    """Return a task of this template."""
     metadata = TaskMetadata("n", "train", "u-1", 0, name, service_account="robot")
     return TaskContext(metadata, task_type, {"template": template, **spec}, CONFIG)
 
@@ -42,7 +41,6 @@ def built(task_type: str, template: Any, **spec: Any) -> JSON:
 
 
 def pod_specs(found: Any) -> list[JSON]:
-    """Return every pod spec in an object."""
     if isinstance(found, list):
         return [each for value in found for each in pod_specs(value)]
     if not isinstance(found, dict):

@@ -6,25 +6,21 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from kubernetes import client
 
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.sandbox import BackgroundSandbox, running_sandbox
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet, Server
 from backoff_ctrl.k8s.tasks.documents import item
 from backoff_ctrl.k8s.tasks.tables import Tables
 from tests.tasks.tasks_written import NAMESPACE, manifest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 COMMAND = [sys.executable, "-m", "backoff_ctrl", "task"]
 
@@ -39,11 +35,9 @@ class Desk:
 
     @property
     def store(self) -> Path:
-        """The store."""
         return self.folder / "tasks.db"
 
     def write(self, *manifests: dict[str, Any]) -> str:
-        """Write tasks to a file."""
         file = self.folder / "tasks.yaml"
         file.write_text(yaml.safe_dump_all(manifests), encoding="utf-8")
         return str(file)
@@ -85,7 +79,6 @@ class Desk:
             tables.close()
 
     def pods(self) -> list[Any]:
-        """The pods that there are."""
         return list(self.core.list_namespaced_pod(NAMESPACE).items)
 
 
@@ -122,12 +115,10 @@ def kubelet(url: str, finish_after: float | None) -> Iterator[None]:
 
 
 def made(sandbox: BackgroundSandbox, folder: Path) -> Desk:
-    """Make the namespace."""
     sandbox.create_namespace(NAMESPACE)
     sandbox.create_quota(NAMESPACE, "q", {"pods": "2"})
     return Desk(sandbox, folder, client.CoreV1Api(client.ApiClient(client.Configuration(host=sandbox.url))))
 
 
 def several(count: int, **spec: Any) -> list[dict[str, Any]]:
-    """So many tasks."""
     return [manifest(f"t{number}", **spec) for number in range(count)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from backoff_ctrl.api.commands.tasks.options import Platform
 from backoff_ctrl.api.commands.tasks.running import Run
@@ -13,9 +13,6 @@ from backoff_ctrl.k8s.tasks.documents import item
 from backoff_ctrl.k8s.tasks.model import TaskStatus
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from tests.tasks.tasks_written import NAMESPACE, wish
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def test_a_task_that_is_forgotten_is_followed_no_longer(tmp_path: Path) -> None:

@@ -7,28 +7,23 @@ import re
 import signal
 import socket
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.serve.serving import until
 from tests.status.asking import ask
-from tests.tasks.commanding.conftest import several
+from tests.tasks.commanding.conftest import Desk, several
 from tests.tasks.tasks_written import NAMESPACE, manifest
-
-if TYPE_CHECKING:
-    from tests.tasks.commanding.conftest import Desk
 
 pytestmark = pytest.mark.long
 
 
 def uids(desk: Desk) -> Counter[str]:
-    """How many pods each task has."""
     return Counter(pod.metadata.labels["backoff-ctrl.dev/task-uid"] for pod in desk.pods())
 
 
 def in_line(desk: Desk) -> dict[str, dict[str, Any]]:
-    """The tasks that wait for quota."""
     return {name: each for name, each in desk.listed().items() if each["wait"] is not None}
 
 
@@ -106,19 +101,10 @@ def test_an_abort_is_carried_out_by_whoever_can(lasting: Desk) -> None:
     assert lasting.task("abort", first) == f"task {NAMESPACE}/{first} has ended: Aborted\n"
     until(lambda: len([pod for pod in lasting.pods() if not pod.metadata.deletion_timestamp]) == 1)
     assert lasting.listed()[second]["unfinished"]
-    assert "has not ended: abort it first" in failed(lasting, "delete", second)
+    assert "has not ended: abort it first" in lasting.failing("delete", second)
     assert lasting.task("delete", first) == f"task {NAMESPACE}/{first} is forgotten\n"
     assert first not in lasting.listed()
-    assert "there is no task nobody" in failed(lasting, "abort", "nobody")
-
-
-def failed(desk: Desk, *words: str) -> str:
-    """What a command says that ends with code 1."""
-    import subprocess  # noqa: PLC0415
-
-    done = subprocess.run(desk.words(*words), capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1, done
-    return done.stderr
+    assert "there is no task nobody" in lasting.failing("abort", "nobody")
 
 
 def test_abort_on_exit_takes_everything_along(lasting: Desk) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from backoff_ctrl.api.commands.tasks.showing import Lines, page, row
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, TaskError
@@ -12,11 +14,6 @@ from backoff_ctrl.k8s.tasks.model import TaskLink, TaskObject, TaskTold
 from backoff_ctrl.k8s.tasks.stepping import moved
 from backoff_ctrl.k8s.tasks.tables import Tables
 from tests.tasks.tasks_written import wish
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 EVIL = "\x1b[2J\x07forged\r"
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.sandbox import BackgroundSandbox, running_sandbox
 from tests.tasks.bench import Bench
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 
 @pytest.fixture

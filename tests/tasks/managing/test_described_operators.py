@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -10,14 +11,10 @@ from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.plugins.generic import entry_of
 from backoff_ctrl.k8s.plugins.operator_config import read_config
 from backoff_ctrl.k8s.plugins.phases import Phase
+from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
+from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 CONFIG: JSON = {
     "id": "thing",

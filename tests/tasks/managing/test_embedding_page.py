@@ -6,19 +6,15 @@ import asyncio
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from backoff_ctrl.k8s.plugins.manager import outcomes
+from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet, Server
 from tests.kubeconfigs import write_kubeconfig
 from tests.pages import blocks, text_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 PAGE = "docs/how-to/embed-the-manager.md"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
@@ -14,11 +14,9 @@ from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.marks import FINALIZER
 from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.plugins.protocol import AbortBehavior, PluginError, PluginProperties
+from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import AbortingPlugin, PodPlugin, entry, task
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "u-1"}
 FINALIZED = K8sPluginConfig(inject_finalizer=True)
@@ -56,8 +54,7 @@ async def test_a_create_that_was_sent_is_answered_first_and_its_object_then_dele
     one = task()
     launched = await bench.step(one)
     assert launched.phase is Phase.NOT_READY
-    launch = bench.manager.launcher._launches["uid-one", 0]
-    while not launch.sent:
+    while not await bench.pods():
         await bench.tick()
     assert (await bench.abort(one)).phase is Phase.ABORTED
     assert await bench.pods() == []

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.events import EventBook
 from backoff_ctrl.k8s.plugins.following import ZERO_FOR, Monitor
 from backoff_ctrl.k8s.plugins.phases import Phase
+from backoff_ctrl.k8s.plugins.protocol import JSON
+from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import JOB, POD, task
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.plugins.protocol import JSON
-    from tests.tasks.bench import Bench
 
 
 def thing(name: str, namespace: str = "a", **status: Any) -> JSON:
-    """An object."""
     return {"metadata": {"name": name, "namespace": namespace, "uid": name}, "status": status}
 
 
@@ -49,7 +46,6 @@ def test_objects_are_counted_by_kind_namespace_and_state_and_zero_is_shown_and_t
 
 
 def event(uid: str, second: int, version: int, about: str = "u", count: int = 0, **more: Any) -> JSON:
-    """An event of ``events.k8s.io/v1``."""
     series = {"series": {"count": count, "lastObservedTime": f"2026-01-01T00:00:{second:02}.5Z"}} if count else {}
     created = f"2026-01-01T00:00:{second:02}Z"
     metadata = {"uid": uid, "name": uid, "resourceVersion": str(version), "creationTimestamp": created}

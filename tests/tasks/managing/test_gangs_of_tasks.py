@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 from kubernetes import client
 
+from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.charges.parts import parts_of
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.creates.creation import Creation
@@ -16,17 +19,10 @@ from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.plugins.manager.launch import Asked, Launch
 from backoff_ctrl.k8s.plugins.manager.objects import CreateTransport, Objects
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
+from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
+from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import JOB, task
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from backoff_ctrl.k8s.answers.answer import Answer
-    from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
-
-import pytest
 
 
 @pytest.fixture
@@ -60,7 +56,6 @@ async def make_pod(bench: Bench, stored: JSON, number: int) -> None:
 
 
 async def found(bench: Bench, name: str) -> JSON:
-    """A Job as it is stored."""
     return await bench.call("GET", f"/apis/batch/v1/namespaces/team/jobs/{name}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,11 +16,9 @@ from backoff_ctrl.k8s.plugins.manager.plugin_calls import PluginBugError, Plugin
 from backoff_ctrl.k8s.plugins.marks import object_name
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, Reason, TaskError, flaw_of
 from backoff_ctrl.k8s.plugins.protocol import Kind, PluginContext
+from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import POD, BuggyPlugin, PodPlugin, entry, task
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

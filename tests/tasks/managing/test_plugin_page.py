@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import re
 import runpy
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.phases import Phase
-from backoff_ctrl.k8s.plugins.protocol import PluginEntry
+from backoff_ctrl.k8s.plugins.protocol import PluginEntry, TaskContext
+from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from backoff_ctrl.k8s.plugins.protocol import TaskContext
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "how-to" / "write-a-plugin.md").read_text(encoding="utf-8")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,12 +12,8 @@ from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.kinds.pods import container
 from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskMetadata
+from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 from tests.tasks.bench import Bench
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 
 @pytest.fixture

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from backoff_ctrl.k8s.plugins.protocol import PluginEntry, PluginError, PluginProperties
 from backoff_ctrl.k8s.plugins.registry import Registry
 from tests.tasks.small_plugins import POD, PodPlugin, entry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PODS = entry(PodPlugin(), "container", "python-task", name="pod")
 TASKS = entry(PodPlugin(), "container", name="container")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from backoff_ctrl.k8s.plugins.manager.state import Made, Stage, State, StateError, read_state
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, TaskError, not_ready, queued, running, waiting
+from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
-
-if TYPE_CHECKING:
-    from tests.tasks.bench import Bench
 
 FULL = State(
     Stage.STARTED,

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from backoff_ctrl.k8s.plugins.phases import Phase
+from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
-    from tests.tasks.bench import Bench
 
 
 async def test_a_task_is_created_followed_and_ends_and_its_end_stays(bench: Bench) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kubernetes.client import Configuration
 
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.plugins.manager.manager import PluginManager
 from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.plugins.registry import Registry
+from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import PodPlugin, entry, task
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 
 async def test_what_waited_is_not_created_once_the_lease_may_be_anothers(sandbox: BackgroundSandbox) -> None:
@@ -25,7 +23,7 @@ async def test_what_waited_is_not_created_once_the_lease_may_be_anothers(sandbox
         return mine
 
     async with Bench(sandbox.url) as bench:
-        registry, configuration = Registry([entry(PodPlugin(), "container")]), bench.manager._configuration
+        registry, configuration = Registry([entry(PodPlugin(), "container")]), Configuration(host=sandbox.url)
         async with PluginManager(
             registry, configuration, store="s2", gate=AsyncGate(), may_create=may_create
         ) as manager:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
+
+import pytest
 
 from backoff_ctrl.k8s.plugins.following import KindWatch
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
@@ -13,16 +16,10 @@ from backoff_ctrl.k8s.watching.objects import Kind, WatchBrokenError, WatchForbi
 from backoff_ctrl.k8s.watching.status import WatchRecord
 from tests.watch_script import elapse
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
-
-    import pytest
-
 PODS = Kind("/api/v1", "pods", frozenset({"Pod"}), labels="ours")
 
 
 def pod(name: str, version: int, namespace: str = "team") -> dict[str, Any]:
-    """A pod."""
     about = {"name": name, "namespace": namespace, "uid": name, "resourceVersion": str(version), "managedFields": [{}]}
     return {"metadata": about}
 

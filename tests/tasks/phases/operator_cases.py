@@ -40,7 +40,6 @@ class Case:
 
     @property
     def resource(self) -> JSON:
-        """The object, made half a minute ago."""
         made = manifest(self.type)
         made["metadata"] |= {"creationTimestamp": ago(seconds=30), "uid": "u-1", "namespace": "n"}
         _merge(made["spec"], self.spec)
@@ -122,7 +121,6 @@ _MANIFESTS: Final[dict[str, JSON]] = {
 
 
 def spark(state: str, error: str = "", **more: Any) -> JSON:
-    """Return a SparkApplication's status."""
     told = {"state": state, **({"errorMessage": error} if error else {})}
     return {
         "applicationState": told,
@@ -136,7 +134,6 @@ def spark(state: str, error: str = "", **more: Any) -> JSON:
 
 
 def ray(state: str, job: str = "", **more: Any) -> JSON:
-    """Return a RayJob's status."""
     return {
         **({"jobDeploymentStatus": state} if state else {}),
         **({"jobStatus": job} if job else {}),
@@ -188,7 +185,6 @@ def of_kubeflow(task_type: str, kind: str) -> list[Case]:
 
 
 def job_set(*conditions: JSON, restarts: int = 0, **counts: int) -> JSON:
-    """Return a JobSet's status."""
     counted = {"ready": 0, "active": 0, "succeeded": 0, "failed": 0, "suspended": 0, **counts}
     replicated = [{"name": "workers", **counted}]
     return {
@@ -199,7 +195,6 @@ def job_set(*conditions: JSON, restarts: int = 0, **counts: int) -> JSON:
 
 
 def job(*conditions: JSON, **more: Any) -> JSON:
-    """Return a Job's status."""
     listed = [{**each, "lastProbeTime": each["lastTransitionTime"]} for each in conditions]
     started = {"startTime": ago(seconds=28), "uncountedTerminatedPods": {}}
     return {**({"conditions": listed} if listed else {}), **started, "ready": 0, "terminating": 0, **more}

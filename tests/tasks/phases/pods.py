@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.kinds.pods import container
+from backoff_ctrl.k8s.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.plugins.protocol import PluginContext
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.plugins.phases import PhaseInfo
 
 Pod = dict[str, Any]
 
@@ -24,7 +22,6 @@ def ago(**span: int) -> str:
 
 
 def pod(phase: str, *, primary: str = "", spec: Any = None, created: Any = None, **status: Any) -> Pod:
-    """Return a pod with this status."""
     metadata: Pod = {"name": "p", "namespace": "n"}
     if primary:
         metadata["annotations"] = {"primary_container_name": primary}
@@ -36,7 +33,6 @@ def pod(phase: str, *, primary: str = "", spec: Any = None, created: Any = None,
 def condition(
     kind: str, status: str = "False", *, since: str | None = "", reason: str = "R", message: str = "M"
 ) -> Pod:
-    """Return a condition, a minute old."""
     time = ago(minutes=1) if since == "" else since
     return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": time}
 
@@ -152,7 +148,6 @@ SIDE_KILLED, SIDE_OOM = ended("side", 137, "Error"), ended("side", 137, "OOMKill
 
 
 def failed(*containers: Pod, primary: str = "", **status: Any) -> Pod:
-    """Return a failed pod."""
     return pod("Failed", primary=primary, containerStatuses=list(containers), **status)
 
 

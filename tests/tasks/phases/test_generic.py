@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,10 +17,8 @@ from backoff_ctrl.k8s.plugins.operator_config import (
     read_file,
     shipped_configs,
 )
+from backoff_ctrl.k8s.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.plugins.protocol import PluginContext
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.plugins.phases import PhaseInfo
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -41,7 +39,6 @@ def told(resource: JSON, **config: Any) -> PhaseInfo:
 
 
 def in_state(state: Any, **status: Any) -> JSON:
-    """Return an object in a state."""
     return {"metadata": {"name": "t"}, "status": {"state": state, **status}}
 
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.plugins.protocol import PluginContext
 from backoff_ctrl.k8s.plugins.registry import registry
 from tests.tasks.phases.operator_cases import CASES, NOW, Case, ago, condition, job_set, kubeflow, manifest
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.plugins.phases import PhaseInfo
 
 JSON = dict[str, Any]
 
@@ -32,7 +30,6 @@ def told(task_type: str, resource: JSON, *pods: JSON, now: datetime = NOW, **set
 
 
 def summary(info: PhaseInfo) -> tuple[str, str, str, bool]:
-    """Return what a row names."""
     error = info.error
     return info.phase.title, error.code if error else "", error.kind.value if error else "", info.cleanup_on_failure
 
@@ -102,7 +99,6 @@ FAILED = {**dict.fromkeys(STARTING, "failed"), "ray": "failed by its program", "
 
 
 def row(task_type: str, name: str) -> JSON:
-    """Return the object of a row."""
     return next(case.resource for case in CASES if (case.type, case.name) == (task_type, name))
 
 
@@ -116,7 +112,6 @@ def pulling(labels: JSON, seconds: float) -> JSON:
 
 
 def ended(labels: JSON, *, reason: str = "Error", code: int = 1, pod_reason: str = "", seconds: float = 5) -> JSON:
-    """Return a pod that failed."""
     how = {"exitCode": code, "reason": reason, "finishedAt": ago(seconds=seconds)}
     status = {
         "phase": "Failed",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,6 +20,7 @@ from tests.tasks.phases.pods import (
     PULL,
     RUNNING,
     YOUNG,
+    Pod,
     ago,
     ended,
     not_ready,
@@ -29,12 +30,8 @@ from tests.tasks.phases.pods import (
     told,
 )
 
-if TYPE_CHECKING:
-    from tests.tasks.phases.pods import Pod
-
 
 def before(**span: int) -> datetime:
-    """Return a time before now."""
     return NOW - timedelta(**span)
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backoff_ctrl.k8s.plugins.phases import (
     ErrorKind,
@@ -22,11 +23,7 @@ from backoff_ctrl.k8s.plugins.phases import (
     success,
     waiting,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from backoff_ctrl.k8s.plugins.protocol import TaskContext
+from backoff_ctrl.k8s.plugins.protocol import TaskContext
 
 Ends = list[str]
 """How the attempts of a task end, one after the other: "ok", "user", "system", "fatal" or "never"."""
@@ -58,7 +55,6 @@ class SmallCluster:
     steps: list[str] = field(default_factory=list)
 
     def end_of(self, task: TaskContext) -> str:
-        """How an attempt ends."""
         ends = self.ends.get(task.metadata.name, ["ok"])
         return ends[min(task.metadata.attempt, len(ends) - 1)]
 
@@ -98,14 +94,12 @@ class SmallManager:
         return success() if end == "ok" else failed("Died", f"as {end}", kind=kind, retryable=end != "fatal")
 
     async def abort(self, task: TaskContext, state: dict[str, Any] | None) -> Told:
-        """Delete the object, if it was made."""
         await self._breath()
         self._drop(task.metadata.generated_name)
         await self._breath()
         return Told(aborted("on its user's wish"), state or {"version": 1, "stage": "NotStarted"})
 
     async def sweep(self, task: TaskContext, state: dict[str, Any] | None) -> None:
-        """Delete the object, if it has appeared."""
         await self._breath()
         self._drop(task.metadata.generated_name)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,18 +15,13 @@ from backoff_ctrl.k8s.tasks.model import TaskStatus
 from backoff_ctrl.k8s.tasks.queue import KeyedQueue
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.stepping import RETRY_CAP, Stepper, delay_left, judged, reported
+from backoff_ctrl.k8s.tasks.store import Stored
 from tests.tasks.reconciling.running import CONFIG, all_over, carried_out, reconciling
 from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import NAMESPACE, until, wish
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from backoff_ctrl.k8s.tasks.store import Stored
-
 
 def phases(task: Stored) -> list[str]:
-    """The phases that a task went through."""
     return [event.phase for event in task.status.history]
 
 

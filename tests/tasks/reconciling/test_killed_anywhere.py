@@ -12,22 +12,19 @@ import random
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backoff_ctrl.k8s.tasks.model import TaskStatus
 from backoff_ctrl.k8s.tasks.reconciler import Reconciler
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.stepping import OVER
+from backoff_ctrl.k8s.tasks.store import Stored, Wish
 from tests.tasks.reconciling.running import CONFIG, all_over, news
 from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import NAMESPACE, wish
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.tasks.model import TaskStatus
-    from backoff_ctrl.k8s.tasks.store import Stored, Wish
 
 pytestmark = pytest.mark.long
 NAMES = ("a", "b", "c", "d")
@@ -42,7 +39,6 @@ class Eager(random.Random):
     """Draws no delays, so that retries come at once."""
 
     def uniform(self, a: float, b: float) -> float:
-        """The least."""
         return a
 
 

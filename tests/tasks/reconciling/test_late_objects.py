@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -19,14 +21,9 @@ from backoff_ctrl.k8s.tasks.executing import through_plugins
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.reconciler import SWEPT_FOR
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
+from backoff_ctrl.k8s.tasks.store import Stored
 from tests.tasks.reconciling.running import CONFIG, all_over
 from tests.tasks.tasks_written import NAMESPACE, until, wish
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from backoff_ctrl.k8s.tasks.store import Stored
 
 pytestmark = pytest.mark.long
 
@@ -44,7 +41,6 @@ async def managed(store: SqliteStore, url: str) -> AsyncIterator[None]:
 
 
 def ask(url: str, method: str = "GET", body: Any = None) -> int:
-    """One plain request."""
     data = None if body is None else json.dumps(body).encode()
     try:
         with urlopen(Request(url, data, {"Content-Type": "application/json"}, method=method)) as answer:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -16,9 +17,6 @@ from backoff_ctrl.k8s.tasks.logs import LINE_MAX, LogError, TaskLog
 from backoff_ctrl.k8s.tasks.model import TaskObject, TaskStatus
 from backoff_ctrl.k8s.tasks.store import Stored
 from tests.scripted_server import Seen, scripted_server
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 JSON = dict[str, Any]
 PLUGINS = registry()
@@ -42,7 +40,6 @@ class Cluster:
         return made
 
     def __call__(self, seen: Seen) -> Any:
-        """Answer a request."""
         path, query = urlsplit(seen.path).path, parse_qs(urlsplit(seen.path).query)
         if path.endswith("/log"):
             name = path.split("/")[-2]
@@ -57,7 +54,6 @@ class Cluster:
 
 
 def stored(made: str = "one-0", *, type: str = "container", kind: str = "Pod", open: bool = False) -> Stored:  # noqa: A002
-    """A task with this object."""
     reference = TaskObject(api_version="v1", kind=kind, name=made, uid=f"u-{made}") if made else None
     status = TaskStatus(phase="Running" if open else "Success", object=reference)
     return Stored("u", 1, "team", "one", {}, {"type": type}, False, status, 1, open, 0.0)

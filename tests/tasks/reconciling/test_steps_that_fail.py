@@ -6,28 +6,24 @@ import asyncio
 import random
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.plugins.protocol import TaskContext
 from backoff_ctrl.k8s.tasks.reconciler import ERRORS_MAX, Reconciler
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
+from backoff_ctrl.k8s.tasks.store import Stored
 from tests.tasks.reconciling.running import CONFIG, all_over, news
 from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager, Told
 from tests.tasks.tasks_written import wish
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from backoff_ctrl.k8s.plugins.protocol import TaskContext
-    from backoff_ctrl.k8s.tasks.store import Stored
 
 
 class AtOnce(random.Random):
     """Draws no delays."""
 
     def uniform(self, a: float, b: float) -> float:
-        """Nothing."""
         return 0.0
 
 
@@ -35,7 +31,6 @@ class Failing(SmallManager):
     """Raises an error at each step of the task ``odd``; says what can't be stored of the task ``strange``."""
 
     async def handle(self, task: TaskContext, state: dict[str, Any] | None) -> Told:
-        """As named."""
         told = await super().handle(task, state)
         if task.metadata.name == "odd" and told.state.get("looks"):
             raise ZeroDivisionError("of seven by nothing")

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from kubernetes import client
 
 from backoff_ctrl.k8s.sandbox import running_sandbox
-from backoff_ctrl.k8s.tasks.executing import cluster_of
+from backoff_ctrl.k8s.tasks.executing import Executor, cluster_of
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import BrokenStoreError, StoreError
 from tests.tasks.reconciling.running import CONFIG
 from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import until, wish
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from backoff_ctrl.k8s.tasks.executing import Executor
 
 
 def manager(store: SqliteStore, *answers: str | StoreError) -> Manager:

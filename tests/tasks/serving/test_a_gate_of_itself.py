@@ -6,22 +6,18 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.sandbox import BackgroundSandbox, running_sandbox
 from tests.serve.serving import serving, until
 from tests.status.asking import ask
 from tests.tasks.serving.test_tasks_over_http import post
 from tests.tasks.tasks_written import NAMESPACE, manifest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 pytestmark = pytest.mark.long
 
@@ -41,7 +37,6 @@ def one_waits(folder: Path) -> Iterator[tuple[BackgroundSandbox, str]]:
 
 
 def listed(url: str, what: str) -> list[Any]:
-    """Return the items of a list."""
     found: list[Any] = ask(url, f"/v1/{what}").json["items"]
     return found
 

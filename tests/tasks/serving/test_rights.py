@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
+import pytest
 from fastapi import FastAPI
 from kubernetes import client
 
@@ -16,16 +19,9 @@ from backoff_ctrl.api.status.access import Tokens
 from backoff_ctrl.api.status.routing import handle_problems
 from backoff_ctrl.api.status.served_tasks import ServedTasks
 from backoff_ctrl.api.status.tasks import TaskEndpoints, add_tasks
+from backoff_ctrl.k8s.cluster.asking import Reach
 from backoff_ctrl.k8s.status.token import Token
 from tests.tasks.tasks_written import NAMESPACE, manifest
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    import pytest
-
-    from backoff_ctrl.k8s.cluster.asking import Reach
 
 TOKEN = "a-token-of-ann"
 
@@ -38,7 +34,6 @@ class Reviews:
     asked: list[dict[str, Any]] = field(default_factory=list)
 
     def ask(self, _: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Answer a review."""
         spec = body["spec"]
         if path.endswith("tokenreviews"):
             known = spec["token"] == TOKEN
@@ -59,7 +54,6 @@ class Server:
     served: ServedTasks
 
     async def ask(self, method: str, path: str, body: Any = None, *, token: str = TOKEN) -> tuple[int, dict[str, Any]]:
-        """One request, straight to the application."""
         text, sent = (body if isinstance(body, bytes) else json.dumps(body).encode()), []
         headers = [(b"authorization", f"Bearer {token}".encode()), (b"content-type", b"application/json")]
         scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": headers}
@@ -74,7 +68,6 @@ class Server:
         return sent[0]["status"], json.loads(b"".join(each.get("body", b"") for each in sent[1:]))
 
     def may(self, verb: str, resource: str, namespace: str = NAMESPACE) -> None:
-        """Allow Ann something from now on."""
         name, _, group = resource.partition(".")
         self.reviews.rights.add((verb, group, name, namespace))
 

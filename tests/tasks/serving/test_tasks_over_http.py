@@ -7,8 +7,10 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -20,10 +22,6 @@ from tests.serve.serving import serving, until
 from tests.status.asking import ask
 from tests.tasks.commanding.conftest import COMMAND, kubelet
 from tests.tasks.tasks_written import NAMESPACE, manifest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.long
 JSON = "application/json"
@@ -46,7 +44,6 @@ def token(url: str) -> str:
 
 
 def post(url: str, task: Any, path: str = "/v1/tasks", **headers: str) -> Any:
-    """POST a task."""
     given = {"Content_Type": JSON, "Authorization": f"Bearer {token(url)}", **headers}
     return ask(url, path, method="POST", body=json.dumps(task).encode(), **given)
 
@@ -210,18 +207,6 @@ def test_who_leaves_a_log_that_is_still_empty_makes_room(served: str) -> None:
     for follower in followers:
         follower.close()
     until(lambda: ask(served, path.format("speaks"), Authorization=key).status == 200)
-
-
-def test_a_task_that_ended_without_an_object_has_no_log_to_wait_for(served: str) -> None:
-    """Its log is not yet to come."""
-    assert post(served, manifest("never-made", needs=["nobody-ends"])).status == 201
-    path, key = f"/v1/tasks/{NAMESPACE}/never-made", f"Bearer {token(served)}"
-    waiting = ask(served, f"{path}/log", Authorization=key)
-    assert (waiting.status, waiting.json["detail"].endswith("wait for it with -f")) == (409, True)
-    assert ask(served, f"{path}/abort", method="POST", Authorization=key).status == 200
-    until(lambda: not ask(served, path).json["unfinished"])
-    ended = ask(served, f"{path}/log", Authorization=key)
-    assert (ended.status, "ended as Aborted without an object" in ended.json["detail"]) == (409, True), ended
 
 
 def test_who_follows_a_log_is_told_that_the_server_ends(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,9 +16,6 @@ from backoff_ctrl.k8s.sandbox import running_sandbox
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 THING: dict[str, Any] = {
     "id": "thing",
     "task-types": ["thing"],
@@ -28,7 +26,6 @@ THING: dict[str, Any] = {
 
 
 def write(folder: Path, *, enabled: list[str] | None = None, generic: list[Any] | None = None) -> Path:
-    """Write the settings."""
     path = folder / "config.yaml"
     plugins = {"generic": generic} if generic else {}
     path.write_text(yaml.safe_dump({"plugins": plugins, "tasks": {"task-plugins": {"enabled-plugins": enabled or []}}}))
@@ -36,7 +33,6 @@ def write(folder: Path, *, enabled: list[str] | None = None, generic: list[Any] 
 
 
 def ids(platform: Platform) -> set[str]:
-    """The plugins that there are."""
     return {entry.id for entry in platform.registry.entries()}
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backoff_ctrl.api.main import run
 from tests.tasks.phases.pods import NOW, ago, condition, pod
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 UNSCHEDULED = {
     "apiVersion": "v1",

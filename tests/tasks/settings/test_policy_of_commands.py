@@ -7,20 +7,16 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.sandbox import BackgroundSandbox, running_sandbox
 from backoff_ctrl.k8s.sharing.environment import read_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 
 @contextmanager

@@ -52,7 +52,6 @@ storage: {type: minio}
 
 
 def written(folder: Path, text: str) -> Path:
-    """Return a file with this text."""
     path = folder / "config.yaml"
     path.write_text(text)
     return path

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +21,6 @@ from backoff_ctrl.k8s.tasks.tables import Tables, Write
 from tests.tasks.reconciling.running import all_over, reconciling
 from tests.tasks.reconciling.small_cluster import SmallCluster
 from tests.tasks.tasks_written import until, wish
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 WRITING = """
 import pathlib, sys
@@ -73,7 +72,8 @@ async def test_the_manager_outlasts_a_full_disk(tmp_path: Path, largest_file) ->
     cluster = SmallCluster()
     async with SqliteStore(tmp_path / "t.db") as store:
         await store.create([wish(f"t{number}", env=[{"name": "A", "value": "x" * 5000}]) for number in range(30)])
-        await store.call(lambda: store.tables._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
+        with closing(sqlite3.connect(tmp_path / "t.db")) as file:
+            file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         largest_file(8_192)  # less than the log of one write
         async with reconciling(store, cluster) as reconciler:
 

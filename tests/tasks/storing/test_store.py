@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -26,14 +27,10 @@ from backoff_ctrl.k8s.tasks.store import (
 from backoff_ctrl.k8s.tasks.tables import VERSION, Tables, Write, default_file, expanded
 from tests.tasks.tasks_written import NAMESPACE, until, wish
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 RUNS = TaskStatus(phase="Running")
 
 
 def stored(tables: Tables) -> list[str]:
-    """The names of all tasks."""
     return [task.name for task in tables.list()]
 
 
@@ -197,7 +194,6 @@ async def test_watching_tells_each_change_and_misses_none(tmp_path: Path) -> Non
 
 
 async def told(heard: list[tuple[str, str]], what: tuple[str, str]) -> None:
-    """Wait until it was heard."""
 
     async def there() -> bool:
         return what in heard
@@ -205,25 +201,21 @@ async def told(heard: list[tuple[str, str]], what: tuple[str, str]) -> None:
     await until(there)
 
 
-async def test_many_statuses_at_once_are_one_transaction(tmp_path: Path) -> None:
-    """Each writer gets its own answer; one that conflicts spoils none of the others."""
+async def test_of_many_statuses_at_once_each_gets_its_own_answer(tmp_path: Path) -> None:
+    """One that conflicts spoils none of the others."""
     async with SqliteStore(tmp_path / "t.db") as store:
         made = [task for task, _ in await store.create([wish(f"t{n}") for n in range(200)])]
         stale = made[7]
         await store.set_status(stale.uid, 0, RUNS, open_=True)
-        before = await store.call(lambda: store.tables._connection.total_changes)
         found = await asyncio.gather(
             *(store.set_status(task.uid, 0, RUNS, open_=True) for task in made), return_exceptions=True
         )
         assert [isinstance(each, ConflictError) for each in found] == [task is stale for task in made]
-        assert await store.call(lambda: store.tables._connection.total_changes) > before
 
 
 @pytest.mark.long
 def test_ten_thousand_tasks_are_listed_in_a_second(tmp_path: Path) -> None:
     """All pages, statuses read: as `task list` does it. It takes about 0.3 s; CPU time, so that load tells nothing."""
-    import time  # noqa: PLC0415
-
     tables = Tables(tmp_path / "t.db")
     made = [task for task, _ in tables.create([wish(f"t{n}") for n in range(10_000)])]
     tables.set_statuses([Write(task.uid, 0, RUNS, True) for task in made])

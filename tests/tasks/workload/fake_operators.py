@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import Any, Self
 
+from tests.cluster.talking import Api
 from tests.tasks.workload.four_types import CLUSTERS, GROUP, SIMULATIONS
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from tests.cluster.talking import Api
 
 JSON = dict[str, Any]
 LOOK: float = 0.1

@@ -5,12 +5,9 @@ What each asks of the quota is what its pod in the trace asked; the pods of a cl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from backoff_ctrl.k8s.replay.workload import RUN_SECONDS, UNITS
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.replay.workload import Pod, Workload
+from backoff_ctrl.k8s.replay.workload import RUN_SECONDS, UNITS, Pod, Workload
 
 JSON = dict[str, Any]
 GROUP: Final = "example.com"
@@ -50,7 +47,6 @@ SETTINGS: Final[JSON] = {
 
 
 def definitions() -> list[JSON]:
-    """The two custom resource definitions."""
     free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": "v1", "served": True, "storage": True, "subresources": {"status": {}},

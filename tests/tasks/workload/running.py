@@ -10,18 +10,22 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import yaml
 
+from backoff_ctrl.k8s.replay.workload import Workload
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
 from backoff_ctrl.k8s.sandbox.kubelet import Server as KubeletServer
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
+from tests.cluster.control_plane.bed import Bed
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import Api
 from tests.tasks.workload.fake_operators import FakeOperators
 from tests.tasks.workload.four_types import (
@@ -34,13 +38,6 @@ from tests.tasks.workload.four_types import (
     definitions,
     tasks_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from backoff_ctrl.k8s.replay.workload import Workload
-    from tests.cluster.control_plane.bed import Bed
-    from tests.cluster.control_plane.servers import Server
 
 _CALLS: Final = re.compile(r"^apiserver_request_total\{([^}]*)\} (\d+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
@@ -94,12 +91,10 @@ class ManagerProcess:
         self.rss_mb = 0.0
 
     def start(self) -> None:
-        """Start it."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
 
     def look(self) -> None:
-        """Note what it uses."""
         assert self._process is not None
         assert self._process.poll() is None, self._log.read_text()[-3000:]
         stat = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -107,7 +102,6 @@ class ManagerProcess:
         self.rss_mb = max(self.rss_mb, int(stat[21]) * os.sysconf("SC_PAGE_SIZE") / 2**20)
 
     def stop(self, how: signal.Signals) -> None:
-        """End it."""
         assert self._process is not None
         self.look()
         self.cpu_seconds += self._cpu
@@ -116,7 +110,6 @@ class ManagerProcess:
         self._process = None
 
     def close(self) -> None:
-        """End it if it still runs."""
         if self._process is not None:
             self.stop(signal.SIGKILL)
 
