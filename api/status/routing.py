@@ -24,6 +24,8 @@ from backoff_ctrl.k8s.status.endpoints import Endpoint
 from backoff_ctrl.k8s.status.gate_endpoints import JSON, as_json, matches
 from backoff_ctrl.k8s.status.shapes import Problem
 
+from backoff_ctrl.k8s.plugins.protocol import Right
+
 from .access import ANYTHING, Access, token_of
 
 PROBLEM: Final = "application/problem+json"
@@ -61,7 +63,7 @@ class Caller:
         self._request = request
         self._access = access
 
-    async def permit(self, namespace: str | None, right: tuple[str, str] = ANYTHING) -> None:
+    async def permit(self, namespace: str | None, right: Right = ANYTHING) -> None:
         """Raise ``ProblemError`` if the caller may not do this in the namespace; None: in all of them."""
         await run_in_threadpool(self._access.may, self.token, namespace, right)
 

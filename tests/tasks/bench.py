@@ -10,7 +10,8 @@ import aiohttp
 from kubernetes import client
 
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.plugins.manager.manager import Handled, PluginManager
+from backoff_ctrl.k8s.plugins.core import Handled
+from backoff_ctrl.k8s.plugins.manager.manager import PluginManager
 from backoff_ctrl.k8s.plugins.protocol import Kind
 from backoff_ctrl.k8s.plugins.registry import Registry
 from tests.tasks.small_plugins import JOB, JobPlugin, PodPlugin, entry

@@ -76,6 +76,10 @@ class Platform:
         """Return the settings of plugins' objects."""
         return self._live.current.k8s
 
+    def section(self, plugin: str) -> Mapping[str, Any]:
+        """Return the present section ``plugins.ID`` of a plugin, as it was written."""
+        return self._live.current.plugins.section(plugin)
+
     def policy(self) -> Mapping[str, float]:
         """Return the gate's policy in the settings, which takes effect at the start of the gate."""
         return self._live.current.tasks.backoff.policy()

@@ -15,7 +15,7 @@ from kubernetes import client
 from backoff_ctrl.k8s.plugins.marks import marks_of
 from backoff_ctrl.k8s.plugins.registry import registry
 from backoff_ctrl.k8s.sandbox import running_sandbox
-from backoff_ctrl.k8s.tasks.executing import through_plugins
+from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.reconciler import SWEPT_FOR
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore

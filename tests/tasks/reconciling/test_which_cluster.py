@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from backoff_ctrl.k8s.tasks.executing import Executor
+    from backoff_ctrl.k8s.plugins.core import CorePlugin
 
 
 def manager(store: SqliteStore, *answers: str | StoreError) -> Manager:
@@ -36,7 +36,7 @@ def manager(store: SqliteStore, *answers: str | StoreError) -> Manager:
         return said
 
     @asynccontextmanager
-    async def make(store: str, wake: object, may_create: object) -> AsyncIterator[Executor]:
+    async def make(store: str, wake: object, may_create: object, unfinished: object) -> AsyncIterator[CorePlugin]:
         yield SmallManager(SmallCluster())
 
     return Manager(store, make, lambda: CONFIG, cluster=cluster)
