@@ -20,7 +20,9 @@ KUBECONFIG: Callable[[Any], Any] = click.option(
     metavar="FILE",
     help="The kubeconfig; default: $KUBECONFIG, ~/.kube/config, then the pod's service account.",
 )
-CONTEXT: Callable[[Any], Any] = click.option("--context", help="The context in the kubeconfig; default: the current one.")
+CONTEXT: Callable[[Any], Any] = click.option(
+    "--context", help="The context in the kubeconfig; default: the current one."
+)
 SERVER: Callable[[Any], Any] = click.option(
     "--server", metavar="URL", help="The URL of an API server that needs no credentials, such as the sandbox."
 )

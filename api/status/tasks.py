@@ -24,7 +24,6 @@ from starlette.responses import Response, StreamingResponse
 
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError
 from backoff_ctrl.k8s.plugins.protocol import PluginError, Right, TaskSpecError
-from backoff_ctrl.k8s.plugins.registry import Entry
 from backoff_ctrl.k8s.status.asked import ProblemError, cursor, parameter, read_cursor
 from backoff_ctrl.k8s.status.bodies import checked_name, read_manifest
 from backoff_ctrl.k8s.status.endpoints import Endpoint, Nothing, OfNamespace

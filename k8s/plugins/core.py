@@ -1,9 +1,9 @@
 """What carries attempts out: a core plugin, and what it is made of for the time of one lease.
 
-A *core plugin* takes an attempt through its life: ``handle``, ``abort``, ``sweep``, ``finalize``, each a function of the
-task and of the state that the step before has returned. The caller stores that state, so a step may be repeated, and
-after a crash another process goes on with it. The manager of Kubernetes objects is one core plugin, the manager of web
-API plugins is another; ``sleep`` is a third, as small as they get.
+A *core plugin* takes an attempt through its life: ``handle``, ``abort``, ``sweep``, ``finalize``, each a function of
+the task and of the state that the step before has returned. The caller stores that state, so a step may be repeated,
+and after a crash another process goes on with it. The manager of Kubernetes objects is one core plugin, the manager of
+web API plugins is another; ``sleep`` is a third, as small as they get.
 
 Most plugins are none. A ``PluginEntry`` is run by the manager of objects, a ``WebPluginEntry`` by the web manager. A
 ``CoreEntry`` offers a core plugin of its own for its task types. The names are those of Flyte's ``core.Plugin``.

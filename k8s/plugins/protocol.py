@@ -65,7 +65,7 @@ TASKS: Final = "tasks.backoff-ctrl.dev"
 
 
 class Right(NamedTuple):
-    """A right in Kubernetes: a verb, a resource (``pods``, ``pods/log``, ``jobs.batch``), a name; empty: of any name."""
+    """A right in Kubernetes: a verb, a resource (``pods``, ``pods/log``, ``jobs.batch``), a name; empty: any name."""
 
     verb: str
     resource: str

@@ -84,6 +84,13 @@ class Registry:
         return dict(self._chosen.by_type)
 
 
+def of_objects(entry: Entry) -> PluginEntry:
+    """Return the entry of a plugin of Kubernetes objects. Raises ``PluginError`` for any other plugin."""
+    if not isinstance(entry, PluginEntry):
+        raise PluginError(f"plugin {entry.id} makes no Kubernetes objects")
+    return entry
+
+
 def installed_entries() -> tuple[Entry, ...]:
     """Return the plugins that installed packages offer. Raises ``PluginError`` for one that can't be loaded."""
     points = sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
@@ -136,9 +143,7 @@ def _enabled(found: Mapping[str, Entry], enabled: Iterable[str]) -> dict[str, En
     return {name: found[name] for name in names} if names else dict(found)
 
 
-def _defaults(
-    chosen: Mapping[str, Entry], found: Mapping[str, Entry], defaults: Mapping[str, str]
-) -> dict[str, Entry]:
+def _defaults(chosen: Mapping[str, Entry], found: Mapping[str, Entry], defaults: Mapping[str, str]) -> dict[str, Entry]:
     result: dict[str, Entry] = {}
     for given, plugin in defaults.items():
         task_type, name = _clean(given), _clean(plugin)
@@ -171,8 +176,8 @@ def _by_type(chosen: Mapping[str, Entry], defaults: Mapping[str, Entry]) -> dict
 
 
 def builtin_entries() -> tuple[Entry, ...]:
-    from .generic import entry_of  # noqa: PLC0415 - loads pydantic, which --help does not need
     from . import sleep  # noqa: PLC0415 - likewise
+    from .generic import entry_of  # noqa: PLC0415 - loads pydantic, which --help does not need
     from .kinds import job, jobset, pods  # noqa: PLC0415 - likewise
     from .operator_config import shipped_configs  # noqa: PLC0415 - likewise
 

@@ -98,6 +98,7 @@ class Manager:
                 reconciler.wake(key)
 
         identity = await self._store.identity()
+
         async def unfinished() -> AsyncIterator[Unfinished]:
             """Yield what earlier managers began and did not release."""
             after = 0

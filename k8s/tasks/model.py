@@ -23,7 +23,7 @@ NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 NAMESPACE: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 DURATION: Final = r"^([0-9]+h)?([0-9]+m)?([0-9]+s)?$"
 RETRIES_MAX: Final = 1000
-SECRET_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
+ALIAS: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 SECRETS_MAX: Final = 64
 NEEDS_MAX: Final = 1000
 JSON = dict[str, Any]
@@ -99,7 +99,7 @@ class TaskSpec(Shape):
     """requests and limits, in place of those of the container; by default 1 cpu and 1Gi."""
     env: list[JSON] | None = None
     """Variables added to the container's own."""
-    secrets: dict[Annotated[str, Field(pattern=SECRET_NAME, max_length=253)], SecretKey] = Field(
+    secrets: dict[Annotated[str, Field(pattern=ALIAS, max_length=253)], SecretKey] = Field(
         default_factory=dict, max_length=SECRETS_MAX
     )
     """Secrets of its namespace, by the name under which the task uses them; a container gets them as variables."""

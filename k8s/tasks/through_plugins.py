@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -83,7 +83,7 @@ class ThroughPlugins:
             if state is None:
                 return Handled(system_failure(PLUGIN_FAILED, str(error)), state)
             return Handled(not_ready(f"{error}; it is tried again"), state)
-        return self._marked(core, task, await plugin.handle(task, state))
+        return self._marked(core, await plugin.handle(task, state))
 
     async def abort(self, task: TaskContext, state: JSON | None) -> Handled:
         """End an attempt for its user."""
@@ -95,7 +95,7 @@ class ThroughPlugins:
             plugin = await self._open(core)
         except UnavailableError as error:
             return Handled(not_ready(f"the abort continues once it can: {error}"), state)
-        return self._marked(core, task, await plugin.abort(task, state))
+        return self._marked(core, await plugin.abort(task, state))
 
     async def sweep(self, task: TaskContext, state: JSON | None) -> None:
         """End what has appeared after the abort of an attempt."""
@@ -123,7 +123,7 @@ class ThroughPlugins:
         return WEB if isinstance(entry, WebPluginEntry) else entry.id
 
     @staticmethod
-    def _marked(core: str, task: TaskContext, handled: Handled) -> Handled:
+    def _marked(core: str, handled: Handled) -> Handled:
         """Return the same, with the core plugin in its state."""
         if core == OBJECTS or handled.state is None:
             return handled
@@ -154,7 +154,7 @@ class ThroughPlugins:
         self._opened[core] = opened
         return opened
 
-    def _load(self, core: str) -> Callable[[CoreSetup], Any]:
+    def _load(self, core: str) -> Callable[[CoreSetup], AbstractAsyncContextManager[CorePlugin]]:
         if core == WEB:
             from backoff_ctrl.k8s.plugins.webapi.manager import WebManager  # noqa: PLC0415 - at the first such task
 

@@ -21,7 +21,7 @@ from backoff_ctrl.k8s.plugins.following import Monitor, Watches
 from backoff_ctrl.k8s.plugins.marks import Key, is_label_value, key_of, key_of_task, metadata_of
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo, failed, not_ready
 from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, PluginEntry, PluginError, TaskContext, TaskSpecError
-from backoff_ctrl.k8s.plugins.registry import Registry
+from backoff_ctrl.k8s.plugins.registry import Registry, of_objects
 from backoff_ctrl.k8s.sharing.environment import environment
 from backoff_ctrl.k8s.sharing.process import Share
 
@@ -210,9 +210,7 @@ class PluginManager:
                 raise PluginError(f"plugin {known.plugin}, which built this task's object, is not enabled: enable it")
         else:
             entry = self.registry.resolve(task.type)
-        if not isinstance(entry, PluginEntry):
-            raise PluginError(f"plugin {entry.id} makes no Kubernetes objects, as this task began with")
-        return PluginCalls(entry, self.counts)
+        return PluginCalls(of_objects(entry), self.counts)
 
     def _said(self, known: State, info: PhaseInfo, plugin: str) -> Handled:
         """Give the phase a version that is new if it is news, and store it in the state."""

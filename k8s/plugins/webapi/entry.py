@@ -36,6 +36,8 @@ class WebPluginEntry:
     is_default: bool = False
     default_for_task_types: tuple[str, ...] = ()
     check: Callable[[TaskContext], None] = accept_any
+    own_keys: frozenset[str] = frozenset()
+    """The keys below ``plugins.ID`` that the plugin reads by itself, beside those of ``settings``."""
 
     def __post_init__(self) -> None:
         """Raise ``PluginError`` for an invalid entry."""

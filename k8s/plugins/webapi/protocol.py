@@ -1,8 +1,8 @@
 """The interface of a web API plugin: it creates, gets and deletes a job of one service, and says what its state means.
 
-Names and meanings follow Flyte's ``webapi.AsyncPlugin`` and ``webapi.SyncPlugin``. Calls of the service are coroutines;
-``status`` and ``resource_requirements`` are pure. A plugin keeps nothing between two calls: what it has to know of a job
-is in ``meta``, JSON which the manager stores.
+Names and meanings follow Flyte's ``webapi.AsyncPlugin`` and ``webapi.SyncPlugin``. Calls of the service are
+coroutines; ``status`` and ``resource_requirements`` are pure. A plugin keeps nothing between two calls: what it has to
+know of a job is in ``meta``, JSON which the manager stores.
 
 What a plugin raises decides what happens. ``RemoteError`` is the service's own answer: a wrong request is the user's
 failure, 429 and 503 slow the manager down, other 5xx are tried again. An ``aiohttp.ClientError``, an ``OSError`` or a
@@ -80,10 +80,10 @@ class RateLimit:
 class PluginConfig:
     """A plugin's own defaults; the platform's settings below ``plugins.ID`` go over them (see ``settings``).
 
-    ``resource_quotas`` has the tokens of each pool; empty: jobs need no token. ``project`` and ``namespace`` are the most
-    tokens of a pool that one project, and one namespace, may have; None: no limit. ``idempotent``: a create that is sent
-    twice with one ``key`` makes one job; False: after a kill that leaves it open whether a job exists, the attempt
-    fails as ``CreateInDoubt``, unless the plugin can ``find`` it.
+    ``resource_quotas`` has the tokens of each pool; empty: jobs need no token. ``project`` and ``namespace`` are the
+    most tokens of a pool that one project, and one namespace, may have; None: no limit. ``idempotent``: a create that
+    is sent twice with one ``key`` makes one job; False: after a kill that leaves it open whether a job exists, the
+    attempt fails as ``CreateInDoubt``, unless the plugin can ``find`` it.
     """
 
     read_rate_limiter: RateLimit = RateLimit(30, 300)

@@ -15,10 +15,10 @@ from kubernetes import client
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.registry import registry
-from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
+from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 from tests.cluster.custom_kinds import define_operators_kind
 from tests.cluster.faults.storm import hung_up
 from tests.cluster.talking import MERGE

@@ -9,7 +9,7 @@ import pytest
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.phases import Phase
-from backoff_ctrl.k8s.plugins.registry import builtin_entries
+from backoff_ctrl.k8s.plugins.registry import builtin_entries, of_objects
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
 from backoff_ctrl.k8s.sandbox.kubelet import Server as KubeletServer
 from tests.cluster.faults.storm import hung_up
@@ -32,7 +32,7 @@ PODS = 3
 @pytest.fixture
 async def bench(server: Server) -> AsyncIterator[Bench]:
     """A manager of the plugins that ship."""
-    jobs = [each for each in builtin_entries() if each.id == "job"]
+    jobs = [of_objects(each) for each in builtin_entries() if each.id == "job"]
     authority = str(server.certificate) if server.certificate else None
     token = server.token("tester")
     async with Bench(
