@@ -158,11 +158,18 @@ class ThroughPlugins:
         if core == WEB:
             from backoff_ctrl.k8s.plugins.webapi.manager import WebManager  # noqa: PLC0415 - at the first such task
 
-            return lambda setup: WebManager(self._registry, setup)
+            return lambda setup: WebManager(self._web_entry, setup)
         entry = self._registry.get(core)
         if not isinstance(entry, CoreEntry):
             raise UnavailableError(f"plugin {core}, which runs this task, is not enabled: enable it")
         return entry.load
+
+    def _web_entry(self, plugin: str, task_type: str) -> WebPluginEntry:
+        """Return the entry of a web API plugin, by its id if it has one. Raises ``PluginError``."""
+        entry = self._registry.get(plugin) if plugin else self._registry.resolve(task_type)
+        if not isinstance(entry, WebPluginEntry):
+            raise PluginError(f"plugin {plugin or task_type}, which runs this task, is not enabled: enable it")
+        return entry
 
 
 def through_plugins(

@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import aiohttp
 
@@ -27,7 +27,6 @@ from backoff_ctrl.k8s.plugins.core import CoreSetup, Handled, Key
 from backoff_ctrl.k8s.plugins.marks import key_of_task
 from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo, aborted, failed, not_ready, queued, waiting
 from backoff_ctrl.k8s.plugins.protocol import JSON, PluginError, TaskContext, TaskSpecError
-from backoff_ctrl.k8s.plugins.registry import Registry
 
 from .deleting import Deletion
 from .entry import WebPluginEntry
@@ -60,6 +59,10 @@ CLOSE_SECONDS: Final = 10.0
 """Seconds for the calls that are under way when the manager closes."""
 
 
+Find: TypeAlias = Callable[[str, str], WebPluginEntry]
+"""Returns the entry of the plugin with this id, or if that is empty, of this task type. Raises ``PluginError``."""
+
+
 def _utc_now() -> datetime:
     return datetime.now(UTC)
 
@@ -67,10 +70,10 @@ def _utc_now() -> datetime:
 class WebManager:
     """See the module. An async context manager, for the time of one lease; everything happens on its event loop."""
 
-    def __init__(self, registry: Registry, setup: CoreSetup, *, now: Callable[[], datetime] = _utc_now) -> None:
-        """Prepare; nothing is opened yet."""
+    def __init__(self, find: Find, setup: CoreSetup, *, now: Callable[[], datetime] = _utc_now) -> None:
+        """Prepare; nothing is opened yet. ``find`` returns the entry of a plugin, as the settings are now."""
         self.counts = WebCounts()
-        self._registry = registry
+        self._find = find
         self._setup = setup
         self._now = now
         self._services: dict[str, Service] = {}
@@ -298,11 +301,7 @@ class WebManager:
 
     async def _service(self, task: TaskContext, known: WebState) -> Service:
         """Return the loaded plugin of a task. Raises ``PluginError`` and ``LoadError``."""
-        entry = self._registry.get(known.plugin) if known.plugin else self._registry.resolve(task.type)
-        if entry is None:
-            raise PluginError(f"plugin {known.plugin}, which runs this task, is not enabled: enable it")
-        if not isinstance(entry, WebPluginEntry):
-            raise PluginError(f"plugin {entry.id} is not a web API plugin, as this task began with")
+        entry = self._find(known.plugin, task.type)
         service = self._services.get(entry.id)
         if service is None:
             again, said = self._unloadable.get(entry.id, (0.0, ""))

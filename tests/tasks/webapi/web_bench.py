@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.core import CorePlugin, CoreSetup, Handled, Key, Unfinished
 from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskMetadata
-from backoff_ctrl.k8s.plugins.registry import Registry
 from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
 from backoff_ctrl.k8s.plugins.webapi.manager import WebManager
 
@@ -103,7 +102,7 @@ async def web_bench(
     """Run a manager of one plugin, ``jobs``, of the service at ``url``."""
     kept = {} if store is None else store
     load = loader or (lambda setup: plugin(setup, url))
-    registry = Registry([WebPluginEntry("jobs", ("job",), load)])
+    entry = WebPluginEntry("jobs", ("job",), load)
     woken: dict[Key, asyncio.Event] = {}
     settings = section if callable(section) else (lambda: section or {})
     present = settings()
@@ -116,7 +115,7 @@ async def web_bench(
         "store", lambda key: woken.setdefault(key, asyncio.Event()).set(), may_create, unfinished, configuration,
         (lambda _: settings()) if callable(section) else (lambda _: present),
     )  # fmt: skip
-    async with WebManager(registry, setup) as manager:
+    async with WebManager(lambda _plugin, _type: entry, setup) as manager:
         bench = WebBench(manager, kept)
         bench.woken = woken
         yield bench
