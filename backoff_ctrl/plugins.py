@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from backoff_ctrl.k8s.charges.parts import Part
+from backoff_ctrl.k8s.plugins.core import CoreEntry, CorePlugin, CoreSetup, Handled
 from backoff_ctrl.k8s.plugins.phases import (
     ErrorKind,
     Phase,
@@ -33,24 +34,54 @@ from backoff_ctrl.k8s.plugins.protocol import (
     TaskMetadata,
     TaskSpecError,
 )
+from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
+from backoff_ctrl.k8s.plugins.webapi.protocol import (
+    AsyncPlugin,
+    CallContext,
+    Created,
+    PluginConfig,
+    PluginSetup,
+    RateLimit,
+    RemoteError,
+    ResourceRequirements,
+    SecretError,
+    StatusContext,
+    SyncPlugin,
+)
 
 __all__ = [
     "JSON",
     "AbortBehavior",
+    "AsyncPlugin",
+    "CallContext",
+    "CoreEntry",
+    "CorePlugin",
+    "CoreSetup",
+    "Created",
     "ErrorKind",
+    "Handled",
     "Kind",
     "Part",
     "Phase",
     "PhaseInfo",
     "Plugin",
+    "PluginConfig",
     "PluginContext",
     "PluginEntry",
     "PluginProperties",
+    "PluginSetup",
+    "RateLimit",
+    "RemoteError",
+    "ResourceRequirements",
+    "SecretError",
+    "StatusContext",
+    "SyncPlugin",
     "TaskContext",
     "TaskError",
     "TaskLog",
     "TaskMetadata",
     "TaskSpecError",
+    "WebPluginEntry",
     "container",
     "failed",
     "initializing",

@@ -30,6 +30,7 @@ from backoff_ctrl.k8s.plugins.protocol import JSON, PluginError, TaskContext, Ta
 
 from .deleting import Deletion
 from .entry import WebPluginEntry
+from .figures import WebFigures
 from .launching import Launch
 from .outcomes import (
     BAD_TASK,
@@ -38,6 +39,7 @@ from .outcomes import (
     NO_POOL,
     PLUGIN_FAILED,
     REFRESH_FAILED,
+    TIMED_OUT,
     PluginBugError,
     is_network_fault,
     system_failure,
@@ -87,6 +89,7 @@ class WebManager:
         self._stack = AsyncExitStack()
         self._cluster: ClusterSession | None = None
         self.pools = Pools()
+        self._stack.callback(self.pools.ledger.subscribe(WebFigures(self.counts, self._services)))
         self._stack.push_async_callback(self.pools.aclose)
         self._stack.push_async_callback(self._close)
         async for task, state in self._setup.unfinished():
@@ -187,12 +190,13 @@ class WebManager:
             return known, system_failure(NO_POOL, said)
         key = key_of_task(task.metadata)
         known, granted = replace(known, pool=needed.pool), replace(granted, pool=needed.pool)
-        if not self.pools.has(key):
-            limits = PoolLimits(settings.pools[needed.pool], settings.project, settings.namespace)
-            self.pools.ask(service.id, needed.pool, key, task.metadata, limits, lambda: self._setup.wake(key))
-        if self.pools.has(key):
+        limits = PoolLimits(settings.pools[needed.pool], settings.project, settings.namespace)
+        asked = self.pools.ask(service.id, needed.pool, key, task.metadata, limits, lambda: self._setup.wake(key))
+        if asked.has:
             self._again(task)
             return granted, queued(f"it has a token of pool {needed.pool}")
+        if asked.failure:
+            return known, failed(TIMED_OUT, asked.failure)
         wait = self.pools.wait(key)
         why = "its turn has not come" if wait is None else wait.why
         return known, waiting(f"waits for a token of pool {needed.pool}: {why}", wait)

@@ -26,6 +26,7 @@ PLUGIN_FAILED: Final = "PluginFailed"
 CORRUPTED_STATE: Final = "CorruptedPluginState"
 NO_PLUGIN: Final = "PluginNotFound"
 NO_POOL: Final = "PoolNotFound"
+TIMED_OUT: Final = "QuotaTimeout"
 BAD_TASK: Final = "BadTaskFormat"
 NO_SECRET: Final = "SecretNotReadable"  # noqa: S105
 _TEMPORARY: Final = (408, 425, *OVERLOADED)
