@@ -37,7 +37,8 @@ class JobsService:
         self.hold: asyncio.Event | None = None
         self.held = asyncio.Event()
         self.create_twice_is_one = True
-        self.resources: dict[str, JSON] = {}
+        self.states: dict[str, JSON] = {}
+        """What jobs will be when they are created, by id."""
         self.times: list[tuple[float, str, str]] = []
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
@@ -53,8 +54,9 @@ class JobsService:
             return told
         if request.method == "POST":
             asked = await request.json()
-            name = asked["key"] if self.create_twice_is_one else f"{asked['key']}#{self.calls['POST']}"
-            self.jobs.setdefault(name, {"id": name, "state": asked.get("state", "PENDING"), **asked})
+            key = asked.get("key") or asked["id"]
+            name = key if self.create_twice_is_one else f"{key}#{self.calls['POST']}"
+            self.jobs.setdefault(name, {"state": "PENDING", **asked, "id": name, **self.states.get(name, {})})
             return web.json_response(self.jobs[name])
         if request.method == "DELETE":
             found = self.jobs.pop(name, None)

@@ -98,11 +98,12 @@ async def web_bench(
     loader: Callable[..., Any] | None = None,
     configuration: Configuration | None = None,
     may_create: Callable[[], bool] = lambda: True,
+    own_keys: frozenset[str] = frozenset(),
 ) -> AsyncIterator[WebBench]:
     """Run a manager of one plugin, ``jobs``, of the service at ``url``."""
     kept = {} if store is None else store
     load = loader or (lambda setup: plugin(setup, url))
-    entry = WebPluginEntry("jobs", ("job",), load)
+    entry = WebPluginEntry("jobs", ("job",), load, own_keys=own_keys)
     woken: dict[Key, asyncio.Event] = {}
     settings = section if callable(section) else (lambda: section or {})
     present = settings()
