@@ -22,8 +22,12 @@ from backoff_ctrl.k8s.plugins.phases import (
     success,
 )
 from backoff_ctrl.k8s.plugins.pod_building import container, object_of, pod, pod_template, scheduling
+from backoff_ctrl.k8s.plugins.pod_phases import demystify_pod_status as pod_phase
+from backoff_ctrl.k8s.plugins.pod_phases import get_completion_time as pod_ended_at
+from backoff_ctrl.k8s.plugins.pod_phases import is_terminal as pod_ended
 from backoff_ctrl.k8s.plugins.protocol import (
     JSON,
+    PODS,
     AbortBehavior,
     Kind,
     Plugin,
@@ -51,6 +55,7 @@ from backoff_ctrl.k8s.plugins.webapi.protocol import (
 
 __all__ = [
     "JSON",
+    "PODS",
     "AbortBehavior",
     "AsyncPlugin",
     "CallContext",
@@ -87,6 +92,9 @@ __all__ = [
     "initializing",
     "object_of",
     "pod",
+    "pod_ended",
+    "pod_ended_at",
+    "pod_phase",
     "pod_template",
     "queued",
     "running",
