@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -265,6 +266,20 @@ async def test_tokens_are_counted_anew_from_the_store(url: str) -> None:
         assert (await bench.step(context("b"))).info.phase.title == "WaitingForResources"
         await bench.abort(context("a"))
         await created(bench, context("b"))
+
+
+async def test_a_task_that_may_wait_only_so_long_for_a_token_fails(url: str) -> None:
+    """As one whose create waits for quota; and it is out of the line."""
+    async with web_bench(url, section={"resourceQuotas": {"default": 1}}) as bench:
+        await created(bench, context("a"))
+        hurried = context("b")
+        hurried = replace(hurried, metadata=replace(hurried.metadata, timeout=0.1))
+        ended = await bench.end(hurried)
+        await bench.abort(context("a"))
+        await created(bench, context("c"))
+    assert ended.info.error is not None
+    assert (ended.info.error.code, ended.info.phase.title) == ("QuotaTimeout", "PermanentFailure")
+    assert "gave up waiting for tokens pool.jobs/team/task-b-0 after 0.1 s" in ended.info.error.message
 
 
 async def test_a_pool_that_does_not_exist_is_named(url: str) -> None:
