@@ -44,7 +44,7 @@ from .outcomes import (
     is_network_fault,
     system_failure,
 )
-from .pools import PoolLimits, Pools
+from .pools import Pools
 from .protocol import CallContext, SecretError, StatusContext
 from .refreshing import Job, NetworkFaultError
 from .service import LoadError, Service, WebCounts
@@ -190,7 +190,7 @@ class WebManager:
             return known, system_failure(NO_POOL, said)
         key = key_of_task(task.metadata)
         known, granted = replace(known, pool=needed.pool), replace(granted, pool=needed.pool)
-        limits = PoolLimits(settings.pools[needed.pool], settings.project, settings.namespace)
+        limits = service.limits(needed.pool)
         asked = self.pools.ask(service.id, needed.pool, key, task.metadata, limits, lambda: self._setup.wake(key))
         if asked.has:
             self._again(task)
@@ -321,7 +321,9 @@ class WebManager:
                 if (service := self._services.pop(entry.id, None)) is not None:
                     await service.aclose()
                 raise
-        service.follow_settings()
+        if service.follow_settings():
+            for pool in service.settings.pools:
+                self.pools.limit(service.id, pool, service.limits(pool))
         return service
 
     def _without_plugin(self, known: WebState, error: Exception) -> tuple[WebState, PhaseInfo]:

@@ -24,6 +24,7 @@ from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskSpecError
 from .entry import WebPluginEntry
 from .outcomes import PluginBugError, is_network_fault
 from .pacing import Pacer
+from .pools import PoolLimits
 from .protocol import (
     META_MAX,
     AsyncPlugin,
@@ -164,18 +165,22 @@ class Service:
 
     # -- settings ---------
 
-    def follow_settings(self) -> None:
-        """Adopt settings that have changed. Those that can't be used change nothing, and are logged once."""
+    def follow_settings(self) -> bool:
+        """Adopt settings that have changed, and say whether any have.
+
+        Those that can't be used change nothing, and are logged once.
+        """
         if self._section() is self._written:
-            return
+            return False
         try:
             self._adopt()
         except LoadError as error:
             if str(error) != self._trouble:
                 log.error("%s; the settings stay as they were", error)  # noqa: TRY400 - a sentence for people
             self._trouble = str(error)
-            return
+            return False
         self.pacer.change(self.settings.read, self.settings.write)
+        return True
 
     def _adopt(self) -> None:
         self._written = self._section()
@@ -237,6 +242,10 @@ class Service:
         if flaw := flaw_of(said):
             raise PluginBugError(self.id, "status", TypeError(flaw))
         return said
+
+    def limits(self, pool: str) -> PoolLimits:
+        """Return the present limits of one of its pools."""
+        return PoolLimits(self.settings.pools[pool], self.settings.project, self.settings.namespace)
 
     def requirements(self, task: TaskContext) -> ResourceRequirements | None:
         """Return the pool in which a task needs a token; None: it needs none. Raises ``PluginBugError``."""

@@ -282,6 +282,32 @@ async def test_a_task_that_may_wait_only_so_long_for_a_token_fails(url: str) -> 
     assert "gave up waiting for tokens pool.jobs/team/task-b-0 after 0.1 s" in ended.info.error.message
 
 
+async def test_a_larger_pool_lets_in_at_once_who_waits(url: str) -> None:
+    """Settings are live: any step adopts them for all."""
+    sections = [{"resourceQuotas": {"default": 1}}]
+    async with web_bench(url, section=lambda: sections[-1]) as bench:
+        first, second = context("a"), context("b")
+        await created(bench, first)
+        await bench.step(second)
+        sections.append({"resourceQuotas": {"default": 2}})
+        await bench.step(first)
+        await bench.news(("b", 0))
+        await created(bench, second)
+
+
+async def test_settings_out_of_range_change_nothing(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    sections: list[dict[str, Any]] = [{}]
+    async with web_bench(url, section=lambda: sections[-1]) as bench:
+        await created(bench, context("a"))
+        sections.append({"caching": {"workers": 0}})
+        for _ in range(3):
+            await bench.step(context("a"))
+        await created(bench, context("b"))
+    (said,) = [each.message for each in caplog.records if "workers" in each.message]
+    assert said.startswith("plugins.jobs.caching.workers: 0 is not possible: ")
+    assert said.endswith("; the settings stay as they were")
+
+
 async def test_a_pool_that_does_not_exist_is_named(url: str) -> None:
     async with web_bench(url, section={"resourceQuotas": {"default": 1}}) as bench:
         ended = await bench.end(context(custom={"pool": "gpu"}))
