@@ -13,7 +13,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from backoff_ctrl.k8s.cluster.asking import ReachError
-from backoff_ctrl.k8s.plugins.protocol import Right
+from backoff_ctrl.k8s.cluster.rights import Right
 from backoff_ctrl.k8s.status.address import host_of, is_loopback
 from backoff_ctrl.k8s.status.asked import ProblemError
 
@@ -107,15 +107,11 @@ class Tokens:
         user = self._user(token)
         if self._allowed(user, "", right) or (namespace and self._allowed(user, namespace, right)):
             return
-        verb, resource, named = right
-        resource = f"{resource} {named}" if named else resource
         name = user.get("username", "")
         if namespace:
-            raise ProblemError(403, f"{name} may not {verb} {resource} in namespace {namespace}", "#/query/namespace")
+            raise ProblemError(403, f"{name} may not {right} in namespace {namespace}", "#/query/namespace")
         raise ProblemError(
-            403,
-            f"choose a namespace with ?namespace=: {name} may not {verb} {resource} of all namespaces",
-            "#/query/namespace",
+            403, f"choose a namespace with ?namespace=: {name} may not {right} of all namespaces", "#/query/namespace"
         )
 
     def _user(self, token: str) -> Mapping[str, Any]:
@@ -134,19 +130,12 @@ class Tokens:
         return {**user, "digest": digest}
 
     def _allowed(self, user: Mapping[str, Any], namespace: str, right: Right) -> bool:
-        resource, _, group = right.resource.partition(".")
-        resource, _, subresource = resource.partition("/")
-        attributes = {"verb": right.verb, "group": group, "resource": resource, "namespace": namespace}
-        if subresource:
-            attributes["subresource"] = subresource
-        if right.name:
-            attributes["name"] = right.name
         spec = {
             "user": user.get("username", ""),
             "uid": user.get("uid", ""),
             "groups": user.get("groups") or [],
             "extra": user.get("extra") or {},
-            "resourceAttributes": attributes,
+            "resourceAttributes": right.attributes(namespace),
         }
 
         def ask() -> bool:

@@ -22,8 +22,9 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
+from backoff_ctrl.k8s.cluster.rights import Right
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError
-from backoff_ctrl.k8s.plugins.protocol import PluginError, Right, TaskSpecError
+from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskSpecError
 from backoff_ctrl.k8s.status.asked import ProblemError, cursor, parameter, read_cursor
 from backoff_ctrl.k8s.status.bodies import checked_name, read_manifest
 from backoff_ctrl.k8s.status.endpoints import Endpoint, Nothing, OfNamespace

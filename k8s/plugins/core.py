@@ -16,8 +16,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from backoff_ctrl.k8s.cluster.rights import Right
+
 from .phases import PhaseInfo
-from .protocol import JSON, Right, TaskContext, check_names, rights_on_tasks
+from .protocol import JSON, TaskContext, check_names, rights_on_tasks
 
 Key: TypeAlias = tuple[str, int]
 """A task's uid and the number of the attempt."""

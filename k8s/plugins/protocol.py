@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from backoff_ctrl.k8s.charges.parts import Part
+from backoff_ctrl.k8s.cluster.rights import Right
 
 from .phases import PhaseInfo
 
@@ -64,18 +65,10 @@ TASKS: Final = "tasks.backoff-ctrl.dev"
 """The resource that rights on tasks without a Kubernetes object are given for."""
 
 
-class Right(NamedTuple):
-    """A right in Kubernetes: a verb, a resource (``pods``, ``pods/log``, ``jobs.batch``), a name; empty: any name."""
-
-    verb: str
-    resource: str
-    name: str = ""
-
-
 def rights_on_tasks(verb: str, spec: Mapping[str, Any]) -> tuple[Right, ...]:
     """Return the rights that a task needs which has no object of its own, but may read secrets of its namespace."""
     named = {str(each.get("secret", "")) for each in (spec.get("secrets") or {}).values()} if verb == "create" else ()
-    return (Right(verb, TASKS), *(Right("get", "secrets", name) for name in sorted(named)))
+    return (Right.on(verb, TASKS), *(Right.on("get", "secrets", name) for name in sorted(named)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +240,7 @@ class PluginEntry:
 
         Those on the object itself: the plugin manager's account may do more than its callers may.
         """
-        return (Right(verb, self.resource_to_watch.resource),)
+        return (Right.on(verb, self.resource_to_watch.resource),)
 
 
 def check_names(id_: str, task_types: tuple[str, ...]) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.k8s.plugins.protocol import Right, TaskContext, check_names, rights_on_tasks
+from backoff_ctrl.k8s.cluster.rights import Right
+from backoff_ctrl.k8s.plugins.protocol import TaskContext, check_names, rights_on_tasks
 
 if TYPE_CHECKING:
     from .protocol import AsyncPlugin, PluginSetup, SyncPlugin  # loads aiohttp, which --help does not need
@@ -49,5 +50,5 @@ class WebPluginEntry:
 
     def rights(self, verb: str, spec: Mapping[str, Any]) -> tuple[Right, ...]:
         """Return the rights that a caller over HTTP needs to ``create``, ``get`` or ``delete`` such a task."""
-        use = (Right(USE, WEB_PLUGINS, self.id),) if verb == "create" else ()
+        use = (Right.on(USE, WEB_PLUGINS, self.id),) if verb == "create" else ()
         return rights_on_tasks(verb, spec) + use

@@ -8,7 +8,7 @@ import pytest
 
 from backoff_ctrl.api.status.access import Tokens
 from backoff_ctrl.k8s.cluster.asking import Reach, find_place
-from backoff_ctrl.k8s.plugins.protocol import Right
+from backoff_ctrl.k8s.cluster.rights import Right
 from backoff_ctrl.k8s.status.asked import ProblemError
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ def test_a_task_needs_the_right_to_create_its_kind(kubernetes: Server) -> None:
             ("create", "jobs.batch"),
             ("delete", "sparkapplications.sparkoperator.k8s.io"),
         ):
-            access.may(kubernetes.token("tester"), "default", Right(*right))  # a cluster-admin
+            access.may(kubernetes.token("tester"), "default", Right.on(*right))  # a cluster-admin
         for right in (("create", "pods"), ("create", "jobs.batch")):  # its role names the group of Jobs
-            access.may(kubernetes.token("creator"), "default", Right(*right))
+            access.may(kubernetes.token("creator"), "default", Right.on(*right))
         sparks = "sparkapplications.sparkoperator.k8s.io"
         for user, right in (
             ("creator", ("create", sparks)),
@@ -35,7 +35,7 @@ def test_a_task_needs_the_right_to_create_its_kind(kubernetes: Server) -> None:
             ("nobody", ("create", "pods")),
         ):
             with pytest.raises(ProblemError, match=rf"{user} may not create {right[1]} in namespace default"):
-                access.may(kubernetes.token(user), "default", Right(*right))
+                access.may(kubernetes.token(user), "default", Right.on(*right))
         with pytest.raises(ProblemError, match="does not know this token"):
             access.may("nobody-knows-this-token", "default", Right("create", "pods"))
     finally:
