@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from backoff_ctrl.k8s.charges.parts import Part
+from backoff_ctrl.k8s.plugins.core import CoreEntry, CorePlugin, CoreSetup, Handled
 from backoff_ctrl.k8s.plugins.phases import (
     ErrorKind,
     Phase,
@@ -21,8 +22,12 @@ from backoff_ctrl.k8s.plugins.phases import (
     success,
 )
 from backoff_ctrl.k8s.plugins.pod_building import container, object_of, pod, pod_template, scheduling
+from backoff_ctrl.k8s.plugins.pod_phases import demystify_pod_status as pod_phase
+from backoff_ctrl.k8s.plugins.pod_phases import get_completion_time as pod_ended_at
+from backoff_ctrl.k8s.plugins.pod_phases import is_terminal as pod_ended
 from backoff_ctrl.k8s.plugins.protocol import (
     JSON,
+    PODS,
     AbortBehavior,
     Kind,
     Plugin,
@@ -33,29 +38,63 @@ from backoff_ctrl.k8s.plugins.protocol import (
     TaskMetadata,
     TaskSpecError,
 )
+from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
+from backoff_ctrl.k8s.plugins.webapi.protocol import (
+    AsyncPlugin,
+    CallContext,
+    Created,
+    PluginConfig,
+    PluginSetup,
+    RateLimit,
+    RemoteError,
+    ResourceRequirements,
+    SecretError,
+    StatusContext,
+    SyncPlugin,
+)
 
 __all__ = [
     "JSON",
+    "PODS",
     "AbortBehavior",
+    "AsyncPlugin",
+    "CallContext",
+    "CoreEntry",
+    "CorePlugin",
+    "CoreSetup",
+    "Created",
     "ErrorKind",
+    "Handled",
     "Kind",
     "Part",
     "Phase",
     "PhaseInfo",
     "Plugin",
+    "PluginConfig",
     "PluginContext",
     "PluginEntry",
     "PluginProperties",
+    "PluginSetup",
+    "RateLimit",
+    "RemoteError",
+    "ResourceRequirements",
+    "SecretError",
+    "StatusContext",
+    "SyncPlugin",
     "TaskContext",
     "TaskError",
     "TaskLog",
     "TaskMetadata",
     "TaskSpecError",
+    "WebPluginEntry",
     "container",
     "failed",
     "initializing",
     "object_of",
     "pod",
+    "pod_ended",
+    "pod_ended_at",
+    "pod_phase",
     "pod_template",
     "queued",
     "running",

@@ -161,3 +161,83 @@ TASKS: Final = (
         width=24,
     ),
 )
+
+WEB_APIS: Final = (
+    Panel(
+        "Which jobs do other services run?",
+        "Jobs of web API plugins that are followed, and calls of their services without an answer.",
+        "lines",
+        (
+            Query(_sum(ALL.gauge("backoff_ctrl_webapi_jobs"), "plugin"), "{{gate}} {{plugin}} jobs"),
+            Query(_sum(ALL.gauge("backoff_ctrl_webapi_calls_in_flight"), "plugin"), "{{gate}} {{plugin}} calls"),
+        ),
+        unit="locale",
+        width=8,
+    ),
+    Panel(
+        "What do the services answer?",
+        "Calls by result (ok, an HTTP status, network: none came in time, bug: of the plugin), per rate interval.",
+        "lines",
+        (
+            Query(
+                _sum(ALL.increase("backoff_ctrl_webapi_calls_total", over=q.RATE), "plugin", "method", "result"),
+                "{{gate}} {{plugin}} {{method}} {{result}}",
+            ),
+        ),
+        unit="locale",
+        width=8,
+    ),
+    Panel(
+        "Why do attempts at other services fail?",
+        "Attempts that failed by code, and what plugins count themselves, per rate interval.",
+        "lines",
+        (
+            Query(
+                _sum(ALL.increase("backoff_ctrl_webapi_failures_total", over=q.RATE), "plugin", "code"),
+                "{{gate}} {{plugin}} {{code}}",
+            ),
+            Query(
+                _sum(ALL.increase("backoff_ctrl_webapi_plugin_events_total", over=q.RATE), "plugin", "event"),
+                "{{gate}} {{plugin}} {{event}}",
+            ),
+        ),
+        unit="locale",
+        width=8,
+        none="none failed",
+    ),
+    Panel(
+        "Are jobs read in time?",
+        "How late the last job was read. It grows where readRateLimiter is too low for so many jobs.",
+        "lines",
+        (
+            Query(
+                q.by("max", ("gate", "plugin"), named(ALL.gauge("backoff_ctrl_webapi_read_lag_seconds"))),
+                "{{gate}} {{plugin}}",
+            ),
+        ),
+        unit="s",
+        width=8,
+    ),
+    Panel(
+        "Is a service overloaded?",
+        "Calls that may be in flight, and answers that said that it is overloaded, per rate interval.",
+        "lines",
+        (
+            Query(_sum(ALL.gauge("backoff_ctrl_webapi_window_size"), "plugin"), "{{gate}} {{plugin}} window"),
+            Query(
+                _sum(ALL.increase("backoff_ctrl_webapi_overloads_total", over=q.RATE), "plugin"),
+                "{{gate}} {{plugin}} overloaded",
+            ),
+        ),
+        unit="locale",
+        width=8,
+    ),
+    Panel(
+        "How long do reads take?",
+        "Seconds of reading per second: the workers that are busy.",
+        "lines",
+        (Query(_sum(ALL.rate("backoff_ctrl_webapi_read_seconds_total"), "plugin"), "{{gate}} {{plugin}}"),),
+        unit="locale",
+        width=8,
+    ),
+)

@@ -13,13 +13,14 @@ from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.fields import mappings, metadata_of
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
+from backoff_ctrl.k8s.plugins.protocol import PluginEntry
 
 from .tasks.options import SET
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.plugins.phases import PhaseInfo
-    from backoff_ctrl.k8s.plugins.protocol import JSON, PluginEntry
-    from backoff_ctrl.k8s.plugins.registry import Registry
+    from backoff_ctrl.k8s.plugins.protocol import JSON
+    from backoff_ctrl.k8s.plugins.registry import Entry, Registry
 
 
 @click.command("phase")
@@ -81,6 +82,8 @@ def _chosen(objects: list[JSON], plugins: Registry, task_type: str | None, where
     """Return the object in question, and its plugin. Raises ``BadInput`` if there is none, or more than one."""
     if task_type is not None:
         entry = _registered(plugins, task_type)
+        if not isinstance(entry, PluginEntry):
+            raise BadInput(f"--task-type: plugin {entry.id} runs {task_type} without a Kubernetes object: leave it out")
         kind = entry.resource_to_watch
         found = [each for each in objects if _is_of(each, kind.api_version, kind.kind)]
         if not found:
@@ -99,7 +102,7 @@ def _chosen(objects: list[JSON], plugins: Registry, task_type: str | None, where
     return resource, next(entry for each, entry in served if each is resource)
 
 
-def _registered(plugins: Registry, task_type: str) -> PluginEntry:
+def _registered(plugins: Registry, task_type: str) -> Entry:
     """Return the plugin that registered a task type: the default plugin would hide a typo."""
     entry = plugins.task_types().get(task_type.strip().lower())
     if entry is None:
@@ -111,7 +114,8 @@ def _registered(plugins: Registry, task_type: str) -> PluginEntry:
 def _serving(resource: JSON, plugins: Registry) -> list[PluginEntry]:
     """Return the plugin for an object's kind, of its version or else its group; of several, the kind's namesake."""
     kind, api_version = str(resource.get("kind")), resource.get("apiVersion")
-    of_kind = [each for each in plugins.entries() if each.resource_to_watch.kind == kind]
+    made = [each for each in plugins.entries() if isinstance(each, PluginEntry)]
+    of_kind = [each for each in made if each.resource_to_watch.kind == kind]
     found = [each for each in of_kind if _is_of(resource, each.resource_to_watch.api_version, kind)]
     exact = [each for each in found if each.resource_to_watch.api_version == api_version] or found
     return [each for each in exact if each.id == kind.lower()][:1] or exact[:1]

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from backoff_ctrl.k8s.cluster.asking import ReachError, Recent
+from backoff_ctrl.k8s.cluster.rights import Right
 from backoff_ctrl.k8s.status.address import host_of, is_loopback
 from backoff_ctrl.k8s.status.asked import ProblemError
 
@@ -28,9 +29,9 @@ COOKIE: Final = "backoff_ctrl_token"
 _TOKENS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 _RIGHTS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _DELEGATE: Final = "bind the account that serve runs as to the ClusterRole system:auth-delegator"
-ANYTHING: Final = "list", "resourcequotas"
-HOLDERS: Final = "list", "pods"
-EDITING: Final = "update", "resourcequotas"
+ANYTHING: Final = Right("list", "resourcequotas")
+HOLDERS: Final = Right("list", "pods")
+EDITING: Final = Right("update", "resourcequotas")
 """The right that an action on a namespace needs."""
 
 
@@ -45,7 +46,7 @@ class Access(Protocol):
     def name(self, token: str) -> str:
         """Return the caller's name; empty if callers are anonymous. Raises ``ProblemError`` for an unknown token."""
 
-    def may(self, token: str, namespace: str | None, right: tuple[str, str] = ANYTHING) -> None:
+    def may(self, token: str, namespace: str | None, right: Right = ANYTHING) -> None:
         """Raise ``ProblemError`` if the caller may not see this namespace; None: all of them."""
 
 
@@ -74,7 +75,7 @@ class Loopback:
         """Return "": all users of this machine come from the same address."""
         return ""
 
-    def may(self, token: str, namespace: str | None, right: tuple[str, str] = ANYTHING) -> None:
+    def may(self, token: str, namespace: str | None, right: Right = ANYTHING) -> None:
         """Allow everything: a client that reaches this machine's loopback can ask the cluster as this user, too."""
 
 
@@ -97,19 +98,16 @@ class Tokens:
     def name(self, token: str) -> str:
         return str(self._user(token).get("username", ""))
 
-    def may(self, token: str, namespace: str | None, right: tuple[str, str] = ANYTHING) -> None:
+    def may(self, token: str, namespace: str | None, right: Right = ANYTHING) -> None:
         """Ask whether the account may do this everywhere, else in the namespace."""
         user = self._user(token)
         if self._allowed(user, "", right) or (namespace and self._allowed(user, namespace, right)):
             return
-        verb, resource = right
         name = user.get("username", "")
         if namespace:
-            raise ProblemError(403, f"{name} may not {verb} {resource} in namespace {namespace}", "#/query/namespace")
+            raise ProblemError(403, f"{name} may not {right} in namespace {namespace}", "#/query/namespace")
         raise ProblemError(
-            403,
-            f"choose a namespace with ?namespace=: {name} may not {verb} {resource} of all namespaces",
-            "#/query/namespace",
+            403, f"choose a namespace with ?namespace=: {name} may not {right} of all namespaces", "#/query/namespace"
         )
 
     def _user(self, token: str) -> Mapping[str, Any]:
@@ -127,18 +125,13 @@ class Tokens:
             raise ProblemError(401, "the cluster does not know this token: get a fresh one", "#/headers/Authorization")
         return {**user, "digest": digest}
 
-    def _allowed(self, user: Mapping[str, Any], namespace: str, right: tuple[str, str]) -> bool:
-        verb, (resource, _, group) = right[0], right[1].partition(".")
-        resource, _, subresource = resource.partition("/")
-        attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
-        if subresource:
-            attributes["subresource"] = subresource
+    def _allowed(self, user: Mapping[str, Any], namespace: str, right: Right) -> bool:
         spec = {
             "user": user.get("username", ""),
             "uid": user.get("uid", ""),
             "groups": user.get("groups") or [],
             "extra": user.get("extra") or {},
-            "resourceAttributes": attributes,
+            "resourceAttributes": right.attributes(namespace),
         }
 
         def ask() -> bool:

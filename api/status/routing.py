@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from backoff_ctrl.k8s.cluster.rights import Right
 from backoff_ctrl.k8s.status.asked import LIMIT_MAX, VALUE_MAX, ProblemError, read_query
 from backoff_ctrl.k8s.status.bodies import BODY_MAX, JSON_TYPES, YAML_TYPES, too_large
 from backoff_ctrl.k8s.status.endpoints import Endpoint
@@ -61,7 +62,7 @@ class Caller:
         self._request = request
         self._access = access
 
-    async def permit(self, namespace: str | None, right: tuple[str, str] = ANYTHING) -> None:
+    async def permit(self, namespace: str | None, right: Right = ANYTHING) -> None:
         """Raise ``ProblemError`` if the caller may not do this in the namespace; None: in all of them."""
         await run_in_threadpool(self._access.may, self.token, namespace, right)
 

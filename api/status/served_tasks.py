@@ -11,17 +11,18 @@ from typing import Any
 
 from backoff_ctrl.api.commands.tasks.options import Platform
 from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.plugins.protocol import PluginEntry
+from backoff_ctrl.k8s.plugins.registry import Entry
 from backoff_ctrl.k8s.status.catalogue import STEP_BUCKETS
 from backoff_ctrl.k8s.status.counters import Histogram
 from backoff_ctrl.k8s.status.metrics import Sample
 from backoff_ctrl.k8s.status.token import Token
-from backoff_ctrl.k8s.tasks.executing import check, cluster_of, through_plugins
+from backoff_ctrl.k8s.tasks.executing import check, cluster_of
 from backoff_ctrl.k8s.tasks.logs import TaskLog
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.reconciler import Reconciler
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import Stored, StoreError, Wish
+from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 
 log = logging.getLogger(__name__)
 
@@ -58,17 +59,17 @@ class ServedTasks:
                 await asyncio.gather(*work, return_exceptions=True)
                 self.token.close()
 
-    def check(self, wish: Wish) -> PluginEntry:
-        """Return the plugin of a task, after it has tried to build the object. Raises ``TaskSpecError``."""
+    def check(self, wish: Wish) -> Entry:
+        """Return the plugin of a task, after it has checked the task. Raises ``TaskSpecError``."""
         return check(wish, self._platform.registry, self._platform.config())
 
-    def entry(self, task: Stored) -> PluginEntry:
+    def entry(self, task: Stored) -> Entry:
         """Return the plugin of a task that is stored. Raises ``PluginError``."""
         return self._platform.registry.resolve(task.spec["type"])
 
     @asynccontextmanager
     async def log(self, task: Stored, container: str) -> AsyncIterator[TaskLog]:
-        """Open a task's log, read with the account of this server. Raises ``PluginError``."""
+        """Open a task's log, read with the account of this server. Raises ``PluginError`` and ``LogError``."""
         entry = self.entry(task)
         async with ClusterSession(self._configuration) as session:
             yield TaskLog(session, entry, lambda: self.store.get(task.namespace, task.name), container)
@@ -76,7 +77,7 @@ class ServedTasks:
     async def _manage(self) -> None:
         manager = self._manager = Manager(
             self.store,
-            through_plugins(self._platform.registry, self._configuration),
+            through_plugins(self._platform.registry, self._configuration, self._platform.section),
             self._platform.config,
             cluster=cluster_of(self._configuration),
         )

@@ -22,8 +22,9 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
+from backoff_ctrl.k8s.cluster.rights import Right
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError
-from backoff_ctrl.k8s.plugins.protocol import PluginEntry, PluginError, TaskSpecError
+from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskSpecError
 from backoff_ctrl.k8s.status.asked import ProblemError, cursor, parameter, read_cursor
 from backoff_ctrl.k8s.status.bodies import checked_name, read_manifest
 from backoff_ctrl.k8s.status.endpoints import Endpoint, Nothing, OfNamespace
@@ -43,16 +44,16 @@ from backoff_ctrl.k8s.tasks.store import (
     Wish,
 )
 
-from .access import HOLDERS, Access, while_permitted
+from .access import EDITING, HOLDERS, Access, while_permitted
 from .routing import Caller, Function, add_endpoint, answered
 from .served_tasks import ServedTasks
 from .shapes import AT
 
 audit = logging.getLogger("backoff_ctrl.audit")
 WITHOUT: Final = "this server has no task store: start it with --store FILE (backoff-ctrl serve --store tasks.db)"
-AHEAD: Final = "update", "resourcequotas"
+AHEAD: Final = EDITING
 """The right that a priority above 0 needs: those who may change the quota decide who goes first under it."""
-LOGS: Final = "get", "pods/log"
+LOGS: Final = Right("get", "pods/log")
 FOLLOWED_MAX: Final = 50
 """Logs that are read at a time: each holds a connection to the API server."""
 GONE_EVERY: Final = 0.5
@@ -127,12 +128,11 @@ class TaskEndpoints:
             entry = await run_in_threadpool(tasks.check, wish)
         except TaskSpecError as error:
             raise ProblemError(422, str(error), _pointer(error.path)) from None
-        resource = entry.resource_to_watch.resource
-        await caller.permit(wish.namespace, ("create", resource))
+        await self._permit(caller, wish.namespace, entry.rights("create", wish.spec))
         if task.spec.priority > 0:  # it goes ahead of all others in line
             await caller.permit(wish.namespace, AHEAD)
         if wish.abort:  # an existing equal task, perhaps of somebody else, would end
-            await caller.permit(wish.namespace, ("delete", resource))
+            await self._permit(caller, wish.namespace, entry.rights("delete", wish.spec))
         await self._check_name(caller, wish)
         try:
             ((made, new),) = await tasks.store.create([wish])
@@ -158,7 +158,7 @@ class TaskEndpoints:
         namespace, name = _named(query)
         await caller.permit(namespace, HOLDERS)
         task = await self._one(namespace, name)
-        await caller.permit(namespace, ("delete", self._entry(task).resource_to_watch.resource))
+        await self._permit_delete(caller, task)
         try:
             task = await self._there.store.request_abort(namespace, name)
         except StoreError as error:
@@ -172,7 +172,7 @@ class TaskEndpoints:
         namespace, name = _named(query)
         await caller.permit(namespace, HOLDERS)
         task = await self._one(namespace, name)
-        await caller.permit(namespace, ("delete", self._entry(task).resource_to_watch.resource))
+        await self._permit_delete(caller, task)
         whole = await self._document(caller, task)
         try:
             task = await self._there.store.delete(namespace, name)
@@ -269,11 +269,18 @@ class TaskEndpoints:
         except StoreError as error:
             raise ProblemError(503, str(error)) from None
 
-    def _entry(self, task: Stored) -> PluginEntry:
+    async def _permit_delete(self, caller: Caller, task: Stored) -> None:
         try:
-            return self._there.entry(task)
+            entry = self._there.entry(task)
         except PluginError as error:
             raise ProblemError(409, str(error)) from None
+        await self._permit(caller, task.namespace, entry.rights("delete", task.spec))
+
+    @staticmethod
+    async def _permit(caller: Caller, namespace: str, rights: Sequence[Right]) -> None:
+        """Raise ``ProblemError`` if the caller lacks one of these rights."""
+        for right in rights:
+            await caller.permit(namespace, right)
 
     async def _document(self, caller: Caller, task: Stored) -> Response:
         """Answer with a task: whole if the caller may read such objects, else without fields that may hold secrets."""
@@ -284,8 +291,7 @@ class TaskEndpoints:
         if not self._access.asks_for_token:
             return self._there.token.allows(caller.headers.get("authorization", ""))
         try:
-            resource = self._there.entry(task).resource_to_watch.resource
-            await caller.permit(task.namespace, ("get", resource))
+            await self._permit(caller, task.namespace, self._there.entry(task).rights("get", task.spec))
         except PluginError:  # its kind is no longer known
             return False
         except ProblemError as error:

@@ -23,6 +23,7 @@ from .seats import Away
 from .shapes import Shape
 from .tickets import Ticket
 
+_MANY: Final = 4  # times as many resources as a demand has: then those of the demand are gone over
 BESIDE_GANGS: Final = 10
 """How many times as long as others a hold lasts that was answered while a gang lacked members, and as its member."""
 
@@ -89,7 +90,8 @@ class Knowledge:
             if applies is None:
                 unsure.append(quota)
             elif applies:
-                charges = tuple((c, amounts[name]) for name, c in quota.ceilings.items() if amounts.get(name))
+                ceilings = quota.ceilings
+                charges = tuple((ceilings[name], amounts[name]) for name in _common(ceilings, amounts))
                 if charges:
                     quotas.append((quota, charges))
         shape.quotas = tuple(quotas)
@@ -132,10 +134,10 @@ class Knowledge:
         for quota in self.quotas.values():
             if not quota.applies(shape.scopes):
                 continue
-            for name, limited in quota.spec.items():
-                ceiling = quota.ceilings.get(name)
+            for name in _common(quota.spec, amounts):
+                limited, ceiling = quota.spec[name], quota.ceilings.get(name)
                 largest = limited if ceiling is None else max(limited, ceiling.limited)  # a refusal may be newer
-                if limited > 0 and largest < amounts.get(name, 0):
+                if limited > 0 and largest < amounts[name]:
                     return quota.name, name, amounts[name], largest
         if shape.verdict is not None:
             quota_name, name = shape.verdict
@@ -399,3 +401,10 @@ class Knowledge:
         if idle:
             self.restructure()
         return bool(idle)
+
+
+def _common(limits: Mapping[str, object], amounts: Mapping[str, int]) -> Iterator[str]:
+    """Yield the resources that are limited and asked for. A pool of tokens may limit thousands, and each task three."""
+    if len(limits) <= _MANY * len(amounts):
+        return (name for name in limits if amounts.get(name))
+    return (name for name, amount in amounts.items() if amount and name in limits)

@@ -17,10 +17,10 @@ from kubernetes.client import Configuration
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.registry import registry
-from backoff_ctrl.k8s.tasks.executing import through_plugins
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
+from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 from tests.tasks.sandbox_process import sandbox_process
 from tests.tasks.tasks_written import manifest
 from tests.watch_script import until

@@ -15,17 +15,23 @@ ALL: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """A right that is used. ``without``: what does not work without it, and how to grant it.
+    """A right in the cluster. ``without``: what does not work without it, and how to grant it.
 
     ``name``: of the one object that it is for. ``namespace``: where; None: in the one that the check is about.
     """
 
     verb: str
     resource: str
-    without: str
+    without: str = ""
     group: str = ""
     name: str = ""
     namespace: str | None = None
+
+    @classmethod
+    def on(cls, verb: str, kind: str, name: str = "") -> Right:
+        """Return the right on a kind as quotas name it, ``jobs.batch`` or ``pods/log``; ``name``: of one object."""
+        resource, _, group = kind.partition(".")
+        return cls(verb, resource, group=group, name=name)
 
     def __str__(self) -> str:
         kind = f"{self.resource}.{self.group}" if self.group else self.resource
@@ -38,8 +44,13 @@ class Right:
 
     def review(self, namespace: str) -> dict[str, Any]:
         """Return the body of the question whether the account that asks has it."""
+        kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+        return {**kind, "spec": {"resourceAttributes": self.attributes(namespace)}}
+
+    def attributes(self, namespace: str) -> dict[str, str]:
+        """Return what an access review asks about."""
         resource, _, subresource = self.resource.partition("/")
-        attributes = {
+        return {
             "namespace": namespace if self.namespace is None else self.namespace,
             "verb": self.verb,
             "group": self.group,
@@ -47,8 +58,6 @@ class Right:
             "subresource": subresource,
             "name": self.name,
         }
-        kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-        return {**kind, "spec": {"resourceAttributes": attributes}}
 
     def lacking(self, namespace: str) -> str:
         return f"lacks the right to {self} {self.where(namespace)}: {self.without}"

@@ -8,6 +8,7 @@ what Flyte has added since. Keys of our own are ``task-resources``, which Flyte 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from fractions import Fraction
 from math import ceil
@@ -286,13 +287,18 @@ class K8sPluginConfig(Settings):
 
 
 class Plugins(Settings):
-    """The section ``plugins``."""
+    """The section ``plugins``. Sections of other plugins, by their ids, are kept as they were written."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="allow")
 
     k8s: K8sPluginConfig = K8sPluginConfig()
     generic: Any = None
     """The operators of the generic plugin, unparsed: it reads them itself."""
+
+    def section(self, plugin: str) -> Mapping[str, Any]:
+        """Return the section of a plugin, by its id, as it was written; empty: it has none."""
+        found = (self.model_extra or {}).get(plugin)
+        return found if isinstance(found, Mapping) else {}
 
 
 class TaskPlugins(Settings):

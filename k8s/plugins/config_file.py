@@ -31,6 +31,8 @@ _IDLE: Final = {
     "enable-distributed-error-aggregation": "tasks write no error files",
 }
 _TASKS: Final = ("task-plugins", "backoff")
+_KNOWN: Final = frozenset(Plugins.model_fields)
+"""The sections below ``plugins`` that are checked here; each other one belongs to the plugin of its name."""
 EVERY_S: Final = 10.0
 """Seconds between two checks of the file. A ConfigMap's file follows its object within a minute anyway."""
 _CONFIDENTIAL: Final = "env-vars"
@@ -114,7 +116,33 @@ def _of_environment() -> Values:
 
 
 def _of_flags(flags: Iterable[str]) -> Values:
-    arguments = [f"--{flag}" for flag in flags]
+    further: Values = {}
+    known = [f"--{flag}" for flag in flags if not _put_further(further, flag)]
+    return _over(_of_known(known), further)
+
+
+def _put_further(values: Values, flag: str) -> bool:
+    """Put the value of a key below ``plugins.ID`` of any plugin to the others; False: it is a key that is known here.
+
+    The plugin checks it. The value is YAML.
+    """
+    path, is_set, written = flag.partition("=")
+    keys = path.split(".")
+    if not is_set or len(keys) < 3 or keys[0] != "plugins" or keys[1] in _KNOWN:
+        return False
+    try:
+        value = yaml.load(written, BoundedLoader)  # noqa: S506  # a safe loader, bounded
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"--set {path}: the value is not YAML: {' '.join(str(error).split())}") from None
+    for key in keys[:-1]:
+        values = values.setdefault(key, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"--set {path}: {key} was set to a value before, and can't have keys")
+    values[keys[-1]] = value
+    return True
+
+
+def _of_known(arguments: list[str]) -> Values:
     if not arguments:
         return {}
     try:

@@ -15,6 +15,8 @@ from typing import Any, Final
 from backoff_ctrl.k8s.creates.wait import Wait
 
 UNKNOWN_CODE: Final = "Unknown"
+OUTPUTS_MAX: Final = 16 * 1024
+"""The most bytes of a task's outputs as JSON: more belongs where the task writes its data."""
 
 
 class Phase(IntEnum):
@@ -102,6 +104,8 @@ class PhaseInfo:
     occurred_at: datetime | None = None
     custom: Mapping[str, Any] = field(default_factory=dict)
     """Anything else that a plugin wants to show, as plain JSON."""
+    outputs: Mapping[str, Any] | None = None
+    """What the task has computed, as plain JSON of at most ``OUTPUTS_MAX`` bytes; None: nothing new."""
 
     def with_version(self, version: int) -> PhaseInfo:
         return replace(self, version=version)
@@ -141,10 +145,16 @@ def _no_json(said: PhaseInfo) -> str:
     try:
         "".join(texts).encode()
         if said.custom:
-            json.dumps(dict(said.custom), allow_nan=False, ensure_ascii=False).encode()
+            _encoded(said.custom)
+        if said.outputs is not None and (size := len(_encoded(said.outputs))) > OUTPUTS_MAX:
+            return f"its outputs have {size} bytes as JSON, and may have {OUTPUTS_MAX}"
     except (TypeError, ValueError, RecursionError) as wrong:
         return f"what it says can't be stored as JSON: {wrong}"
     return ""
+
+
+def _encoded(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(dict(value), allow_nan=False, ensure_ascii=False).encode()
 
 
 def not_ready(reason: str) -> PhaseInfo:
@@ -172,9 +182,9 @@ def running(reason: str = "", *, version: int = 0, logs: tuple[TaskLog, ...] = (
     return PhaseInfo(Phase.RUNNING, version, reason, logs=logs)
 
 
-def success(reason: str = "") -> PhaseInfo:
+def success(reason: str = "", *, outputs: Mapping[str, Any] | None = None) -> PhaseInfo:
     """It has succeeded."""
-    return PhaseInfo(Phase.SUCCESS, reason=reason)
+    return PhaseInfo(Phase.SUCCESS, reason=reason, outputs=outputs)
 
 
 def aborted(reason: str) -> PhaseInfo:

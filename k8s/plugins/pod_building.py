@@ -24,7 +24,7 @@ from .protocol import JSON, Kind, TaskContext, TaskSpecError, object_at, objects
 
 TEMPLATE: Final = "spec.template"
 """The path of a task's object in errors."""
-_RUN: Final = ("resources", "env", "accelerator")
+_RUN: Final = ("resources", "env", "secrets", "accelerator")
 """What a run may change of a task's pods."""
 _KEPT: Final = ("labels", "annotations")
 """The metadata that an object keeps; its name and namespace are the task's."""
@@ -302,6 +302,7 @@ def _set_environment(container: JSON, task: TaskContext, path: str, *, of_run: b
     }
     layers = [(container, path)] + ([(task.spec, "spec")] if of_run else [])
     own = [variable for parent, at in layers for variable in _variables(parent, at)]
+    own += _secrets(task.spec) if of_run else []
     for variable in own:  # one that was set before stays where it was first: others may refer to it
         variables[variable["name"]] = variable
     if variables:
@@ -321,6 +322,15 @@ def _variables(parent: Mapping[str, Any], path: str) -> list[JSON]:
         if not isinstance(variable.get("name"), str) or not variable["name"]:
             raise TaskSpecError(f"{path}.env[{index}]", right)
     return deepcopy(found)
+
+
+def _secrets(spec: Mapping[str, Any]) -> list[JSON]:
+    """Return a variable for each secret that the run names: the kubelet reads it."""
+    named = object_at(spec, "secrets", "spec").items()
+    return [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": each["secret"], "key": each["key"]}}}
+        for name, each in named
+    ]
 
 
 def _set_defaults(container: JSON, config: K8sPluginConfig, *, is_primary: bool) -> None:

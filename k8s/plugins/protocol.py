@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from backoff_ctrl.k8s.charges.parts import Part
+from backoff_ctrl.k8s.cluster.rights import Right
 
 from .phases import PhaseInfo
 
@@ -60,6 +61,14 @@ class Kind:
 
 
 PODS: Final = Kind("v1", "Pod", "pods")
+TASKS: Final = "tasks.backoff-ctrl.dev"
+"""The resource that rights on tasks without a Kubernetes object are given for."""
+
+
+def rights_on_tasks(verb: str, spec: Mapping[str, Any]) -> tuple[Right, ...]:
+    """Return the rights that a task needs which has no object of its own, but may read secrets of its namespace."""
+    named = {str(each.get("secret", "")) for each in (spec.get("secrets") or {}).values()} if verb == "create" else ()
+    return (Right.on(verb, TASKS), *(Right.on("get", "secrets", name) for name in sorted(named)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,13 +226,29 @@ class PluginEntry:
 
     def __post_init__(self) -> None:
         """Raise ``PluginError`` for an invalid entry."""
-        if not self.id.strip():
-            raise PluginError("a plugin without an id was registered: give it one")
-        if not self.registered_task_types or not all(each.strip() for each in self.registered_task_types):
-            raise PluginError(f"plugin {self.id} names no task types, or an empty one: it could never be chosen")
+        check_names(self.id, self.registered_task_types)
         length = self.plugin.get_properties().generated_name_max_length
         if not NAME_LEAST <= length <= 253:
             raise PluginError(f"plugin {self.id} asks for names of at most {length} characters: 8 to 253 are possible")
+
+    def check(self, task: TaskContext) -> None:
+        """Try to build the object of a task. Raises ``TaskSpecError``."""
+        self.plugin.build_resource(task)
+
+    def rights(self, verb: str, spec: Mapping[str, Any]) -> tuple[Right, ...]:  # noqa: ARG002 - as of every entry
+        """Return the rights that a caller over HTTP needs to ``create``, ``get`` or ``delete`` such a task.
+
+        Those on the object itself: the plugin manager's account may do more than its callers may.
+        """
+        return (Right.on(verb, self.resource_to_watch.resource),)
+
+
+def check_names(id_: str, task_types: tuple[str, ...]) -> None:
+    """Raise ``PluginError`` for an entry without an id, or without task types."""
+    if not id_.strip():
+        raise PluginError("a plugin without an id was registered: give it one")
+    if not task_types or not all(each.strip() for each in task_types):
+        raise PluginError(f"plugin {id_} names no task types, or an empty one: it could never be chosen")
 
 
 def object_at(parent: Mapping[str, Any], key: str, path: str) -> JSON:

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
+from .core import CoreEntry
 from .protocol import PluginEntry, PluginError
+from .webapi.entry import WebPluginEntry
+
+Entry: TypeAlias = PluginEntry | CoreEntry | WebPluginEntry
+"""A plugin: of Kubernetes objects, of a web API, or one that carries its tasks out by itself."""
+
 
 GROUP: Final = "backoff_ctrl.plugins"
-"""The group of entry points. One is a ``PluginEntry``, or a function that returns one or several."""
+"""The group of entry points. One is an ``Entry``, or a function that returns one or several."""
 ENABLED: Final = "enabled-plugins"
 DEFAULTS: Final = "default-for-task-types"
 """The settings, below ``tasks.task-plugins``, as users write them."""
@@ -23,9 +29,9 @@ DEFAULTS: Final = "default-for-task-types"
 class _Chosen(NamedTuple):
     """The choice by the settings, as one value that changes in one step."""
 
-    by_id: Mapping[str, PluginEntry]
-    by_type: Mapping[str, PluginEntry]
-    fallback: PluginEntry | None
+    by_id: Mapping[str, Entry]
+    by_type: Mapping[str, Entry]
+    fallback: Entry | None
 
 
 class Registry:
@@ -33,7 +39,7 @@ class Registry:
 
     def __init__(
         self,
-        entries: Iterable[PluginEntry],
+        entries: Iterable[Entry],
         *,
         enabled: Iterable[str] = (),
         defaults: Mapping[str, str] | None = None,
@@ -55,7 +61,7 @@ class Registry:
         """Take over the plugins of another registry, after the settings have changed: this one is referred to."""
         self._chosen = other._chosen
 
-    def resolve(self, task_type: str) -> PluginEntry:
+    def resolve(self, task_type: str) -> Entry:
         """Return the plugin of a task type. Raises ``PluginError``."""
         chosen = self._chosen  # other threads may change the registry meanwhile
         found = chosen.by_type.get(_clean(task_type)) or chosen.fallback
@@ -67,36 +73,43 @@ class Registry:
             )
         return found
 
-    def get(self, plugin: str) -> PluginEntry | None:
+    def get(self, plugin: str) -> Entry | None:
         """Return the plugin with this id; None: it is not enabled."""
         return self._chosen.by_id.get(_clean(plugin))
 
-    def entries(self) -> tuple[PluginEntry, ...]:
+    def entries(self) -> tuple[Entry, ...]:
         return tuple(entry for _, entry in sorted(self._chosen.by_id.items()))
 
-    def task_types(self) -> Mapping[str, PluginEntry]:
+    def task_types(self) -> Mapping[str, Entry]:
         return dict(self._chosen.by_type)
 
 
-def installed_entries() -> tuple[PluginEntry, ...]:
+def of_objects(entry: Entry) -> PluginEntry:
+    """Return the entry of a plugin of Kubernetes objects. Raises ``PluginError`` for any other plugin."""
+    if not isinstance(entry, PluginEntry):
+        raise PluginError(f"plugin {entry.id} makes no Kubernetes objects")
+    return entry
+
+
+def installed_entries() -> tuple[Entry, ...]:
     """Return the plugins that installed packages offer. Raises ``PluginError`` for one that can't be loaded."""
     points = sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
     return tuple(entry for point in points for entry in _loaded(point))
 
 
-def _loaded(point: EntryPoint) -> tuple[PluginEntry, ...]:
+def _loaded(point: EntryPoint) -> tuple[Entry, ...]:
     package = point.dist.name if point.dist is not None else "an unknown package"
     where = f"plugin {point.name} of package {package} ({point.value})"
     try:
         found = point.load()
-        made = found() if callable(found) and not isinstance(found, PluginEntry) else found
-        entries = (made,) if isinstance(made, PluginEntry) else tuple(made)
+        made = found() if callable(found) and not isinstance(found, Entry) else found
+        entries = (made,) if isinstance(made, Entry) else tuple(made)
     except Exception as error:
         raise PluginError(
             f"{where} can't be loaded: {type(error).__name__}: {error}. Fix or uninstall {package}"
         ) from error
     for entry in entries:
-        if not isinstance(entry, PluginEntry):
+        if not isinstance(entry, Entry):
             raise PluginError(
                 f"{where} gives {type(entry).__name__} instead of a PluginEntry, or a function that returns some"
             )
@@ -107,8 +120,8 @@ def _clean(name: str) -> str:
     return name.strip().lower()
 
 
-def _by_id(entries: Iterable[PluginEntry]) -> dict[str, PluginEntry]:
-    found: dict[str, PluginEntry] = {}
+def _by_id(entries: Iterable[Entry]) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
     for entry in entries:
         if _clean(entry.id) in found:
             raise PluginError(f"two plugins are called {_clean(entry.id)}: uninstall the package of one, or rename it")
@@ -116,7 +129,7 @@ def _by_id(entries: Iterable[PluginEntry]) -> dict[str, PluginEntry]:
     return found
 
 
-def _enabled(found: Mapping[str, PluginEntry], enabled: Iterable[str]) -> dict[str, PluginEntry]:
+def _enabled(found: Mapping[str, Entry], enabled: Iterable[str]) -> dict[str, Entry]:
     if isinstance(enabled, str):
         raise PluginError(f"{ENABLED} is a list of plugins, such as [{enabled}], not a text")
     names = [_clean(name) for name in enabled]
@@ -130,10 +143,8 @@ def _enabled(found: Mapping[str, PluginEntry], enabled: Iterable[str]) -> dict[s
     return {name: found[name] for name in names} if names else dict(found)
 
 
-def _defaults(
-    chosen: Mapping[str, PluginEntry], found: Mapping[str, PluginEntry], defaults: Mapping[str, str]
-) -> dict[str, PluginEntry]:
-    result: dict[str, PluginEntry] = {}
+def _defaults(chosen: Mapping[str, Entry], found: Mapping[str, Entry], defaults: Mapping[str, str]) -> dict[str, Entry]:
+    result: dict[str, Entry] = {}
     for given, plugin in defaults.items():
         task_type, name = _clean(given), _clean(plugin)
         entry = chosen.get(name)
@@ -149,8 +160,8 @@ def _defaults(
     return result
 
 
-def _by_type(chosen: Mapping[str, PluginEntry], defaults: Mapping[str, PluginEntry]) -> dict[str, PluginEntry]:
-    served: dict[str, list[PluginEntry]] = {}
+def _by_type(chosen: Mapping[str, Entry], defaults: Mapping[str, Entry]) -> dict[str, Entry]:
+    served: dict[str, list[Entry]] = {}
     for entry in chosen.values():
         for task_type in dict.fromkeys(map(_clean, entry.registered_task_types)):
             served.setdefault(task_type, []).append(entry)
@@ -164,20 +175,21 @@ def _by_type(chosen: Mapping[str, PluginEntry], defaults: Mapping[str, PluginEnt
     return {task_type: entries[0] for task_type, entries in served.items()} | dict(defaults)
 
 
-def builtin_entries() -> tuple[PluginEntry, ...]:
+def builtin_entries() -> tuple[Entry, ...]:
+    from . import sleep  # noqa: PLC0415 - likewise
     from .generic import entry_of  # noqa: PLC0415 - loads pydantic, which --help does not need
     from .kinds import job, jobset, pods  # noqa: PLC0415 - likewise
     from .operator_config import shipped_configs  # noqa: PLC0415 - likewise
 
     kinds = (pods.container, job.entry, jobset.entry, pods.pod, pods.sidecar)
-    return (*kinds, *(entry_of(config) for config in shipped_configs()))
+    return (*kinds, *(entry_of(config) for config in shipped_configs()), sleep.entry)
 
 
 def registry(
     *,
     enabled: Iterable[str] = (),
     defaults: Mapping[str, str] | None = None,
-    operators: Iterable[PluginEntry] = (),
+    operators: Iterable[Entry] = (),
 ) -> Registry:
     """Return the registry of the built-in and the installed plugins. Raises ``PluginError``, see ``Registry``.
 

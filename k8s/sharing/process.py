@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.any_gate import AnyGate
@@ -22,14 +23,20 @@ from backoff_ctrl.k8s.watching.status import WatchRecord
 from .environment import Environment, environment
 from .memory import MemoryKeeper, memory_file_of
 
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.status.serving import Service
+
 log = logging.getLogger(__name__)
+
+Watch: TypeAlias = Callable[[], WatchRecord | None]
+"""Returns how well the quotas of a ledger are watched; None: they are not."""
 
 
 class _Shared:
     """The ledger of one server, the number of its users, and the watch that runs while there are any."""
 
     def __init__(self, server: str) -> None:
-        self.ledger = Ledger(RuntimeAlarms(), _policy(), signature=environment().signature)
+        self.ledger = Ledger(RuntimeAlarms(), policy_in_use(), signature=environment().signature)
         self.ledger.line.list_quotas_first(self.ledger.policy.idle_ttl / 2)
         self.server = server
         self.users = 0
@@ -59,18 +66,11 @@ class _Shared:
     def watch_record(self) -> WatchRecord | None:
         return None if self._watch is None else self._watch.record
 
-    def show(self, listen: str = "") -> None:
-        """Count for the status what happens from now on, and serve it if an address is given."""
-        from backoff_ctrl.k8s.status.serving import SERVICE  # noqa: PLC0415 - costs nothing where it is not wanted
-
-        SERVICE.add(self.ledger, self.server, self.watch_record)
-        if listen:
-            SERVICE.serve(listen)
-
 
 class _Process:
     def __init__(self) -> None:
         self.shared: dict[str, _Shared] = {}
+        self.beside: dict[Ledger, str] = {}  # what each is called
         self.below: Mapping[str, Any] = {}  # settings of the policy, and ``above`` the environment's
         self.above: Mapping[str, Any] = {}
         self.shown = False  # the program asked for the status of everything shared
@@ -85,15 +85,19 @@ class _Process:
         found = self.shared.get(server)
         if found is None:
             found = self.shared[server] = _Shared(server)
-            settings = environment()
-            notify(found.ledger, settings)
-            trace(found.ledger, settings)
-            if settings.status or self.shown:
-                try:
-                    found.show(settings.status)
-                except Exception as error:  # noqa: BLE001 - law 18: status only helps
-                    log.warning("the status of this gate is not served: %s", error)
+            self.tell_of(found.ledger, server, found.watch_record)
         return found
+
+    def tell_of(self, ledger: Ledger, server: str, watch: Watch = lambda: None) -> None:
+        """Notify, trace and show what happens in a ledger, as the environment and the program ask for it."""
+        settings = environment()
+        notify(ledger, settings)
+        trace(ledger, settings)
+        if settings.status or self.shown:
+            try:
+                _show(ledger, server, watch, settings.status)
+            except Exception as error:  # noqa: BLE001 - law 18: status only helps
+                log.warning("the status of this gate is not served: %s", error)
 
 
 _PROCESS: Final = _Process()
@@ -109,7 +113,8 @@ def use_policy(*, below: Mapping[str, Any], above: Mapping[str, Any]) -> None:
     _PROCESS.below, _PROCESS.above = below, above
 
 
-def _policy() -> Policy:
+def policy_in_use() -> Policy:
+    """Return the policy of ledgers that this process opens now."""
     return Policy(**{**_PROCESS.below, **environment().policy, **_PROCESS.above})
 
 
@@ -165,7 +170,39 @@ def show_shared() -> None:
     with _PROCESS.lock:
         _PROCESS.shown = True
         for shared in _PROCESS.shared.values():
-            shared.show()
+            _show(shared.ledger, shared.server, shared.watch_record)
+        for ledger, server in _PROCESS.beside.items():
+            _show(ledger, server)
+
+
+def show_beside(ledger: Ledger, server: str) -> Callable[[], None]:
+    """Notify, trace and show what happens in a ledger of no API server, as in those that are shared.
+
+    ``server`` stands where they have the URL of theirs. Returns what ends that.
+    """
+    with _PROCESS.lock:
+        _PROCESS.beside[ledger] = server
+        _PROCESS.tell_of(ledger, server)
+    return partial(_hide_beside, ledger)
+
+
+def _hide_beside(ledger: Ledger) -> None:
+    with _PROCESS.lock:
+        if _PROCESS.beside.pop(ledger, None) is not None and (environment().status or _PROCESS.shown):
+            _service().remove(ledger)
+
+
+def _show(ledger: Ledger, server: str, watch: Watch = lambda: None, listen: str = "") -> None:
+    """Count for the status what happens from now on, and serve it if an address is given."""
+    _service().add(ledger, server, watch)
+    if listen:
+        _service().serve(listen)
+
+
+def _service() -> Service:
+    from backoff_ctrl.k8s.status.serving import SERVICE  # noqa: PLC0415 - costs nothing where it is not wanted
+
+    return SERVICE
 
 
 # -- optional parts, loaded only where they are asked for ---------

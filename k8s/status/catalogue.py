@@ -174,6 +174,55 @@ METRICS: Final = (
         "objects",
         ("plugin",),
     ),
+    Metric("backoff_ctrl_webapi_jobs", "gauge", "Jobs of web API plugins that are followed.", "jobs", ("plugin",)),
+    Metric(
+        "backoff_ctrl_webapi_calls_total",
+        "counter",
+        "Calls of services by web API plugins, by result: ok, an HTTP status, network, task, cancelled or bug.",
+        "calls",
+        ("plugin", "method", "result"),
+    ),
+    Metric(
+        "backoff_ctrl_webapi_calls_in_flight", "gauge", "Calls of a service without an answer.", "calls", ("plugin",)
+    ),
+    Metric(
+        "backoff_ctrl_webapi_window_size",
+        "gauge",
+        "The calls of a service that may be in flight; overload answers shrink it.",
+        "calls",
+        ("plugin",),
+    ),
+    Metric(
+        "backoff_ctrl_webapi_overloads_total",
+        "counter",
+        "Answers of a service that said it is overloaded: 429 or 503.",
+        "answers",
+        ("plugin",),
+    ),
+    Metric(
+        "backoff_ctrl_webapi_read_lag_seconds",
+        "gauge",
+        "How late the last job was read, after it was due: it grows where the read limit is too low for the jobs.",
+        "seconds",
+        ("plugin",),
+    ),
+    Metric(
+        "backoff_ctrl_webapi_read_seconds_total", "counter", "Time that reads of jobs took.", "seconds", ("plugin",)
+    ),
+    Metric(
+        "backoff_ctrl_webapi_failures_total",
+        "counter",
+        "Attempts of web API plugins that failed.",
+        "attempts",
+        ("plugin", "phase", "code"),
+    ),
+    Metric(
+        "backoff_ctrl_webapi_plugin_events_total",
+        "counter",
+        "What web API plugins count themselves.",
+        "events",
+        ("plugin", "event"),
+    ),
     Metric(
         "backoff_ctrl_task_object_losses_total",
         "counter",

@@ -69,12 +69,26 @@ class Service:
             for source in self.sources:
                 if source.ledger is ledger:
                     return source
-            name = gate_name() + (f"/{len(self.sources) + 1}" if self.sources else "")
+            name = self._free_name()
             counters = Counters(ledger.now, ledger.explain, gate=name, ring=self.ring)
             source = Source(ledger, counters, name=name, server=server, watch=watch, decides=decides)
             self.sources.append(source)
-            ledger.subscribe(counters)
+            source.unsubscribe = ledger.subscribe(counters)
             return source
+
+    def remove(self, ledger: Ledger) -> None:
+        """Show a ledger no longer: what it decided for is over."""
+        with self._lock:
+            for source in [each for each in self.sources if each.ledger is ledger]:
+                source.unsubscribe()
+                self.sources.remove(source)
+
+    def _free_name(self) -> str:
+        """Return the name of one more gate: that of the process, with a number from the second one on."""
+        name, taken = gate_name(), {source.name for source in self.sources}
+        return next(
+            each for each in (name, *(f"{name}/{number}" for number in range(2, len(taken) + 2))) if each not in taken
+        )
 
     def serve(self, listen: str, *, exact: bool = False, shared: bool = False) -> StatusServer:
         """Serve at ``host:port``, or at the next port that is free. A second call returns the running server.

@@ -97,6 +97,8 @@ class Source:
         self.counters = counters
         self.name = name
         self.server = server
+        self.unsubscribe: Callable[[], object] = lambda: None
+        """Ends the counting."""
         self._watch = watch
         self.watch_clock = WallClock(time.monotonic, wall)  # the clock of the watch's record
         self.clock = WallClock(ledger.now, wall)

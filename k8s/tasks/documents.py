@@ -66,6 +66,8 @@ class TaskDocument(TaskItem):
     """The phases that it has entered; of more than 50 the first and the latest."""
     custom: dict[str, Any] = field(default_factory=dict)
     """Further data of the plugin."""
+    outputs: dict[str, Any] | None = None
+    """What the task has computed, if its plugin reports that; left out with the fields in `hidden`."""
 
 
 _OF_STATUS: Final = TaskItem.__dataclass_fields__.keys() & TaskStatus.model_fields.keys() - {"created_at"}
@@ -94,6 +96,7 @@ def document(task: Stored, now: float, *, whole: bool = True) -> TaskDocument:
         reasons=status.reasons,
         history=status.history,
         custom=status.custom,
+        outputs=status.outputs if whole else None,
     )
 
 

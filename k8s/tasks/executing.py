@@ -1,72 +1,42 @@
-"""The executor that carries attempts out, as an interface for the reconciler, and the plugin manager behind it.
+"""The input of the executor that carries attempts out: a core plugin, made for the time of one lease.
 
-An executor is made for the time of one lease. It gets a task as a ``TaskContext``, and keeps nothing beyond the state
-that it returns: after a restart it is called again with that state.
+It gets a task as a ``TaskContext``, and keeps nothing beyond the state that it returns: after a restart it is called
+again with that state.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import aiohttp
 
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.manager.manager import PluginManager
-from backoff_ctrl.k8s.plugins.phases import PhaseInfo
-from backoff_ctrl.k8s.plugins.protocol import PluginEntry, PluginError, TaskContext, TaskMetadata, TaskSpecError
-from backoff_ctrl.k8s.plugins.registry import Registry
+from backoff_ctrl.k8s.plugins.core import CorePlugin, Key, Unfinished
+from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskContext, TaskMetadata, TaskSpecError
+from backoff_ctrl.k8s.plugins.registry import Entry, Registry
 
 from .store import Stored, StoreError, Wish
 
 _WAITS = "the API server at {} can't be reached: tasks wait until it can"
 IDENTITY_SECONDS = 10.0
 """The limit for the request that identifies the cluster."""
-Key: TypeAlias = tuple[str, int]
-"""A task's uid and the number of the attempt: one object each."""
-
-
-class Handled(Protocol):
-    """The result of a step: the phase of the attempt, and the state for the next step."""
-
-    @property
-    def info(self) -> PhaseInfo:
-        """Its phase, with the reason, the message and the code that the task's status shows."""
-
-    @property
-    def state(self) -> dict[str, Any] | None:
-        """The input of the next step."""
-
-
-class Executor(Protocol):
-    """Carries attempts out. Each method may be called again with the same state, after a restart too."""
-
-    async def handle(self, task: TaskContext, state: dict[str, Any] | None) -> Handled:
-        """Take the next step of an attempt, and return its phase. Never waits for quota."""
-
-    async def abort(self, task: TaskContext, state: dict[str, Any] | None) -> Handled:
-        """End an attempt."""
-
-    async def sweep(self, task: TaskContext, state: dict[str, Any] | None) -> None:
-        """End an object that has appeared after the abort of an attempt; ``state`` is what the abort returned."""
-
-    async def finalize(self, task: TaskContext, state: dict[str, Any] | None) -> None:
-        """Release what an ended attempt still holds."""
 
 
 class MakeExecutor(Protocol):
     """Makes an executor for the time of one lease."""
 
     def __call__(
-        self, store: str, wake: Callable[[Key], object], may_create: Callable[[], bool]
-    ) -> AbstractAsyncContextManager[Executor]:
-        """``store`` is the id of the store; ``wake`` has to be called when there is news of an attempt.
-
-        ``may_create`` is asked right before each create is sent: another manager may have the store now.
-        """
+        self,
+        store: str,
+        wake: Callable[[Key], object],
+        may_create: Callable[[], bool],
+        unfinished: Callable[[], AsyncIterator[Unfinished]],
+    ) -> AbstractAsyncContextManager[CorePlugin]:
+        """Take what ``CoreSetup`` describes."""
 
 
 def context_of(task: Stored, store: str, config: K8sPluginConfig) -> TaskContext:
@@ -91,17 +61,10 @@ def context_of(task: Stored, store: str, config: K8sPluginConfig) -> TaskContext
     return TaskContext(metadata, spec["type"], spec, config)
 
 
-def through_plugins(registry: Registry, configuration: Any) -> MakeExecutor:
-    """Return a maker of plugin managers for a cluster: ``configuration`` is one of any official client."""
-    return lambda store, wake, may_create: PluginManager(
-        registry, configuration, store=store, wake=wake, may_create=may_create
-    )
+def check(wish: Wish, registry: Registry, config: K8sPluginConfig) -> Entry:
+    """Return the plugin of a task, after it has checked the task. Raises ``TaskSpecError``: the user is still there.
 
-
-def check(wish: Wish, registry: Registry, config: K8sPluginConfig) -> PluginEntry:
-    """Return the plugin of a task, after it has tried to build the object. Raises ``TaskSpecError``.
-
-    The object is not kept: an error is reported while the user is still there.
+    A plugin of objects tries to build the object, which is not kept.
     """
     try:
         entry = registry.resolve(wish.spec["type"])
@@ -109,7 +72,7 @@ def check(wish: Wish, registry: Registry, config: K8sPluginConfig) -> PluginEntr
         raise TaskSpecError("spec.type", str(error)) from None
     nobody = "00000000-0000-0000-0000-000000000000"
     metadata = TaskMetadata(wish.namespace, wish.name, nobody, 0, f"{wish.name}-00000000-0")
-    entry.plugin.build_resource(TaskContext(metadata, wish.spec["type"], wish.spec, config))
+    entry.check(TaskContext(metadata, wish.spec["type"], wish.spec, config))
     return entry
 
 

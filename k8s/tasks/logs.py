@@ -20,6 +20,7 @@ from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
 from backoff_ctrl.k8s.plugins.marks import metadata_of
 from backoff_ctrl.k8s.plugins.pod_phases import primary_container
 from backoff_ctrl.k8s.plugins.protocol import JSON, PODS, NamedPods, PluginEntry, RelatedPods
+from backoff_ctrl.k8s.plugins.registry import Entry
 
 from .store import Stored
 
@@ -48,9 +49,17 @@ class TaskLog:
     """The log of one task. ``read`` returns the present task, ``entry`` is the plugin of its type."""
 
     def __init__(
-        self, session: ClusterSession, entry: PluginEntry, read: Callable[[], Awaitable[Stored]], container: str = ""
+        self, session: ClusterSession, entry: Entry, read: Callable[[], Awaitable[Stored]], container: str = ""
     ) -> None:
-        """``container`` names the container to show; empty: the task's own in each pod, else the first."""
+        """``container`` names the container to show; empty: the task's own in each pod, else the first.
+
+        Raises ``LogError`` for a plugin without pods.
+        """
+        if not isinstance(entry, PluginEntry):
+            raise LogError(
+                f"tasks of plugin {entry.id} run in no pods, so there is no log to read here: the task's status has "
+                "links to logs elsewhere, if the plugin knows any"
+            )
         self._session = session
         self._objects = Objects(session)
         self._entry = entry

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Final
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.core import Key, Unfinished
 
-from .executing import Key, MakeExecutor
+from .executing import MakeExecutor, context_of
 from .reconciler import Reconciler
 from .sqlite import HeldError, Lease, SqliteStore
-from .store import BrokenStoreError, LeaseLostError, StoreError
+from .stepping import ENDED
+from .store import PAGE, BrokenStoreError, LeaseLostError, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +98,18 @@ class Manager:
                 reconciler.wake(key)
 
         identity = await self._store.identity()
-        async with self._make_executor(identity, wake, lambda: self._lease.certain) as executor:
+
+        async def unfinished() -> AsyncIterator[Unfinished]:
+            """Yield what earlier managers began and did not release."""
+            after = 0
+            while page := await self._store.list(after, PAGE, unfinished=True):
+                after = page[-1].number
+                for task in page:
+                    status = task.status
+                    if status.plugin_state is not None and not (status.phase in ENDED and status.cleaned):
+                        yield Unfinished(context_of(task, identity, self._config()), status.plugin_state)
+
+        async with self._make_executor(identity, wake, lambda: self._lease.certain, unfinished) as executor:
             self.reconciler = Reconciler(self._store, executor, self._config, only=self._only)
             woken.append(self.reconciler)
             try:

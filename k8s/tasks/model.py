@@ -23,6 +23,8 @@ NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 NAMESPACE: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 DURATION: Final = r"^([0-9]+h)?([0-9]+m)?([0-9]+s)?$"
 RETRIES_MAX: Final = 1000
+ALIAS: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
+SECRETS_MAX: Final = 64
 NEEDS_MAX: Final = 1000
 JSON = dict[str, Any]
 Whose = Literal["USER", "SYSTEM"]
@@ -70,6 +72,15 @@ class Retries(Shape):
     system: int = Field(default=3, ge=0, le=RETRIES_MAX)
 
 
+class SecretKey(Shape):
+    """One key of a Secret of the task's namespace. It is read at each use, and never stored or logged."""
+
+    secret: str = Field(pattern=NAME, max_length=253)
+    """The name of the Secret."""
+    key: str = Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)
+    """Its key."""
+
+
 class TaskSpec(Shape):
     """What is to run. Which of ``container``, ``podTemplate`` and ``template`` is read depends on the type."""
 
@@ -88,6 +99,10 @@ class TaskSpec(Shape):
     """requests and limits, in place of those of the container; by default 1 cpu and 1Gi."""
     env: list[JSON] | None = None
     """Variables added to the container's own."""
+    secrets: dict[Annotated[str, Field(pattern=ALIAS, max_length=253)], SecretKey] = Field(
+        default_factory=dict, max_length=SECRETS_MAX
+    )
+    """Secrets of its namespace, by the name under which the task uses them; a container gets them as variables."""
     accelerator: JSON | None = None
     """The GPU that it runs on: device or deviceClass, and partitionSize or unpartitioned."""
     retries: Retries = Retries()
@@ -209,6 +224,8 @@ class TaskStatus(Shape):
     reasons: list[TaskTold] = Field(default_factory=list)
     history: list[TaskEvent] = Field(default_factory=list)
     custom: JSON = Field(default_factory=dict)
+    outputs: JSON | None = None
+    """What the attempt has computed, if its plugin reports that."""
 
 
 class Task(Shape):

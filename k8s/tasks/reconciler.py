@@ -21,11 +21,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.core import CorePlugin, Key
 from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.plugins.protocol import TaskContext
 from backoff_ctrl.k8s.status.catalogue import STEP_BUCKETS
 
-from .executing import Executor, Key
 from .model import TaskStatus, unix
 from .queue import KeyedQueue
 from .stepping import ENDED, OVER, REASON_MAX, Step, Stepper
@@ -100,7 +100,7 @@ class Sweeper:
             self._due[uid] = None
             self._some.set()
 
-    async def run(self, executor: Executor, context: Callable[[Stored], TaskContext]) -> None:
+    async def run(self, executor: CorePlugin, context: Callable[[Stored], TaskContext]) -> None:
         """Look for them until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
@@ -128,7 +128,7 @@ class Reconciler:
     def __init__(
         self,
         store: Store,
-        executor: Executor,
+        executor: CorePlugin,
         config: Callable[[], K8sPluginConfig],
         *,
         clock: Callable[[], float] = time.time,

@@ -17,11 +17,12 @@ from typing import Any, Final
 
 from backoff_ctrl.k8s.creates.wait import Wait
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.core import CorePlugin
 from backoff_ctrl.k8s.plugins.manager.outcomes import TIMED_OUT
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, TaskError
 from backoff_ctrl.k8s.plugins.protocol import TaskContext
 
-from .executing import Executor, context_of
+from .executing import context_of
 from .model import (
     JSON,
     Retried,
@@ -90,6 +91,7 @@ def reported(status: TaskStatus, info: PhaseInfo, state: Mapping[str, Any] | Non
         logs=[TaskLink(log.name, log.uri) for log in info.logs] or status.logs,
         reasons=_told(status, info),
         custom=dict(info.custom),
+        outputs=status.outputs if info.outputs is None else dict(info.outputs),
         cleaned=not info.phase.is_terminal,
     )
 
@@ -153,7 +155,7 @@ def next_attempt(status: TaskStatus, now: float) -> TaskStatus:
     """Return the status at the beginning of another attempt."""
     begun = status.model_copy(
         update={"attempt": status.attempt + 1, "plugin_state": None, "object": None, "next_attempt_at": None,
-                "version": 0, "logs": [], "custom": {}}
+                "version": 0, "logs": [], "custom": {}, "outputs": None}
     )  # fmt: skip
     return moved(begun, Phase.NOT_READY, f"attempt {begun.attempt + 1} begins", now, wait=None)
 
@@ -211,7 +213,7 @@ class Stepper:
 
     def __init__(
         self,
-        executor: Executor,
+        executor: CorePlugin,
         store: str,
         config: Callable[[], K8sPluginConfig],
         clock: Callable[[], float],

@@ -13,7 +13,8 @@ import aiohttp
 from kubernetes import client
 
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.plugins.manager.manager import Handled, PluginManager
+from backoff_ctrl.k8s.plugins.core import Handled
+from backoff_ctrl.k8s.plugins.manager.manager import PluginManager
 from backoff_ctrl.k8s.plugins.marks import Key
 from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo
 from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, PluginEntry, TaskContext

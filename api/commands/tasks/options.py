@@ -56,24 +56,34 @@ class Platform:
         )
         from backoff_ctrl.k8s.plugins.protocol import PluginError  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.registry import registry  # noqa: PLC0415 - loads pydantic
+        from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.webapi.settings import SettingsError, read_section  # noqa: PLC0415 - likewise
 
         folder = Path() if self._file is None else Path(self._file).parent
         generic, chosen = settings.plugins.generic, settings.tasks.task_plugins
+        where = "" if self._file is None else f"{self._file}: "
         try:
             fresh = registry(
                 enabled=chosen.enabled_plugins,
                 defaults=chosen.default_for_task_types,
                 operators=[entry_of(each) for each in configured(generic, folder, f"{self._file}: plugins.generic")],
             )
+            for entry in fresh.entries():
+                if isinstance(entry, WebPluginEntry):
+                    read_section(entry.id, settings.plugins.section(entry.id), entry.own_keys)
         except OperatorConfigError as error:
             raise ConfigError(str(error)) from None
-        except PluginError as error:
-            raise ConfigError(f"{self._file}: {error}" if self._file is not None else str(error)) from None
+        except (PluginError, SettingsError) as error:
+            raise ConfigError(f"{where}{error}") from None
         self.registry.become(fresh)
         return files_of(generic, folder)
 
     def config(self) -> K8sPluginConfig:
         return self._live.current.k8s
+
+    def section(self, plugin: str) -> Mapping[str, Any]:
+        """Return the present section ``plugins.ID`` of a plugin, as it was written."""
+        return self._live.current.plugins.section(plugin)
 
     def policy(self) -> Mapping[str, float]:
         """Return the gate's policy in the settings, which takes effect at the start of the gate."""

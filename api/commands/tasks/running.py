@@ -20,12 +20,13 @@ from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.runtime.host import RUNTIME
 from backoff_ctrl.k8s.tasks.documents import TaskItem, item
-from backoff_ctrl.k8s.tasks.executing import check, cluster_of, through_plugins
+from backoff_ctrl.k8s.tasks.executing import check, cluster_of
 from backoff_ctrl.k8s.tasks.logs import TaskLog
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import Stored, Wish
+from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 
 from .options import Platform, manifests_in
 from .showing import View, ended_before
@@ -99,7 +100,7 @@ class Run:
         """Become the manager as soon as no other process is, and show what happens."""
         manager = Manager(
             store,
-            through_plugins(self._platform.registry, self._cluster.configuration),
+            through_plugins(self._platform.registry, self._cluster.configuration, self._platform.section),
             self._platform.config,
             cluster=cluster_of(self._cluster.configuration),
             only=only,

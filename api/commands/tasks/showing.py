@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -108,6 +109,8 @@ def _lines(found: TaskDocument, now: float) -> Iterator[str]:
         yield f"  retries    {found.retried_user} after user's failures, {found.retried_system} after the platform's"
     for log in found.logs:
         yield f"  log        {log.name}: {log.uri}"
+    for name, value in (found.outputs or {}).items():
+        yield f"  output     {name}: {json.dumps(value, ensure_ascii=False)[:REASON_WIDTH]}"
     yield "  history"
     for event in found.history:
         reason = f"  {' '.join(event.reason.split())[:REASON_WIDTH]}" if event.reason else ""

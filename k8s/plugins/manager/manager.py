@@ -8,19 +8,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Self
 
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.plugins.core import Handled
 from backoff_ctrl.k8s.plugins.events import EventBook
 from backoff_ctrl.k8s.plugins.following import Monitor, Watches
 from backoff_ctrl.k8s.plugins.marks import Key, is_label_value, key_of, key_of_task, metadata_of
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo, failed, not_ready
-from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, PluginError, TaskContext, TaskSpecError
-from backoff_ctrl.k8s.plugins.registry import Registry
+from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, PluginEntry, PluginError, TaskContext, TaskSpecError
+from backoff_ctrl.k8s.plugins.registry import Registry, of_objects
 from backoff_ctrl.k8s.sharing.environment import environment
 from backoff_ctrl.k8s.sharing.process import Share
 
@@ -209,7 +210,7 @@ class PluginManager:
                 raise PluginError(f"plugin {known.plugin}, which built this task's object, is not enabled: enable it")
         else:
             entry = self.registry.resolve(task.type)
-        return PluginCalls(entry, self.counts)
+        return PluginCalls(of_objects(entry), self.counts)
 
     def _said(self, known: State, info: PhaseInfo, plugin: str) -> Handled:
         """Give the phase a version that is new if it is news, and store it in the state."""
@@ -221,7 +222,8 @@ class PluginManager:
         return Handled(info, known.reporting(info).json())
 
     def _is_terminal(self, kind: Kind, resource: JSON) -> bool:
-        entry = next((each for each in self.registry.entries() if each.resource_to_watch == kind), None)
+        known = (each for each in self.registry.entries() if isinstance(each, PluginEntry))
+        entry = next((each for each in known if each.resource_to_watch == kind), None)
         try:
             return entry is not None and PluginCalls(entry, self.counts).is_terminal(resource)
         except PluginBugError:
@@ -237,18 +239,6 @@ class PluginManager:
         else:
             self.launcher.seen(key, kind, resource)
         self._wake(key)
-
-
-@dataclass(frozen=True, slots=True)
-class Handled:
-    """The phase of a task's attempt, and what to store until the next step.
-
-    ``state`` is JSON that only the manager reads: store it unchanged, and give it back. An unreadable state is returned
-    as it came: nothing is lost.
-    """
-
-    info: PhaseInfo
-    state: JSON | None
 
 
 POD_TEMPLATES: Final = Kind("v1", "PodTemplate", "podtemplates")

@@ -11,7 +11,7 @@ import pytest
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo
 from backoff_ctrl.k8s.plugins.protocol import TaskContext
-from backoff_ctrl.k8s.plugins.registry import builtin_entries
+from backoff_ctrl.k8s.plugins.registry import builtin_entries, of_objects
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
 from backoff_ctrl.k8s.sandbox.kubelet import Server as KubeletServer
 from tests.cluster.control_plane.servers import Server
@@ -27,7 +27,7 @@ PODS = 3
 
 @pytest.fixture
 async def bench(server: Server) -> AsyncIterator[Bench]:
-    jobs = [each for each in builtin_entries() if each.id == "job"]
+    jobs = [of_objects(each) for each in builtin_entries() if each.id == "job"]
     authority = str(server.certificate) if server.certificate else None
     token = server.token("tester")
     async with Bench(

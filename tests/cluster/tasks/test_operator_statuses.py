@@ -18,7 +18,7 @@ import pytest
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.kinds.job import JOB
 from backoff_ctrl.k8s.plugins.protocol import Kind, PluginContext, RelatedPods, TaskContext, TaskMetadata
-from backoff_ctrl.k8s.plugins.registry import registry
+from backoff_ctrl.k8s.plugins.registry import of_objects, registry
 from tests.cluster.custom_kinds import define_operators_kind
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
@@ -47,7 +47,7 @@ async def test_what_an_operator_writes_is_stored_as_it_is_and_has_its_phase(
     real_api: Api, real_namespace: str, task_type: str
 ) -> None:
     """Each row's object is created and its status written; read back, nothing of it is missing."""
-    entry = PLUGINS.resolve(task_type)
+    entry = of_objects(PLUGINS.resolve(task_type))
     kind = entry.resource_to_watch
     await define(real_api, kind, real_namespace)
     for case in BY_TYPE[task_type]:
@@ -83,7 +83,7 @@ async def store(api: Api, kind: Kind, namespace: str, case: Case) -> JSON:
 @pytest.mark.parametrize("task_type", BY_TYPE)
 async def test_what_a_plugin_builds_is_accepted(real_api: Api, real_namespace: str, task_type: str) -> None:
     """With every default of the platform in its pod templates, under strict validation."""
-    entry = PLUGINS.resolve(task_type)
+    entry = of_objects(PLUGINS.resolve(task_type))
     kind = entry.resource_to_watch
     await define(real_api, kind, real_namespace)
     metadata = TaskMetadata(real_namespace, "train", "u-1", 0, "train", interruptible=True, service_account="robot")
@@ -107,7 +107,7 @@ async def test_what_a_plugin_builds_is_accepted(real_api: Api, real_namespace: s
 
 async def test_a_job_of_the_real_controller_goes_through_its_phases(real_api: Api, real_namespace: str) -> None:
     """From no status to a failure; the plugin's labels find the pod that the controller made, and it explains why."""
-    plugin = PLUGINS.resolve("job").plugin
+    plugin = of_objects(PLUGINS.resolve("job")).plugin
     assert isinstance(plugin, RelatedPods)
     jobs, pods = path_of(JOB, real_namespace), f"/api/v1/namespaces/{real_namespace}/pods"
     body = manifest("job")

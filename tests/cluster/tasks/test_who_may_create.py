@@ -6,6 +6,7 @@ import pytest
 
 from backoff_ctrl.api.status.access import Tokens
 from backoff_ctrl.k8s.cluster.asking import Reach, find_place
+from backoff_ctrl.k8s.cluster.rights import Right
 from backoff_ctrl.k8s.status.asked import ProblemError
 from tests.cluster.control_plane.servers import Server
 
@@ -20,9 +21,9 @@ def test_a_task_needs_the_right_to_create_its_kind(kubernetes: Server) -> None:
             ("create", "jobs.batch"),
             ("delete", "sparkapplications.sparkoperator.k8s.io"),
         ):
-            access.may(kubernetes.token("tester"), "default", right)  # a cluster-admin
+            access.may(kubernetes.token("tester"), "default", Right.on(*right))  # a cluster-admin
         for right in (("create", "pods"), ("create", "jobs.batch")):  # its role names the group of Jobs
-            access.may(kubernetes.token("creator"), "default", right)
+            access.may(kubernetes.token("creator"), "default", Right.on(*right))
         sparks = "sparkapplications.sparkoperator.k8s.io"
         for user, right in (
             ("creator", ("create", sparks)),
@@ -30,8 +31,8 @@ def test_a_task_needs_the_right_to_create_its_kind(kubernetes: Server) -> None:
             ("nobody", ("create", "pods")),
         ):
             with pytest.raises(ProblemError, match=rf"{user} may not create {right[1]} in namespace default"):
-                access.may(kubernetes.token(user), "default", right)
+                access.may(kubernetes.token(user), "default", Right.on(*right))
         with pytest.raises(ProblemError, match="does not know this token"):
-            access.may("nobody-knows-this-token", "default", ("create", "pods"))
+            access.may("nobody-knows-this-token", "default", Right("create", "pods"))
     finally:
         reach.close()

@@ -9,7 +9,7 @@ import pytest
 
 from backoff_ctrl import plugins
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.registry import registry
+from backoff_ctrl.k8s.plugins.registry import of_objects, registry
 from backoff_ctrl.plugins import (
     JSON,
     TaskContext,
@@ -128,4 +128,4 @@ def test_parameters_that_no_plugin_reads_are_refused(task_type: str) -> None:
         body["template"] = manifest(task_type)
     context = replace(task(**body, custom={"rounds": 3}), type=task_type)
     with pytest.raises(TaskSpecError, match=rf"^spec\.custom: tasks of type {task_type} have no parameters"):
-        registry().resolve(task_type).plugin.build_resource(context)
+        of_objects(registry().resolve(task_type)).plugin.build_resource(context)

@@ -14,7 +14,7 @@ from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.generic import GenericPlugin
 from backoff_ctrl.k8s.plugins.operator_config import read_config
 from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskMetadata, TaskSpecError
-from backoff_ctrl.k8s.plugins.registry import registry
+from backoff_ctrl.k8s.plugins.registry import of_objects, registry
 from tests.tasks.phases.operator_cases import manifest
 
 JSON = dict[str, Any]
@@ -37,7 +37,7 @@ def task(task_type: str, template: Any, name: str = "train", **spec: Any) -> Tas
 
 def built(task_type: str, template: Any, **spec: Any) -> JSON:
     """Return what the plugin makes of a template."""
-    return PLUGINS.resolve(task_type).plugin.build_resource(task(task_type, template, **spec))
+    return of_objects(PLUGINS.resolve(task_type)).plugin.build_resource(task(task_type, template, **spec))
 
 
 def pod_specs(found: Any) -> list[JSON]:
@@ -99,7 +99,7 @@ def test_a_driver_is_not_put_where_it_may_be_interrupted(task_type: str, steady:
     config = K8sPluginConfig(interruptible_tolerations=[{"key": "spot"}])
     one = task(task_type, json.loads(json.dumps(manifest(task_type))))
     one = replace(one, config=config, metadata=replace(one.metadata, interruptible=True))
-    spec = PLUGINS.resolve(task_type).plugin.build_resource(one)["spec"]
+    spec = of_objects(PLUGINS.resolve(task_type)).plugin.build_resource(one)["spec"]
     for paths, expected in ((steady, []), (passing, [{"key": "spot"}])):
         for path in paths:
             section = spec
@@ -161,7 +161,7 @@ def test_resources_of_a_run_are_refused_where_pods_are_of_several_kinds() -> Non
 def test_names_that_are_too_long_for_pods_are_refused_at_once() -> None:
     """A pod's name holds those of the JobSet, of the replicated job, and two indexes: 63 characters at most."""
     template = manifest("jobset")
-    plugin = PLUGINS.resolve("jobset").plugin
+    plugin = of_objects(PLUGINS.resolve("jobset")).plugin
     longest = "w" * 17
     template["spec"]["replicatedJobs"][0]["name"] = longest
     assert plugin.get_properties().generated_name_max_length == 35
@@ -221,7 +221,7 @@ def test_the_pods_of_an_unknown_kind_are_where_its_config_says() -> None:
 @pytest.mark.parametrize("task_type", [each for each in TYPES if each not in {"job", "jobset"}])
 def test_the_pods_of_a_known_kind_are_those_of_its_footprint(task_type: str) -> None:
     """The table of kinds knows more than paths could say."""
-    plugin = PLUGINS.resolve(task_type).plugin
+    plugin = of_objects(PLUGINS.resolve(task_type)).plugin
     template = manifest(task_type)
     assert isinstance(plugin, GenericPlugin)
     assert plugin.parts(template) == parts_of(template)

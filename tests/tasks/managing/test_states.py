@@ -13,14 +13,14 @@ from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
 
 FULL = State(
-    Stage.STARTED,
-    "pod",
-    Made("v1", "Pod", "team", "one-0", "u"),
-    Phase.RETRYABLE_FAILURE,
-    3,
-    "it failed",
-    1.5,
-    TaskError("OOMKilled", "no memory", ErrorKind.SYSTEM),
+    stage=Stage.STARTED,
+    plugin="pod",
+    made=Made("v1", "Pod", "team", "one-0", "u"),
+    phase=Phase.RETRYABLE_FAILURE,
+    phase_version=3,
+    reason="it failed",
+    next_try=1.5,
+    ended=TaskError("OOMKilled", "no memory", ErrorKind.SYSTEM),
     cleanup=True,
     told={"e": 2},
 )

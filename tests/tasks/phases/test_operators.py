@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.plugins.protocol import PluginContext
-from backoff_ctrl.k8s.plugins.registry import registry
+from backoff_ctrl.k8s.plugins.registry import of_objects, registry
 from tests.tasks.phases.operator_cases import CASES, NOW, Case, ago, condition, job_set, kubeflow, manifest
 
 JSON = dict[str, Any]
@@ -26,7 +26,7 @@ TERMINAL = {"Success", "RetryableFailure", "PermanentFailure"}
 def told(task_type: str, resource: JSON, *pods: JSON, now: datetime = NOW, **settings: Any) -> PhaseInfo:
     """Return what the plugin of a task type says."""
     context = PluginContext(K8sPluginConfig(**settings), now, pods)
-    return PLUGINS.resolve(task_type).plugin.get_task_phase(context, resource)
+    return of_objects(PLUGINS.resolve(task_type)).plugin.get_task_phase(context, resource)
 
 
 def summary(info: PhaseInfo) -> tuple[str, str, str, bool]:
@@ -41,7 +41,7 @@ def test_a_status_has_the_phase_of_its_row(case: Case) -> None:
     info = told(case.type, resource)
     assert summary(info) == (case.phase, case.code, case.kind, case.cleanup)
     assert case.says in info.reason
-    plugin = PLUGINS.resolve(case.type).plugin
+    plugin = of_objects(PLUGINS.resolve(case.type)).plugin
     assert plugin.is_terminal(resource) is (case.phase in TERMINAL)
     ended = plugin.get_completion_time(resource)
     if case.ended is not None:
@@ -126,7 +126,7 @@ def test_an_image_that_cannot_be_pulled_ends_a_task_though_its_operator_still_wa
     """After the grace period; before it, the reason says what is waited for. Pods of others say nothing."""
     resource = row(task_type, STARTING[task_type])
     labels = LABELS[task_type]
-    plugin = PLUGINS.resolve(task_type).plugin
+    plugin = of_objects(PLUGINS.resolve(task_type)).plugin
     assert dict(plugin.pod_labels(resource)) == labels  # type: ignore[attr-defined]
     phase, code, kind, cleanup = summary(told(task_type, resource, pulling(labels, 181)))
     assert (phase, kind, cleanup) == ("RetryableFailure", "USER", True)
@@ -188,7 +188,7 @@ def test_a_main_pod_that_failed_ends_the_attempt_though_the_object_says_that_it_
     assert "pod any: " in info.reason
     assert info.occurred_at == datetime.fromisoformat(ago(seconds=5))
     assert summary(told(task_type, resource, crashed(name, {}))) == lost
-    assert name in PLUGINS.resolve(task_type).plugin.pod_names(resource)  # type: ignore[attr-defined]
+    assert name in of_objects(PLUGINS.resolve(task_type)).plugin.pod_names(resource)  # type: ignore[attr-defined]
     memory = told(task_type, resource, crashed(name, labels, reason="OOMKilled", code=137))
     assert summary(memory) == ("RetryableFailure", "OOMKilled", "USER", True)
     node = told(task_type, resource, crashed(name, labels, pod_reason="NodeShutdown"))
@@ -232,7 +232,7 @@ def test_what_an_operator_is_at_with_a_failed_pod_is_left_to_it(state: str) -> N
     """The driver of an application that is about to run again has failed, and is not looked up by its name."""
     resource = row("spark", state)
     assert told("spark", resource, crashed("train-driver", LABELS["spark"])).phase.title == "Running"
-    assert PLUGINS.resolve("spark").plugin.pod_names(resource) == ()  # type: ignore[attr-defined]
+    assert of_objects(PLUGINS.resolve("spark")).plugin.pod_names(resource) == ()  # type: ignore[attr-defined]
 
 
 def test_a_job_is_explained_by_its_last_pod_and_a_gang_by_its_first() -> None:
@@ -265,7 +265,7 @@ def test_a_status_that_nobody_writes_is_no_error(task_type: str, status: Any) ->
     """Whatever stands there, the plugin says a phase that doesn't end the task."""
     resource = {**manifest(task_type), "status": status}
     assert not told(task_type, resource).phase.is_terminal
-    assert not PLUGINS.resolve(task_type).plugin.is_terminal(resource)
+    assert not of_objects(PLUGINS.resolve(task_type)).plugin.is_terminal(resource)
 
 
 WORDS = sorted({word for case in CASES for word in re.findall(r"[A-Za-z]+", json.dumps([case.status, case.spec]))})
@@ -283,7 +283,7 @@ def test_whatever_an_object_and_its_pods_say_a_plugin_has_an_answer(
     resource: JSON, pods: list[JSON], task_type: str
 ) -> None:
     """The operators' own words, in any place and of any type: no error, and one story in all that is told."""
-    plugin = PLUGINS.resolve(task_type).plugin
+    plugin = of_objects(PLUGINS.resolve(task_type)).plugin
     info = told(task_type, resource, *pods)
     assert (info.error is not None) is info.phase.is_failure
     assert plugin.get_completion_time(resource) is None or plugin.is_terminal(resource)

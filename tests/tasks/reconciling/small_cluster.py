@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from backoff_ctrl.k8s.plugins.core import Handled
 from backoff_ctrl.k8s.plugins.phases import (
     ErrorKind,
     Phase,
@@ -27,14 +28,6 @@ from backoff_ctrl.k8s.plugins.protocol import TaskContext
 
 Ends = list[str]
 """How the attempts of a task end, one after the other: "ok", "user", "system", "fatal" or "never"."""
-
-
-@dataclass
-class Told:
-    """What one step came to."""
-
-    info: PhaseInfo
-    state: dict[str, Any]
 
 
 @dataclass
@@ -65,7 +58,7 @@ class SmallManager:
     def __init__(self, cluster: SmallCluster) -> None:
         self.cluster = cluster
 
-    async def handle(self, task: TaskContext, state: dict[str, Any] | None) -> Told:
+    async def handle(self, task: TaskContext, state: dict[str, Any] | None) -> Handled:
         """Make the object, then look at it until it has ended."""
         cluster, name = self.cluster, task.metadata.generated_name
         cluster.steps.append(task.metadata.name)
@@ -74,13 +67,13 @@ class SmallManager:
         if name not in cluster.living and name not in cluster.deleted:
             if len(cluster.living) >= cluster.room:
                 place = f", place {len(cluster.steps)}" if cluster.restless else ""
-                return Told(waiting(f"exceeded quota{place}"), {"version": 1, "stage": "NotStarted"})
+                return Handled(waiting(f"exceeded quota{place}"), {"version": 1, "stage": "NotStarted"})
             cluster.made[name] += 1
             cluster.living.add(name)
             await self._breath()
         made = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": ""}
         after = {"version": 1, "stage": "Started", "looks": min(looks + 1, 2), "object": made, "plugin": "small"}
-        return Told(self._info(task, name, looks), after)
+        return Handled(self._info(task, name, looks), after)
 
     def _info(self, task: TaskContext, name: str, looks: int) -> PhaseInfo:
         if name in self.cluster.deleted:
@@ -93,11 +86,11 @@ class SmallManager:
         kind = ErrorKind.SYSTEM if end == "system" else ErrorKind.USER
         return success() if end == "ok" else failed("Died", f"as {end}", kind=kind, retryable=end != "fatal")
 
-    async def abort(self, task: TaskContext, state: dict[str, Any] | None) -> Told:
+    async def abort(self, task: TaskContext, state: dict[str, Any] | None) -> Handled:
         await self._breath()
         self._drop(task.metadata.generated_name)
         await self._breath()
-        return Told(aborted("on its user's wish"), state or {"version": 1, "stage": "NotStarted"})
+        return Handled(aborted("on its user's wish"), state or {"version": 1, "stage": "NotStarted"})
 
     async def sweep(self, task: TaskContext, state: dict[str, Any] | None) -> None:
         await self._breath()

@@ -17,11 +17,11 @@ from kubernetes import client
 from backoff_ctrl.k8s.plugins.marks import marks_of
 from backoff_ctrl.k8s.plugins.registry import registry
 from backoff_ctrl.k8s.sandbox import running_sandbox
-from backoff_ctrl.k8s.tasks.executing import through_plugins
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.reconciler import SWEPT_FOR
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import Stored
+from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 from tests.tasks.reconciling.running import CONFIG, all_over
 from tests.tasks.tasks_written import NAMESPACE, until, wish
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.plugins.core import Handled
 from backoff_ctrl.k8s.plugins.protocol import TaskContext
 from backoff_ctrl.k8s.tasks.reconciler import ERRORS_MAX, Reconciler
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import Stored
 from tests.tasks.reconciling.running import CONFIG, all_over, news
-from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager, Told
+from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import wish
 
 
@@ -30,11 +31,11 @@ class AtOnce(random.Random):
 class Failing(SmallManager):
     """Raises an error at each step of the task ``odd``; says what can't be stored of the task ``strange``."""
 
-    async def handle(self, task: TaskContext, state: dict[str, Any] | None) -> Told:
+    async def handle(self, task: TaskContext, state: dict[str, Any] | None) -> Handled:
         told = await super().handle(task, state)
-        if task.metadata.name == "odd" and told.state.get("looks"):
+        if task.metadata.name == "odd" and (told.state or {}).get("looks"):
             raise ZeroDivisionError("of seven by nothing")
-        if task.metadata.name == "strange" and told.state.get("looks"):
+        if task.metadata.name == "strange" and (told.state or {}).get("looks"):
             return replace(told, info=replace(told.info, custom={"made of": object()}))
         return told
 

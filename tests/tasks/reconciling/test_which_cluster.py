@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
+from backoff_ctrl.k8s.plugins.core import CorePlugin
 from backoff_ctrl.k8s.sandbox import running_sandbox
-from backoff_ctrl.k8s.tasks.executing import Executor, cluster_of
+from backoff_ctrl.k8s.tasks.executing import cluster_of
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import BrokenStoreError, StoreError
@@ -31,7 +32,7 @@ def manager(store: SqliteStore, *answers: str | StoreError) -> Manager:
         return said
 
     @asynccontextmanager
-    async def make(store: str, wake: object, may_create: object) -> AsyncIterator[Executor]:
+    async def make(store: str, wake: object, may_create: object, unfinished: object) -> AsyncIterator[CorePlugin]:
         yield SmallManager(SmallCluster())
 
     return Manager(store, make, lambda: CONFIG, cluster=cluster)

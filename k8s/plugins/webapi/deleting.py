@@ -1,0 +1,70 @@
+"""Ends a job in the background: its delete is repeated until the service says that it is done, or that it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from backoff_ctrl.engine.backoff import full_jitter
+from backoff_ctrl.k8s.plugins.core import Key
+
+from .launching import PAUSE_FIRST, PAUSE_LONGEST
+from .outcomes import GONE
+from .pacing import Kind
+from .protocol import CallContext, RemoteError
+from .service import Service
+
+log = logging.getLogger(__name__)
+
+LOGGED_AFTER: Final = 3
+"""Failed deletes after which the log says so, once."""
+
+
+class Deletion:
+    """The delete of one job, until it is ``done``."""
+
+    def __init__(
+        self, service: Service, key: Key, context: CallContext, meta: Any, reason: str, wake: Callable[[Key], object]
+    ) -> None:
+        """Begin. ``wake`` is called with the key when there is news."""
+        self.done = False
+        self.said = "its job is being deleted"
+        self._service = service
+        self._key = key
+        self._context = context
+        self._meta = meta
+        self._reason = reason
+        self._wake = wake
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        tries = 0
+        while not self.done:
+            error = await self._once()
+            if error is None or (isinstance(error, RemoteError) and error.status in GONE):
+                self.done = True
+                break
+            tries += 1
+            self.said = f"its job can't be deleted now: {error}; it is tried again"
+            if tries == LOGGED_AFTER:
+                log.warning("plugin %s: a job can't be deleted: %s; it is tried again", self._service.id, error)
+            self._wake(self._key)
+            await asyncio.sleep(full_jitter(tries, PAUSE_FIRST, PAUSE_LONGEST, random.Random()))
+        self._wake(self._key)
+
+    async def _once(self) -> Exception | None:
+        service, error = self._service, None
+        slot = await service.pacer.enter(Kind.WRITE)
+        limit = service.settings.call_timeout
+        try:
+            await service.call(
+                "delete", lambda: service.asynchronous.delete(self._context, self._meta, self._reason), limit
+            )
+        except Exception as wrong:  # noqa: BLE001 - it is tried again
+            error = wrong
+        finally:
+            slot.end(error)
+        return error

@@ -1,0 +1,191 @@
+"""One create of a job in the background: it waits until the service may be asked, is sent, and tried again.
+
+That it is about to be sent is stored in between: the launch says ``ready``, its manager returns the stage
+``CREATE_REQUESTED``, and the call is made once the manager comes back with that stage. A launch that *resumes* begins
+with an attempt that was found in that stage: an earlier process may have sent the create. Then the plugin looks for the
+job, or the create is sent again if that is harmless, or the attempt ends in doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Final
+
+from backoff_ctrl.engine.backoff import full_jitter
+from backoff_ctrl.k8s.plugins.core import Key
+from backoff_ctrl.k8s.plugins.phases import PhaseInfo, flaw_of
+
+from .outcomes import PLUGIN_FAILED, Judged, PluginBugError, in_doubt, judge_create, system_failure
+from .pacing import Kind, Slot
+from .protocol import CallContext, Created, Finds
+from .service import Service
+
+log = logging.getLogger(__name__)
+
+PAUSE_FIRST: Final = 0.5
+PAUSE_LONGEST: Final = 30.0
+"""Seconds between two tries of a create, the first and the longest."""
+
+
+class Launch:
+    """A create under way. At its end it has ``created`` a job, or an ``end``; neither: it was stopped."""
+
+    def __init__(
+        self,
+        service: Service,
+        key: Key,
+        context: CallContext,
+        may_create: Callable[[], bool],
+        wake: Callable[[Key], object],
+        *,
+        resumes: bool,
+    ) -> None:
+        """Begin. ``wake`` is called with the key when there is news. ``resumes``: it may have been sent before."""
+        self.created: Created | None = None
+        self.end: PhaseInfo | None = None
+        self.ready = False
+        """Whether it will be sent as soon as that is stored."""
+        self.said = "its turn to be sent has not come yet"
+        self.doubt = resumes
+        """Whether a job may exist although there is no answer."""
+        self._service = service
+        self._key = key
+        self._context = context
+        self._may_create = may_create
+        self._wake = wake
+        self._stored = asyncio.Event()
+        self._calling = False
+        self._stopped = False
+        if resumes:
+            self._stored.set()
+        self._task = asyncio.create_task(self._run())
+
+    @property
+    def over(self) -> bool:
+        return self._task.done() or self.created is not None or self.end is not None
+
+    def stored(self) -> None:
+        """Send it: that it is about to be sent is stored."""
+        self._stored.set()
+
+    def cancel(self) -> None:
+        """End it at once: its attempt has ended."""
+        self._stopped = True
+        self._task.cancel()
+
+    async def stop(self, patience: float) -> None:
+        """End it. A call that was made is answered first, or given up after ``patience`` seconds."""
+        self._stopped = True
+        if self._calling and not self._service.is_sync:
+            await asyncio.wait({self._task}, timeout=patience)
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        tries = 0
+        try:
+            while not self._stopped:
+                if self.doubt and await self._is_settled():
+                    return
+                slot = await self._turn()
+                judged = await self._send(slot)
+                if judged is None:
+                    return
+                tries += 1
+                self.said = f"{judged.said}; it is tried again"
+                self._wake(self._key)
+                await asyncio.sleep(full_jitter(tries, PAUSE_FIRST, PAUSE_LONGEST, random.Random()))
+        except asyncio.CancelledError:
+            if not self._stopped:
+                raise
+        except Exception as error:
+            log.exception("an internal error ended the create of a job of plugin %s", self._service.id)
+            self.end = system_failure(PLUGIN_FAILED, f"an internal error of the manager: {error!r}")
+        finally:
+            self._wake(self._key)
+
+    async def _turn(self) -> Slot:
+        """Wait until it may be sent, and that is stored."""
+        await self._service.seats.take(self._key)
+        slot = await self._service.pacer.enter(Kind.WRITE)
+        try:
+            self.ready, self.said = True, "its job is being created"
+            self._wake(self._key)
+            await self._stored.wait()
+        except BaseException:
+            slot.end(used=False)
+            raise
+        return slot
+
+    async def _send(self, slot: Slot) -> Judged | None:
+        """Send it once. Return what an error means if it is to be tried again; None: it has ended."""
+        if not self._may_create():
+            slot.end(used=False)
+            return Judged("another manager may have the store now")
+        service, error = self._service, None
+        self._calling = True
+        try:
+            if service.is_sync:
+                self.end = await self._do()
+            else:
+                limit = service.settings.call_timeout
+                made = await service.call("create", lambda: service.asynchronous.create(self._context), limit)
+                self.created = service.checked("create", made)
+        except asyncio.CancelledError:
+            self.doubt = True
+            raise
+        except Exception as wrong:  # noqa: BLE001 - judged below
+            error = wrong
+        finally:
+            self._calling = False
+            slot.end(error)
+        if error is None:
+            self.doubt = False
+            return None
+        judged = judge_create(service.id, error)
+        self.doubt = self.doubt or judged.sent
+        self.end = judged.failure
+        return None if judged.failure is not None else judged
+
+    async def _do(self) -> PhaseInfo:
+        said: PhaseInfo = await self._service.call("do", lambda: self._service.synchronous.do(self._context))
+        if flaw := flaw_of(said):
+            raise PluginBugError(self._service.id, "do", TypeError(flaw))
+        if not said.phase.is_terminal:
+            raise PluginBugError(self._service.id, "do", TypeError(f"it returned {said.phase.title}, which is no end"))
+        return said
+
+    async def _is_settled(self) -> bool:
+        """Say whether it is over, although it is unknown whether a job exists: it was found, or can't be repeated."""
+        plugin, service = self._service.plugin, self._service
+        if isinstance(plugin, Finds):
+            return await self._found(plugin)
+        if service.own.idempotent:
+            return False
+        self.end = in_doubt(service.id, f"a create was sent and not answered ({self.said})")
+        return True
+
+    async def _found(self, plugin: Finds) -> bool:
+        """Look for the job until the service answers; say whether there is one."""
+        service, tries = self._service, 0
+        while True:
+            slot, error = await service.pacer.enter(Kind.READ), None
+            try:
+                limit = service.settings.call_timeout
+                found = await service.call("find", lambda: plugin.find(self._context), limit)
+                if found is not None:
+                    self.created = service.checked("find", found)
+            except Exception as wrong:  # noqa: BLE001 - it is tried again
+                error = wrong
+            finally:
+                slot.end(error)
+            if error is None:
+                self.doubt = False
+                return self.created is not None
+            tries += 1
+            self.said = f"whether its job exists can't be looked up now: {error}; it is tried again"
+            self._wake(self._key)
+            await asyncio.sleep(full_jitter(tries, PAUSE_FIRST, PAUSE_LONGEST, random.Random()))

@@ -1,0 +1,436 @@
+"""``WebManager``: the core plugin that runs the tasks of web API plugins.
+
+``handle``, ``abort``, ``sweep`` and ``finalize`` are functions of a task's stored state (``state``: the stages, and the
+table that says which follows which). A step is quick: creates, reads and deletes go on in the background, and ``wake``
+is called when the next step would find news.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
+
+import aiohttp
+
+from backoff_ctrl.k8s.answers.fields import mapping, text
+from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.plugins.core import CoreSetup, Handled, Key
+from backoff_ctrl.k8s.plugins.marks import key_of_task
+from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo, aborted, failed, not_ready, queued, waiting
+from backoff_ctrl.k8s.plugins.protocol import JSON, PluginError, TaskContext, TaskSpecError
+
+from .deleting import Deletion
+from .entry import WebPluginEntry
+from .figures import WebFigures
+from .launching import Launch
+from .outcomes import (
+    BAD_TASK,
+    CORRUPTED_STATE,
+    NO_PLUGIN,
+    NO_POOL,
+    PLUGIN_FAILED,
+    REFRESH_FAILED,
+    TIMED_OUT,
+    PluginBugError,
+    is_network_fault,
+    system_failure,
+)
+from .pools import Pools
+from .protocol import CallContext, SecretError, StatusContext
+from .refreshing import Job, NetworkFaultError
+from .service import LoadError, Service, WebCounts
+from .state import Stage, StateError, WebState, read_state
+
+log = logging.getLogger(__name__)
+
+CORE: Final = "webapi"
+"""The web manager's name in the states of its attempts."""
+LOAD_AGAIN: Final = 5.0
+"""Seconds before a plugin that can't be loaded is tried again."""
+SECRET_SECONDS: Final = 10.0
+CLOSE_SECONDS: Final = 10.0
+"""Seconds for the calls that are under way when the manager closes."""
+
+
+Find: TypeAlias = Callable[[str, str], WebPluginEntry]
+"""Returns the entry of the plugin with this id, or if that is empty, of this task type. Raises ``PluginError``."""
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class WebManager:
+    """See the module. An async context manager, for the time of one lease; everything happens on its event loop."""
+
+    def __init__(self, find: Find, setup: CoreSetup, *, now: Callable[[], datetime] = _utc_now) -> None:
+        """Prepare; nothing is opened yet. ``find`` returns the entry of a plugin, as the settings are now."""
+        self.counts = WebCounts()
+        self._find = find
+        self._setup = setup
+        self._now = now
+        self._services: dict[str, Service] = {}
+        self._unloadable: dict[str, tuple[float, str]] = {}
+        self._launches: dict[Key, Launch] = {}
+        self._deletions: dict[Key, Deletion] = {}
+
+    async def __aenter__(self) -> Self:
+        """Count the tokens that the store shows, so that none is given away twice."""
+        self._loop = asyncio.get_running_loop()
+        self._stack = AsyncExitStack()
+        self._cluster: ClusterSession | None = None
+        self.pools = Pools()
+        self._stack.callback(self.pools.ledger.subscribe(WebFigures(self.counts, self._services)))
+        self._stack.push_async_callback(self.pools.aclose)
+        self._stack.push_async_callback(self._close)
+        async for task, state in self._setup.unfinished():
+            try:
+                known = read_state(state) if state.get("core") == CORE else WebState()
+            except StateError:
+                continue  # its next step says so
+            if known.holds_token:
+                self.pools.adopt(known.plugin, known.pool, key_of_task(task.metadata), task.metadata)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End what is under way. A create that was sent is answered first, for ten seconds at most."""
+        await self._stack.aclose()
+
+    async def _close(self) -> None:
+        deletions = [each.task for each in self._deletions.values()]
+        for each in deletions:
+            each.cancel()
+        await asyncio.gather(*(each.stop(CLOSE_SECONDS) for each in self._launches.values()), return_exceptions=True)
+        await asyncio.gather(*deletions, return_exceptions=True)
+        await asyncio.gather(*(each.aclose() for each in self._services.values()), return_exceptions=True)
+
+    # -- steps ---------
+
+    async def handle(self, task: TaskContext, state: JSON | None) -> Handled:
+        """Take the next step of an attempt. Never raises for errors of tasks, plugins or services."""
+        try:
+            known = read_state(state)
+        except StateError as error:
+            return Handled(system_failure(CORRUPTED_STATE, str(error), retryable=False), state)
+        if known.over:
+            return Handled(known.info(), state)
+        try:
+            service = await self._service(task, known)
+        except (PluginError, LoadError) as error:
+            return self._said(task, *self._without_plugin(known, error))
+        known = replace(known, plugin=service.id)
+        try:
+            known, info = self._STEPS[known.stage](self, task, service, known)
+        except TaskSpecError as error:
+            info = failed(BAD_TASK, str(error))
+        except PluginBugError as error:
+            info = system_failure(PLUGIN_FAILED, str(error), cleanup=known.meta is not None)
+        return self._said(task, known, info)
+
+    async def abort(self, task: TaskContext, state: JSON | None) -> Handled:
+        """End an attempt for its user. A phase other than ``Aborted`` means that its job is not deleted yet."""
+        try:
+            known = read_state(state)
+        except StateError:
+            known = WebState()
+        if known.over and not known.cleanup:
+            return Handled(known.info(), state)
+        try:
+            service = await self._service(task, known)
+        except (PluginError, LoadError) as error:
+            if known.stage in (Stage.NOT_STARTED, Stage.ALLOCATION_TOKEN_ACQUIRED):
+                return self._said(task, known, aborted("aborted before anything was created"))
+            return self._said(task, known, known.holding(f"the abort continues once it can: {error}"))
+        known, info = await self._aborted(task, service, known)
+        return self._said(task, known, info)
+
+    async def sweep(self, task: TaskContext, state: JSON | None) -> None:
+        """Do nothing: a job that may have appeared after an abort can't be found, or was found by the abort."""
+
+    async def finalize(self, task: TaskContext, state: JSON | None) -> None:
+        """Delete what a failed attempt may still hold, and give its token back. Raises while that is not done."""
+        key = key_of_task(task.metadata)
+        try:
+            known = read_state(state)
+        except StateError:
+            known = WebState()
+        if known.cleanup and known.meta is not None:
+            deletion = self._deletion(task, await self._service(task, known), known.meta, "its task has failed")
+            await asyncio.wait({deletion.task})
+            if not deletion.done:
+                raise RuntimeError(deletion.said)
+        self._forget(key)
+        self.pools.release(key)
+
+    # -- the stages: each returns the state to store, and what to report ---------
+
+    def _not_started(self, task: TaskContext, service: Service, known: WebState) -> tuple[WebState, PhaseInfo]:
+        """Get a token, if the task needs one."""
+        needed = service.requirements(task)
+        granted = replace(known, stage=Stage.ALLOCATION_TOKEN_ACQUIRED)
+        if needed is None:
+            self._again(task)
+            return granted, queued("its job is about to be created")
+        settings = service.settings
+        if needed.pool not in settings.pools:
+            said = f"plugin {service.id} needs a token of pool {needed.pool!r}, which does not exist: "
+            known_pools = ", ".join(sorted(settings.pools))
+            said += f"set plugins.{service.id}.resourceQuotas.{needed.pool} (there are: {known_pools})"
+            return known, system_failure(NO_POOL, said)
+        key = key_of_task(task.metadata)
+        known, granted = replace(known, pool=needed.pool), replace(granted, pool=needed.pool)
+        limits = service.limits(needed.pool)
+        asked = self.pools.ask(service.id, needed.pool, key, task.metadata, limits, lambda: self._setup.wake(key))
+        if asked.has:
+            self._again(task)
+            return granted, queued(f"it has a token of pool {needed.pool}")
+        if asked.failure:
+            return known, failed(TIMED_OUT, asked.failure)
+        wait = self.pools.wait(key)
+        why = "its turn has not come" if wait is None else wait.why
+        return known, waiting(f"waits for a token of pool {needed.pool}: {why}", wait)
+
+    def _acquired(self, task: TaskContext, service: Service, known: WebState) -> tuple[WebState, PhaseInfo]:
+        """Wait until the create may be sent; that it is about to be is stored before."""
+        if len(service.refresher) >= service.settings.caching.size:
+            most = service.settings.caching.size
+            return known, queued(f"{most} jobs are followed, as many as plugins.{service.id}.caching.size allows")
+        launch = self._launch(task, service, resumes=False)
+        if launch.ready:
+            self._again(task)
+            known = replace(known, stage=Stage.CREATE_REQUESTED)
+        return known, queued(launch.said)
+
+    def _requested(self, task: TaskContext, service: Service, known: WebState) -> tuple[WebState, PhaseInfo]:
+        """Have the create sent, and take its outcome."""
+        key = key_of_task(task.metadata)
+        launch = self._launch(task, service, resumes=key not in self._launches)
+        launch.stored()
+        if launch.created is not None:
+            created = launch.created
+            del self._launches[key]
+            known = replace(known, stage=Stage.RESOURCES_CREATED, meta=created.meta)
+            info = None
+            if created.resource is not None:
+                info = service.status(StatusContext(task, created.meta, self._now()), created.resource)
+            self._again(task)
+            if info is not None and info.phase.is_terminal:
+                return known, info
+            self._follow(task, service, known, info)
+            return known, info or queued("its job was created")
+        if launch.end is not None:
+            del self._launches[key]
+            return known, launch.end
+        if launch.over:  # it was stopped
+            del self._launches[key]
+        return known, queued(launch.said)
+
+    def _created(self, task: TaskContext, service: Service, known: WebState) -> tuple[WebState, PhaseInfo]:
+        """Report what the job was last read as."""
+        key = key_of_task(task.metadata)
+        service.seats.free(key)
+        job = self._follow(task, service, known, None)
+        if job.failures > service.settings.caching.max_system_failures:
+            said = f"its job could not be read {job.failures} times in a row: {job.error}"
+            return known, system_failure(REFRESH_FAILED, said, cleanup=True)
+        if job.info is None:
+            trouble = f"; it can't be read now: {job.error}" if job.error else ""
+            return known, queued(f"its job was created, and its state has not been read yet{trouble}")
+        if job.error and not job.info.phase.is_terminal:
+            return known, job.info.with_reason(f"its job can't be read now: {job.error}")
+        return known, job.info
+
+    _STEPS: Final[
+        Mapping[Stage, Callable[[WebManager, TaskContext, Service, WebState], tuple[WebState, PhaseInfo]]]
+    ] = {
+        Stage.NOT_STARTED: _not_started,
+        Stage.ALLOCATION_TOKEN_ACQUIRED: _acquired,
+        Stage.CREATE_REQUESTED: _requested,
+        Stage.RESOURCES_CREATED: _created,
+    }
+
+    async def _aborted(self, task: TaskContext, service: Service, known: WebState) -> tuple[WebState, PhaseInfo]:
+        key = key_of_task(task.metadata)
+        launch = self._launches.pop(key, None)
+        if launch is None and known.stage is Stage.CREATE_REQUESTED and known.meta is None:
+            known, info = await self._aborted_in_doubt(task, service, known)
+            if info is not None:
+                return known, info
+        elif launch is not None:
+            await launch.stop(service.settings.call_timeout)
+            if launch.created is not None:
+                known = replace(known, stage=Stage.RESOURCES_CREATED, meta=launch.created.meta)
+            elif launch.end is not None and launch.end.phase is Phase.SUCCESS:
+                return known, launch.end
+            elif known.stage is Stage.CREATE_REQUESTED and launch.doubt and not service.is_sync:
+                return known, known.holding("the abort continues: a create was sent and not answered")
+        if known.meta is None:
+            return known, aborted("aborted before its job was created")
+        deletion = self._deletion(task, service, known.meta, "Aborted")
+        if not deletion.done:
+            return known, not_ready(f"the abort continues: {deletion.said}")
+        return known, aborted("aborted: its job was deleted")
+
+    async def _aborted_in_doubt(
+        self, task: TaskContext, service: Service, known: WebState
+    ) -> tuple[WebState, PhaseInfo | None]:
+        """Find the job of a create that was sent and not answered, so that it can be deleted.
+
+        A plugin that can look it up does; one whose create may be repeated is asked for the job by another create.
+        """
+        key = key_of_task(task.metadata)
+        if service.is_sync:
+            return known, aborted("aborted: its call may have been carried out")
+        launch = self._launch(task, service, resumes=True)
+        if not launch.over:
+            return known, not_ready("the abort continues: whether its job exists is being found out")
+        del self._launches[key]
+        if launch.created is not None:
+            return replace(known, stage=Stage.RESOURCES_CREATED, meta=launch.created.meta), None
+        said = "" if launch.end is None else f" ({launch.end.reason})"
+        return replace(known, doubt=launch.doubt), aborted(f"aborted; no job of it is known{said}")
+
+    # -- its own ---------
+
+    async def _service(self, task: TaskContext, known: WebState) -> Service:
+        """Return the loaded plugin of a task. Raises ``PluginError`` and ``LoadError``."""
+        entry = self._find(known.plugin, task.type)
+        service = self._services.get(entry.id)
+        if service is None:
+            again, said = self._unloadable.get(entry.id, (0.0, ""))
+            if self._loop.time() < again:
+                raise LoadError(said)
+            section = self._setup.settings
+            try:
+                service = Service(entry, lambda: section(entry.id), self.counts, self._setup.wake)
+                self._services[entry.id] = service
+                service.load()
+            except LoadError as error:
+                self._unloadable[entry.id] = self._loop.time() + LOAD_AGAIN, str(error)
+                if (service := self._services.pop(entry.id, None)) is not None:
+                    await service.aclose()
+                raise
+        if service.follow_settings():
+            for pool in service.settings.pools:
+                self.pools.limit(service.id, pool, service.limits(pool))
+        return service
+
+    def _without_plugin(self, known: WebState, error: Exception) -> tuple[WebState, PhaseInfo]:
+        if known.stage in (Stage.CREATE_REQUESTED, Stage.RESOURCES_CREATED):  # its job lives: nothing is lost meanwhile
+            return known, known.holding(f"{error}; it is tried again")
+        if isinstance(error, LoadError):
+            return known, system_failure(PLUGIN_FAILED, str(error))
+        return known, failed(NO_PLUGIN, str(error))
+
+    def _launch(self, task: TaskContext, service: Service, *, resumes: bool) -> Launch:
+        key = key_of_task(task.metadata)
+        launch = self._launches.get(key)
+        if launch is None:
+            launch = self._launches[key] = Launch(
+                service, key, self._context(task), self._setup.may_create, self._setup.wake, resumes=resumes
+            )
+        return launch
+
+    def _deletion(self, task: TaskContext, service: Service, meta: Any, reason: str) -> Deletion:
+        key = key_of_task(task.metadata)
+        deletion = self._deletions.get(key)
+        if deletion is None or (deletion.task.done() and not deletion.done):
+            service.refresher.forget(key)
+            deletion = self._deletions[key] = Deletion(
+                service, key, self._context(task), meta, reason, self._setup.wake
+            )
+        return deletion
+
+    def _follow(self, task: TaskContext, service: Service, known: WebState, info: PhaseInfo | None) -> Job:
+        context, meta = self._context(task), known.meta
+
+        async def read() -> PhaseInfo:
+            limit = service.settings.call_timeout
+            try:
+                resource = await service.call("get", lambda: service.asynchronous.get(context, meta), limit)
+            except Exception as error:
+                if is_network_fault(error):
+                    raise NetworkFaultError(str(error) or "it has not answered in time") from error
+                raise
+            return service.status(StatusContext(task, meta, self._now()), resource)
+
+        return service.refresher.follow(key_of_task(task.metadata), read, info)
+
+    def _context(self, task: TaskContext) -> CallContext:
+        about = task.metadata
+        return CallContext(task, f"{about.uid}/{about.attempt}", self._secret_of(task))
+
+    def _secret_of(self, task: TaskContext) -> Callable[[str], Awaitable[str]]:
+        async def secret(name: str) -> str:
+            named = mapping(mapping(task.spec.get("secrets")).get(name))
+            if not named:
+                raise SecretError(f"spec.secrets.{name}: the plugin needs this secret: name it")
+            return await self._secret(name, task.metadata.namespace, text(named.get("secret")), text(named.get("key")))
+
+        return secret
+
+    async def _secret(self, name: str, namespace: str, secret: str, key: str) -> str:
+        """Read a secret of a namespace. Raises ``SecretError``, and network faults."""
+        if self._cluster is None:
+            self._cluster = await self._stack.enter_async_context(ClusterSession(self._setup.configuration))
+        path = f"/api/v1/namespaces/{namespace}/secrets/{secret}"
+        async with await self._cluster.request("GET", path, timeout=SECRET_SECONDS) as answer:
+            status, body = answer.status, await answer.read()
+        where = f"spec.secrets.{name}: secret {namespace}/{secret}"
+        if status == 429 or status >= 500:
+            raise aiohttp.ClientError(f"the API server answered {status} to a read of a secret")
+        if status != 200:
+            why = "does not exist" if status == 404 else f"can't be read: the API server answers {status}"
+            raise SecretError(f"{where} {why}")
+        encoded = mapping(mapping(json.loads(body)).get("data")).get(key)
+        if not isinstance(encoded, str):
+            raise SecretError(f"{where} has no key {key}")
+        try:
+            return base64.b64decode(encoded, validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            raise SecretError(f"{where}: the value of key {key} is no text") from None
+
+    def _again(self, task: TaskContext) -> None:
+        """Have the next step made as soon as this one is stored."""
+        self._loop.call_soon(self._setup.wake, key_of_task(task.metadata))
+
+    def _said(self, task: TaskContext, known: WebState, info: PhaseInfo) -> Handled:
+        """Give the phase a version that is new if it is news, and store it in the state."""
+        key = key_of_task(task.metadata)
+        info = known.versioned(info)
+        if info.phase.is_terminal:
+            known = replace(known, stage=_final_stage(known.stage, info))
+            if not info.cleanup_on_failure:
+                self._forget(key)
+                self.pools.release(key)
+            if info.error is not None:
+                self.counts.failures[known.plugin, info.phase.title, info.error.code] += 1
+        return Handled(info, known.reporting(info).json())
+
+    def _forget(self, key: Key) -> None:
+        for service in self._services.values():
+            service.refresher.forget(key)
+            service.seats.free(key)
+        self._deletions.pop(key, None)
+        launch = self._launches.pop(key, None)
+        if launch is not None and not launch.over:
+            launch.cancel()
+
+
+def _final_stage(stage: Stage, info: PhaseInfo) -> Stage:
+    if info.phase is Phase.SUCCESS:
+        return Stage.SUCCEEDED
+    if info.error is None:  # aborted
+        return stage
+    return Stage.SYSTEM_FAILURE if info.error.kind == "SYSTEM" else Stage.USER_FAILURE

@@ -1,0 +1,308 @@
+"""One loaded plugin with what belongs to its service: settings, session, pacing, the jobs that are followed.
+
+All calls of a plugin go through here: a call has a time limit, and an exception that is none of the plugin's words is a
+bug of the plugin, which is counted and logged with its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Final, TypeVar, cast
+
+import aiohttp
+
+from backoff_ctrl.k8s.plugins.core import Key
+from backoff_ctrl.k8s.plugins.phases import PhaseInfo, flaw_of
+from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskSpecError
+
+from .entry import WebPluginEntry
+from .outcomes import PluginBugError, is_network_fault
+from .pacing import Pacer
+from .pools import PoolLimits
+from .protocol import (
+    META_MAX,
+    AsyncPlugin,
+    Closes,
+    Created,
+    PluginConfig,
+    PluginSetup,
+    RemoteError,
+    ResourceRequirements,
+    SecretError,
+    StatusContext,
+    SyncPlugin,
+)
+from .refreshing import Refresher
+from .settings import SettingsError, WebApiSection, WebApiSettings, read_section, settings_of
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_REDIRECTS: Final = range(300, 400)
+
+
+class LoadError(Exception):
+    """A plugin can't be loaded; the message names it, and says why."""
+
+
+class HostRefusedError(Exception):
+    """A plugin wanted to reach a host that the settings do not allow."""
+
+
+@dataclass
+class WebCounts:
+    """Counters of all services, from the start of the manager on."""
+
+    calls: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """Calls by plugin, method and result: ``ok``, a status, ``network`` or ``bug``."""
+    failures: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """Attempts that failed, by plugin, phase and code."""
+    events: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """What plugins count themselves, by plugin and event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A plugin's own counters."""
+
+    plugin: str
+    counts: WebCounts
+
+    def count(self, event: str, times: int = 1) -> None:
+        """Count an event of this plugin."""
+        self.counts.events[self.plugin, event] += times
+
+
+class Seats:
+    """How many creates of one service may be in doubt at a time: sent, and their outcome not stored yet."""
+
+    def __init__(self, most: Callable[[], int]) -> None:
+        self._most = most
+        self._taken: set[Key] = set()
+        self._line = asyncio.Lock()
+        self._freed = asyncio.Event()
+
+    async def take(self, key: Key) -> None:
+        """Wait for a seat, in the order of arrival."""
+        async with self._line:
+            while key not in self._taken and len(self._taken) >= self._most():
+                self._freed.clear()
+                await self._freed.wait()
+            self._taken.add(key)
+
+    def free(self, key: Key) -> None:
+        """Give a seat back. A second call does nothing."""
+        self._taken.discard(key)
+        self._freed.set()
+
+
+class Service:
+    """See the module. On one event loop."""
+
+    def __init__(
+        self,
+        entry: WebPluginEntry,
+        section: Callable[[], Mapping[str, Any]],
+        counts: WebCounts,
+        wake: Callable[[Key], object],
+    ) -> None:
+        """Prepare. ``section`` returns the plugin's present settings, as they were written.
+
+        Raises ``LoadError`` for settings out of range.
+        """
+        self.id = entry.id
+        self._entry = entry
+        self._section = section
+        self._counts = counts
+        self._written: Mapping[str, Any] | None = None
+        self.own = PluginConfig()
+        self.settings: WebApiSettings
+        """What is in force now."""
+        self._trouble = ""
+        self._adopt()
+        self.session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=True,
+            middlewares=(self._guard,),
+        )
+        self.plugin: AsyncPlugin | SyncPlugin | None = None
+        self.pacer = Pacer(self.settings.read, self.settings.write)
+        self.refresher = Refresher(self.pacer, lambda: self.settings.caching, wake)
+        self.seats = Seats(lambda: self.settings.creates_in_flight)
+
+    def load(self) -> None:
+        """Load the plugin. Raises ``LoadError``."""
+        setup = PluginSetup(self.id, Scope(self.id, self._counts), self._section, self.session)
+        try:
+            plugin = self._entry.loader(setup)
+            own = plugin.get_config()
+            if not isinstance(own, PluginConfig):
+                raise TypeError(f"get_config returned {type(own).__name__} instead of a PluginConfig")  # noqa: TRY301
+        except Exception as error:
+            log.exception("plugin %s can't be loaded", self.id)
+            raise LoadError(f"plugin {self.id} can't be loaded: {type(error).__name__}: {error}") from error
+        self.plugin, self.own = plugin, own
+        self.settings = settings_of(self._known, own)
+        self.pacer.begin(self.settings.read, self.settings.write)
+
+    async def aclose(self) -> None:
+        """End reads, and close the plugin and its session."""
+        await self.refresher.aclose()
+        if isinstance(self.plugin, Closes):
+            try:
+                await self.plugin.aclose()
+            except Exception:
+                log.exception("plugin %s failed in aclose", self.id)
+        await self.session.close()
+
+    # -- settings ---------
+
+    def follow_settings(self) -> bool:
+        """Adopt settings that have changed, and say whether any have.
+
+        Those that can't be used change nothing, and are logged once.
+        """
+        if self._section() is self._written:
+            return False
+        try:
+            self._adopt()
+        except LoadError as error:
+            if str(error) != self._trouble:
+                log.error("%s; the settings stay as they were", error)  # noqa: TRY400 - a sentence for people
+            self._trouble = str(error)
+            return False
+        self.pacer.change(self.settings.read, self.settings.write)
+        return True
+
+    def _adopt(self) -> None:
+        self._written = self._section()
+        try:
+            self._known: WebApiSection = read_section(self.id, self._written, self._entry.own_keys)
+        except SettingsError as error:
+            raise LoadError(str(error)) from None
+        self.settings = settings_of(self._known, self.own)
+
+    # -- calls ---------
+
+    @property
+    def is_sync(self) -> bool:
+        return not hasattr(self.plugin, "status")
+
+    @property
+    def asynchronous(self) -> AsyncPlugin:
+        """The plugin, where it is one that creates jobs."""
+        return cast(AsyncPlugin, self.plugin)
+
+    @property
+    def synchronous(self) -> SyncPlugin:
+        """The plugin, where its answer is the result."""
+        return cast(SyncPlugin, self.plugin)
+
+    async def call(self, method: str, make: Callable[[], Awaitable[T]], limit: float | None = None) -> T:
+        """Make one call of the service.
+
+        Raises ``RemoteError``, network faults, ``TaskSpecError`` and ``SecretError`` as they are; anything else as a
+        ``PluginBugError``.
+        """
+        result = "bug"
+        try:
+            async with asyncio.timeout(limit):
+                value = await make()
+            result = "ok"
+        except RemoteError as error:
+            result = str(error.status)
+            raise
+        except (TaskSpecError, SecretError):
+            result = "task"
+            raise
+        except asyncio.CancelledError:
+            result = "cancelled"
+            raise
+        except Exception as error:
+            if is_network_fault(error):
+                result = "network"
+                raise
+            log.exception("plugin %s failed in %s", self.id, method)
+            raise PluginBugError(self.id, method, error) from error
+        finally:
+            self._counts.calls[self.id, method, result] += 1
+        return value
+
+    def status(self, context: StatusContext, resource: object) -> PhaseInfo:
+        """Return what a job's state means. Raises ``PluginBugError``."""
+        said = self._pure("status", self.asynchronous.status, context, resource)
+        if flaw := flaw_of(said):
+            raise PluginBugError(self.id, "status", TypeError(flaw))
+        return said
+
+    def limits(self, pool: str) -> PoolLimits:
+        """Return the present limits of one of its pools."""
+        return PoolLimits(self.settings.pools[pool], self.settings.project, self.settings.namespace)
+
+    def requirements(self, task: TaskContext) -> ResourceRequirements | None:
+        """Return the pool in which a task needs a token; None: it needs none. Raises ``PluginBugError``."""
+        ask = getattr(self.plugin, "resource_requirements", None)
+        if ask is None or not self.settings.pools:
+            return None
+        found = self._pure("resource_requirements", ask, task)
+        if found is not None and not isinstance(found, ResourceRequirements):
+            wrong = TypeError(f"it returned {type(found).__name__} instead of ResourceRequirements")
+            raise PluginBugError(self.id, "resource_requirements", wrong)
+        return found
+
+    def _pure(self, method: str, do: Callable[..., T], *given: Any) -> T:
+        try:
+            return do(*given)
+        except TaskSpecError:
+            raise
+        except Exception as error:
+            self._counts.calls[self.id, method, "bug"] += 1
+            log.exception("plugin %s failed in %s", self.id, method)
+            raise PluginBugError(self.id, method, error) from error
+
+    def checked(self, method: str, created: object) -> Created:
+        """Return what ``create`` or ``find`` returned. Raises ``PluginBugError`` if it can't be stored."""
+        wrong = ""
+        if not isinstance(created, Created):
+            wrong = f"it returned {type(created).__name__} instead of Created"
+        elif created.meta is None:
+            wrong = "it returned no meta, which identifies the job"
+        else:
+            try:
+                size = len(json.dumps(created.meta, allow_nan=False, ensure_ascii=False).encode())
+            except (TypeError, ValueError, RecursionError) as error:
+                wrong = f"its meta can't be stored as JSON: {error}"
+            else:
+                wrong = f"its meta has {size} bytes as JSON, and may have {META_MAX}" if size > META_MAX else ""
+        if wrong or not isinstance(created, Created):
+            raise PluginBugError(self.id, method, TypeError(wrong))
+        return created
+
+    async def _guard(
+        self,
+        request: aiohttp.ClientRequest,
+        handler: Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]],
+    ) -> aiohttp.ClientResponse:
+        """Reach the allowed hosts alone, and follow no redirect: it would lead elsewhere with the same credentials."""
+        allowed = self.settings.allowed_hosts
+        host = request.url.host or ""
+        if allowed and not any(fnmatchcase(host.lower(), each.lower()) for each in allowed):
+            raise HostRefusedError(
+                f"{host} is not in plugins.{self.id}.allowedHosts ({', '.join(allowed)}): add it, or use another host"
+            )
+        answer = await handler(request)
+        if answer.status in _REDIRECTS and "Location" in answer.headers:
+            where = answer.headers["Location"][:200]
+            answer.release()
+            raise RemoteError(
+                answer.status, f"it redirects to {where!r}, which is not followed: configure that address"
+            )
+        return answer

@@ -1,0 +1,184 @@
+"""Which core plugin carries a task out: the manager of Kubernetes objects, that of web APIs, or one of its own.
+
+An attempt stays with the core plugin that began it: its state names it, whatever the settings say meanwhile. A core
+plugin other than the manager of objects is opened at its first attempt, once for the time of a lease. One that can't be
+opened fails only what it would have begun; an attempt that it began before waits until it can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from types import TracebackType
+from typing import Any, Final, Self
+
+from backoff_ctrl.k8s.plugins.core import CoreEntry, CorePlugin, CoreSetup, Handled
+from backoff_ctrl.k8s.plugins.manager.manager import PluginManager
+from backoff_ctrl.k8s.plugins.manager.outcomes import NO_PLUGIN, PLUGIN_FAILED, system_failure
+from backoff_ctrl.k8s.plugins.phases import failed, not_ready
+from backoff_ctrl.k8s.plugins.protocol import JSON, PluginEntry, PluginError, TaskContext
+from backoff_ctrl.k8s.plugins.registry import Registry
+from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
+
+from .executing import MakeExecutor
+
+log = logging.getLogger(__name__)
+
+CORE: Final = "core"
+"""The key of a state that names the core plugin. The manager of objects, which came first, writes none."""
+OBJECTS: Final = ""
+WEB: Final = "webapi"
+OPEN_AGAIN: Final = 5.0
+"""Seconds before a core plugin that could not be opened is tried again."""
+
+
+class UnavailableError(Exception):
+    """The core plugin can't be opened now; the message names it, and says why."""
+
+
+class ThroughPlugins:
+    """A core plugin that hands each attempt to the right one. An async context manager, for the time of one lease."""
+
+    def __init__(self, registry: Registry, setup: CoreSetup) -> None:
+        """Prepare; nothing is opened yet."""
+        self._registry = registry
+        self._setup = setup
+        self._stack = AsyncExitStack()
+        self._opened: dict[str, CorePlugin] = {}
+        self._failed: dict[str, tuple[float, str]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def __aenter__(self) -> Self:
+        setup = self._setup
+        try:
+            self._opened[OBJECTS] = await self._stack.enter_async_context(
+                PluginManager(
+                    self._registry, setup.configuration, store=setup.store, wake=setup.wake, may_create=setup.may_create
+                )
+            )
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close what was opened."""
+        await self._stack.aclose()
+
+    # -- steps ---------
+
+    async def handle(self, task: TaskContext, state: JSON | None) -> Handled:
+        """Take the next step of an attempt."""
+        try:
+            core = self._core_of(task, state)
+        except PluginError as error:
+            return Handled(failed(NO_PLUGIN, str(error)), state)
+        try:
+            plugin = await self._open(core)
+        except UnavailableError as error:
+            if state is None:
+                return Handled(system_failure(PLUGIN_FAILED, str(error)), state)
+            return Handled(not_ready(f"{error}; it is tried again"), state)
+        return self._marked(core, await plugin.handle(task, state))
+
+    async def abort(self, task: TaskContext, state: JSON | None) -> Handled:
+        """End an attempt for its user."""
+        try:
+            core = self._core_of(task, state)
+        except PluginError:  # nothing has begun
+            core = OBJECTS
+        try:
+            plugin = await self._open(core)
+        except UnavailableError as error:
+            return Handled(not_ready(f"the abort continues once it can: {error}"), state)
+        return self._marked(core, await plugin.abort(task, state))
+
+    async def sweep(self, task: TaskContext, state: JSON | None) -> None:
+        """End what has appeared after the abort of an attempt."""
+        await (await self._open(self._core_of(task, state))).sweep(task, state)
+
+    async def finalize(self, task: TaskContext, state: JSON | None) -> None:
+        """Release what an ended attempt still holds."""
+        try:
+            core = self._core_of(task, state)
+        except PluginError:  # nothing has begun
+            return
+        if core != OBJECTS and state is None:
+            return  # it could not be opened, so nothing has begun
+        await (await self._open(core)).finalize(task, state)
+
+    # -- which ---------
+
+    def _core_of(self, task: TaskContext, state: JSON | None) -> str:
+        """Return the core plugin that began the attempt, else that of its type. Raises ``PluginError``."""
+        if state is not None:
+            return str(state.get(CORE, OBJECTS))
+        entry = self._registry.resolve(task.type)
+        if isinstance(entry, PluginEntry):
+            return OBJECTS
+        return WEB if isinstance(entry, WebPluginEntry) else entry.id
+
+    @staticmethod
+    def _marked(core: str, handled: Handled) -> Handled:
+        """Return the same, with the core plugin in its state."""
+        if core == OBJECTS or handled.state is None:
+            return handled
+        return Handled(handled.info, {"plugin": core, **handled.state, CORE: core})
+
+    async def _open(self, core: str) -> CorePlugin:
+        """Return a core plugin; open it the first time. Raises ``UnavailableError``."""
+        found = self._opened.get(core)
+        if found is not None:
+            return found
+        async with self._locks.setdefault(core, asyncio.Lock()):
+            return self._opened.get(core) or await self._opened_now(core)
+
+    async def _opened_now(self, core: str) -> CorePlugin:
+        now = asyncio.get_running_loop().time()
+        again, said = self._failed.get(core, (0.0, ""))
+        if now < again:
+            raise UnavailableError(said)
+        try:
+            opened = await self._stack.enter_async_context(self._load(core)(self._setup))
+        except UnavailableError:
+            raise
+        except Exception as error:
+            said = f"plugin {core} can't be loaded: {type(error).__name__}: {error}"
+            self._failed[core] = now + OPEN_AGAIN, said
+            log.exception("plugin %s can't be loaded", core)
+            raise UnavailableError(said) from error
+        self._opened[core] = opened
+        return opened
+
+    def _load(self, core: str) -> Callable[[CoreSetup], AbstractAsyncContextManager[CorePlugin]]:
+        if core == WEB:
+            from backoff_ctrl.k8s.plugins.webapi.manager import WebManager  # noqa: PLC0415 - at the first such task
+
+            return lambda setup: WebManager(self._web_entry, setup)
+        entry = self._registry.get(core)
+        if not isinstance(entry, CoreEntry):
+            raise UnavailableError(f"plugin {core}, which runs this task, is not enabled: enable it")
+        return entry.load
+
+    def _web_entry(self, plugin: str, task_type: str) -> WebPluginEntry:
+        """Return the entry of a web API plugin, by its id if it has one. Raises ``PluginError``."""
+        entry = self._registry.get(plugin) if plugin else self._registry.resolve(task_type)
+        if not isinstance(entry, WebPluginEntry):
+            raise PluginError(f"plugin {plugin or task_type}, which runs this task, is not enabled: enable it")
+        return entry
+
+
+def through_plugins(
+    registry: Registry, configuration: Any, settings: Callable[[str], Mapping[str, Any]] = lambda _: {}
+) -> MakeExecutor:
+    """Return a maker of executors for a cluster: ``configuration`` is one of any official client.
+
+    ``settings`` returns a plugin's present section ``plugins.ID``, as it was written.
+    """
+    return lambda store, wake, may_create, unfinished: ThroughPlugins(
+        registry, CoreSetup(store, wake, may_create, unfinished, configuration, settings)
+    )

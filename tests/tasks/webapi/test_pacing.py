@@ -1,0 +1,106 @@
+"""Both limits limit, callers go in order, and a service that says it is overloaded is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from backoff_ctrl.k8s.plugins.webapi.pacing import Kind, Pacer
+from backoff_ctrl.k8s.plugins.webapi.protocol import RateLimit, RemoteError
+from tests.virtual_tests import in_virtual_time
+
+
+def pacer(qps: float = 30, burst: int = 300) -> Pacer:
+    return Pacer(RateLimit(qps, burst), RateLimit(qps, burst), random.Random(1))
+
+
+async def begun(paced: Pacer, kind: Kind, calls: int) -> list[float]:
+    """Return when each of so many quick calls began."""
+    times = []
+    for _ in range(calls):
+        slot = await paced.enter(kind)
+        times.append(asyncio.get_running_loop().time())
+        slot.end()
+    return times
+
+
+@pytest.mark.parametrize("kind", Kind)
+@in_virtual_time
+async def test_no_more_calls_than_the_limit_lets_through(kind: Kind) -> None:
+    """In t seconds at most burst + qps x t, for reads and for writes, and no slower than that."""
+    start = asyncio.get_running_loop().time()
+    times = await begun(pacer(), kind, 900)
+    for number, at in enumerate(times, 1):
+        assert number <= 300 + 30 * (at - start) + 1e-6
+    assert times[-1] - start == pytest.approx(20, abs=0.01)
+
+
+@in_virtual_time
+async def test_reads_do_not_use_up_what_writes_may_do() -> None:
+    paced = pacer(1, 5)
+    await begun(paced, Kind.READ, 5)
+    start = asyncio.get_running_loop().time()
+    assert await begun(paced, Kind.WRITE, 5) == [start] * 5
+
+
+@in_virtual_time
+async def test_callers_go_in_the_order_in_which_they_came() -> None:
+    paced, order = pacer(1, 5), []
+
+    async def call(number: int) -> None:
+        (await paced.enter(Kind.WRITE)).end()
+        order.append(number)
+
+    await asyncio.gather(*(call(number) for number in range(20)))
+    assert order == list(range(20))
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@in_virtual_time
+async def test_an_overloaded_service_is_left_alone_for_as_long_as_it_asks(status: int) -> None:
+    """Reads as well as writes: it is one service. Fewer calls are in flight then."""
+    paced, loop = pacer(), asyncio.get_running_loop()
+    size = paced.window().size
+    slot = await paced.enter(Kind.READ)
+    slot.end(RemoteError(status, "busy", 7))
+    begun_at = loop.time()
+    (await paced.enter(Kind.WRITE)).end()
+    assert 7 <= loop.time() - begun_at <= 8 + 1e-6
+    assert paced.window().size < size
+    assert paced.overloads == 1
+
+
+@in_virtual_time
+async def test_an_error_that_is_no_overload_changes_nothing() -> None:
+    paced = pacer()
+    size = paced.window().size
+    for error in (RemoteError(404, "none"), TimeoutError(), None):
+        (await paced.enter(Kind.READ)).end(error)
+    assert paced.window().size >= size
+    assert paced.window().in_flight == 0
+
+
+@in_virtual_time
+async def test_a_caller_that_leaves_its_line_takes_nothing_with_it() -> None:
+    paced = pacer(1, 5)
+    await begun(paced, Kind.WRITE, 5)
+    leaves = asyncio.create_task(paced.enter(Kind.WRITE))
+    await asyncio.sleep(0.1)
+    leaves.cancel()
+    await asyncio.gather(leaves, return_exceptions=True)
+    start = asyncio.get_running_loop().time()
+    await begun(paced, Kind.WRITE, 1)
+    assert asyncio.get_running_loop().time() - start == pytest.approx(0.9, abs=0.01)
+    assert paced.window().in_flight == 0
+
+
+@in_virtual_time
+async def test_a_new_limit_is_no_second_burst() -> None:
+    paced = pacer(1, 5)
+    await begun(paced, Kind.READ, 5)
+    paced.change(RateLimit(2, 100), RateLimit(1, 5))
+    start = asyncio.get_running_loop().time()
+    times = await begun(paced, Kind.READ, 4)
+    assert times[-1] - start == pytest.approx(2, abs=0.01)
