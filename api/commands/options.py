@@ -20,7 +20,9 @@ KUBECONFIG: Callable[[Any], Any] = click.option(
     metavar="FILE",
     help="The kubeconfig; default: $KUBECONFIG, ~/.kube/config, then the pod's service account.",
 )
-CONTEXT: Callable[[Any], Any] = click.option("--context", help="The context in the kubeconfig; default: the current one.")
+CONTEXT: Callable[[Any], Any] = click.option(
+    "--context", help="The context in the kubeconfig; default: the current one."
+)
 SERVER: Callable[[Any], Any] = click.option(
     "--server", metavar="URL", help="The URL of an API server that needs no credentials, such as the sandbox."
 )
@@ -50,7 +52,7 @@ POLICY: Callable[[Any], Any] = click.option(
 
 def set_policy(given: Iterable[str], below: Mapping[str, float] | None = None) -> None:
     """Set the policy of this process' gates; ``below`` is that of the settings file. Raises ``BadInput``."""
-    from backoff_ctrl.k8s.sharing.environment import policy_settings  # noqa: PLC0415 - loads the gate
+    from backoff_ctrl.k8s.settings import policy_settings  # noqa: PLC0415 - loads much
     from backoff_ctrl.k8s.sharing.process import use_policy  # noqa: PLC0415 - likewise
 
     try:

@@ -15,12 +15,13 @@ from starlette.responses import Response
 
 from backoff_ctrl.api.status.tasks import TaskEndpoints, add_tasks
 from backoff_ctrl.k8s.runtime.host import RUNTIME
+from backoff_ctrl.k8s.settings import settings
 from backoff_ctrl.k8s.sharing.showing import shown
 from backoff_ctrl.k8s.status.asked import Anything, ProblemError
 from backoff_ctrl.k8s.status.documents import Documents
 from backoff_ctrl.k8s.status.endpoints import ENDPOINTS, Endpoint, OfHolders
 from backoff_ctrl.k8s.status.metrics import CONTENT_TYPE, exposition
-from backoff_ctrl.k8s.status.serving import SERVICE, own_version, series_max
+from backoff_ctrl.k8s.status.serving import SERVICE, own_version
 from backoff_ctrl.k8s.status.shapes import Acted, Decision, Explained, RequestHistory, Waiting
 
 from . import shapes as examples
@@ -182,7 +183,7 @@ class Probes:
         sources = [*([] if self._tasks is None else SERVICE.sources), self._cluster.source]
         documents = Documents(sources, own_version())
         more = [] if self._tasks is None else list(self._tasks.samples())  # here: the loop owns the tasks
-        pieces = await run_in_threadpool(exposition, documents, None, series_max(), more)
+        pieces = await run_in_threadpool(exposition, documents, None, settings().series_max, more)
         return Response(b"".join(pieces), media_type=CONTENT_TYPE)
 
 

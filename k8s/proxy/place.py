@@ -19,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
+from backoff_ctrl.k8s.settings import read_settings
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -107,7 +108,7 @@ def find_place(upstream: str | None, kubeconfig: str | None, context: str | None
     """
     if upstream is not None and kubeconfig is None and context is None:
         return place_at(upstream)
-    file = kubeconfig or os.environ.get("KUBECONFIG", "").split(os.pathsep)[0] or str(Path.home() / ".kube" / "config")
+    file = kubeconfig or read_settings().kubeconfig.split(os.pathsep)[0] or str(Path.home() / ".kube" / "config")
     if kubeconfig is None and context is None and not Path(file).is_file():
         return place_of_account()
     place = place_of_kubeconfig(Path(file), context)
@@ -119,7 +120,8 @@ def find_place(upstream: str | None, kubeconfig: str | None, context: str | None
 
 def place_of_account(folder: Path = ACCOUNT) -> Place:
     """Return the API server of the cluster that this runs in. Raises ``PlaceError``."""
-    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    given = read_settings()
+    host, port = given.service_host, given.service_port
     if not host or not (folder / "ca.crt").is_file() or not port.isdecimal():
         raise PlaceError(
             "found neither a kubeconfig nor a pod's service account: give the server with --upstream or --kubeconfig"

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from backoff_ctrl.k8s.answers.printing import metric_head, metric_sample
 from backoff_ctrl.k8s.creates.wait import SAME_KEY
+from backoff_ctrl.k8s.settings import SERIES_MAX
 
-from .catalogue import METRICS, SERIES_MAX, Metric
+from .catalogue import METRICS, Metric
 from .counters import Histogram
 from .documents import flow_name
 from .slices import sliced

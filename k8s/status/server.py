@@ -21,8 +21,9 @@ from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
 from backoff_ctrl.k8s.runtime.host import RUNTIME, Blocking, Task, leave_behind
+from backoff_ctrl.k8s.settings import settings
 
-from .address import host_of, is_loopback, name_of, named_hosts
+from .address import host_of, is_loopback, name_of
 from .asked import ProblemError, problem_text
 from .bodies import too_large
 from .endpoints import find, methods_of
@@ -65,7 +66,7 @@ class StatusServer:
         self.streams = streams
         self.patience = PATIENCE
         self.stalled = STALLED
-        self._hosts = named_hosts()
+        self._hosts = frozenset(map(name_of, settings().status_hosts)) - {""}
         self._socket = _bound(address, shared=shared)
         self._address = self._socket.getsockname()
         self._making = Blocking("backoff-ctrl-status", THREADS)

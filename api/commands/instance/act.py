@@ -13,8 +13,9 @@ import click
 
 from backoff_ctrl.api.exits import DONE, BadInput, Failed
 from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.settings import STATUS_TOKEN
 from backoff_ctrl.k8s.status.shapes import Acted
-from backoff_ctrl.k8s.status.token import TOKEN, read_token
+from backoff_ctrl.k8s.status.token import read_token
 
 from .client import Instance, RefusedError, find_place
 from .options import AS_JSON, SERVER, TIMEOUT
@@ -123,7 +124,7 @@ def _token(file: str | None, port: int | None) -> str:
         found = read_token(port or 0)
     if not found or not found.isprintable() or not found.isascii():
         raise BadInput(
-            f"there is no token to act with: set {TOKEN} here as in the program that contains the gate, or "
+            f"there is no token to act with: set {STATUS_TOKEN} here as in the program that contains the gate, or "
             "name the file with its token with --token-file"
         )
     return found

@@ -9,7 +9,6 @@ both. Unknown keys are left out: later versions may add some.
 from __future__ import annotations
 
 import json
-import os
 import socket
 import ssl
 import threading
@@ -26,7 +25,8 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
-from backoff_ctrl.k8s.status.address import ENVIRONMENT, PORT, is_loopback, read_address
+from backoff_ctrl.k8s.settings import STATUS, read_settings
+from backoff_ctrl.k8s.status.address import PORT, is_loopback, read_address
 from backoff_ctrl.k8s.status.shapes import Decision
 
 T = TypeVar("T")
@@ -81,15 +81,13 @@ def find_place(server: str | None) -> Place:
     """Return the instance to ask. Raises ``BadInput``, naming the option or the variable."""
     if server is not None:
         return read_url(server)
-    listen = os.environ.get(ENVIRONMENT, "").strip()
+    listen = read_settings().status.strip()
     try:
         host, port = read_address(listen) if listen else ("127.0.0.1", PORT)
     except ValueError as error:
-        raise BadInput(printable(f"{ENVIRONMENT}: {error}")) from None
+        raise BadInput(printable(f"{STATUS}: {error}")) from None
     if not port:
-        raise BadInput(
-            f"{ENVIRONMENT}={listen} lets the program choose a port: its log says which; name it with --server"
-        )
+        raise BadInput(f"{STATUS}={listen} lets the program choose a port: its log says which; name it with --server")
     return Place(https=False, host=host, port=port, path="")
 
 
@@ -413,7 +411,7 @@ class Instance:
         if not self.place.local:
             return f"nothing listens at {self.place.url}: check --server, and that the instance runs there"
         return (
-            f"nothing listens at {self.place.url}: set {ENVIRONMENT}={self.place.listen} in the program that contains "
+            f"nothing listens at {self.place.url}: set {STATUS}={self.place.listen} in the program that contains "
             "the gate, or name another address with --server (the program's log says where its status is)"
         )
 
