@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -104,9 +103,10 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
 def _by_instance(server: str | None, timeout: float, confirm: bool, token_file: str | None) -> Explain:
     from backoff_ctrl.k8s.status.shapes import Explained  # noqa: PLC0415
 
-    from .instance.client import Instance, find_place  # noqa: PLC0415
+    from .instance.client import Instance, find_place, token_in  # noqa: PLC0415
 
-    instance = Instance(find_place(server), timeout, _token(token_file))
+    token = "" if token_file is None else token_in(token_file, "write one there with kubectl create token ACCOUNT")
+    instance = Instance(find_place(server), timeout, token)
     more = "&confirm=true" if confirm else ""
 
     def explain(manifest: dict[str, Any], namespace: str | None) -> Answer:
@@ -116,19 +116,6 @@ def _by_instance(server: str | None, timeout: float, confirm: bool, token_file: 
         return place, found, document
 
     return explain
-
-
-def _token(file: str | None) -> str:
-    """Return the token in a file; empty without one. Raises ``BadInput``."""
-    if file is None:
-        return ""
-    try:
-        token = Path(file).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"--token-file: {file} can't be read: {getattr(error, 'strerror', None) or error}") from None
-    if not (token and token.isascii() and token.isprintable()):
-        raise BadInput(f"--token-file: {file} holds no token: write one there with kubectl create token ACCOUNT")
-    return token
 
 
 _CREATE: Final = {

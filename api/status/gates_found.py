@@ -81,8 +81,7 @@ class Finder:
             if status != 200 or not is_list(listed):
                 raise ReachError(f"its pods can't be listed: the API server answers {status}")
             found |= dict(gates_of(listed["items"] or ()))
-            metadata = listed.get("metadata")
-            if not pages.go_on(metadata if isinstance(metadata, dict) else {}):
+            if not pages.go_on(metadata_of(listed)):
                 return found
 
 

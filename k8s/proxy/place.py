@@ -133,12 +133,14 @@ def place_of_kubeconfig(file: Path, context: str | None = None) -> Place:
     """Read a kubeconfig. Raises ``PlaceError``, which shows no secrets."""
     import yaml  # noqa: PLC0415 - 20 ms of the start, and no pod has a kubeconfig
 
+    from backoff_ctrl.k8s.charges.bounded_yaml import BoundedLoader  # noqa: PLC0415 - the same
+
     named = f"the kubeconfig {printable(str(file))}"
     try:
-        document = yaml.load(file.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+        document = yaml.load(file.read_bytes(), BoundedLoader)  # noqa: S506 - a safe loader, bounded
     except OSError as error:
         raise PlaceError(f"{named} can't be read: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
+    except (yaml.YAMLError, ValueError):  # ValueError: not UTF-8, or a date in month 99
         raise PlaceError(f"{named} is not valid YAML: choose another file with --kubeconfig") from None
     try:
         return _place_in(document, context, file.parent, named)

@@ -6,7 +6,6 @@ import getpass
 import json
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -17,7 +16,7 @@ from backoff_ctrl.k8s.settings import STATUS_TOKEN
 from backoff_ctrl.k8s.status.shapes import Acted
 from backoff_ctrl.k8s.status.token import read_token
 
-from .client import Instance, RefusedError, find_place
+from .client import Instance, RefusedError, find_place, token_in
 from .options import AS_JSON, SERVER, TIMEOUT
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -115,13 +114,7 @@ def _act(
 
 def _token(file: str | None, port: int | None) -> str:
     """Return the token to act with. Raises ``BadInput``."""
-    if file is not None:
-        try:
-            found = Path(file).read_text(encoding="ascii").strip()
-        except (OSError, ValueError) as error:
-            raise BadInput(f"--token-file: {printable(file)} can't be read: {error}") from None
-    else:
-        found = read_token(port or 0)
+    found = token_in(file, "write the gate's there") if file is not None else read_token(port or 0)
     if not found or not found.isprintable() or not found.isascii():
         raise BadInput(
             f"there is no token to act with: set {STATUS_TOKEN} here as in the program that contains the gate, or "

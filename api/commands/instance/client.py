@@ -19,11 +19,13 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime
 from functools import cache
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.k8s.answers.fields import mapping, text
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
 from backoff_ctrl.k8s.settings import STATUS, read_settings
 from backoff_ctrl.k8s.status.address import PORT, is_loopback, read_address
@@ -108,6 +110,18 @@ def read_url(text: str, option: str = "--server") -> Place:
     return Place(https, host, port or (443 if https else 80), parts.path.rstrip("/").removesuffix("/v1"))
 
 
+def token_in(file: str, hint: str) -> str:
+    """Return the token in the file of ``--token-file``; ``hint`` says where one comes from. Raises ``BadInput``."""
+    try:
+        token = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BadInput(printable(f"--token-file: {file} can't be read: {why}")) from None
+    if not (token and token.isascii() and token.isprintable()):
+        raise BadInput(printable(f"--token-file: {file} holds no token: {hint}"))
+    return token
+
+
 def _refuse_extras(parts: SplitResult, shown: str, option: str) -> None:
     if parts.username is not None or parts.password is not None:
         raise BadInput(f"{option}: leave the credentials out of the URL: the status API does not accept any ({shown})")
@@ -165,8 +179,7 @@ def _shown(found: Any) -> str:
 
 def detail_of(problem: Any) -> str | None:
     """Return the detail of a problem; None for any other answer."""
-    detail = problem.get("detail") if isinstance(problem, dict) else None
-    return detail if isinstance(detail, str) else None
+    return text(mapping(problem).get("detail")) or None
 
 
 class Events:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
 
-from backoff_ctrl.api.commands.instance.client import Instance, RefusedError, read_url
+from backoff_ctrl.api.commands.instance.client import Instance, RefusedError, read_url, token_in
 from backoff_ctrl.api.exits import BadInput, Failed
 from backoff_ctrl.k8s.status.token import read_token
 from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem
@@ -28,12 +27,9 @@ class RemoteTasks:
     def __init__(self, server: str, token_file: str | None) -> None:
         """Prepare to ask. Raises ``BadInput``."""
         place = read_url(server)
-        try:
-            token = Path(token_file).read_text(encoding="utf-8").strip() if token_file is not None else ""
-        except (OSError, ValueError) as error:
-            raise BadInput(f"--token-file: {token_file} can't be read: {error}") from None
-        if not token and place.local:
-            token = read_token(place.port)
+        token = read_token(place.port) if place.local else ""
+        if token_file is not None:
+            token = token_in(token_file, "write the server's there")
         self._instance = Instance(place, TIMEOUT, token)
         self.url = place.url
 

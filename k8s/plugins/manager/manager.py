@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Self
 
+from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.plugins.events import EventBook
 from backoff_ctrl.k8s.plugins.following import Monitor, Watches
-from backoff_ctrl.k8s.plugins.marks import Key, is_label_value, key_of, key_of_task, metadata_of
+from backoff_ctrl.k8s.plugins.marks import Key, is_label_value, key_of, key_of_task
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo, failed, not_ready
 from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, PluginError, TaskContext, TaskSpecError
 from backoff_ctrl.k8s.plugins.registry import Registry
