@@ -16,6 +16,7 @@ from backoff_ctrl.k8s.settings import SERIES_MAX
 
 from .catalogue import METRICS, Metric
 from .counters import Histogram
+from .decisions import Told
 from .documents import flow_name
 from .slices import sliced
 
@@ -79,7 +80,7 @@ class Gathered:
 
 def gather(
     documents: Documents,
-    streams: Streams | None = None,
+    streams: Streams[Told] | None = None,
     series_max: int = SERIES_MAX,
     more: Iterable[Sample] = (),
 ) -> Gathered:
@@ -111,7 +112,7 @@ def gather(
 
 def exposition(
     documents: Documents,
-    streams: Streams | None = None,
+    streams: Streams[Told] | None = None,
     series_max: int = SERIES_MAX,
     more: Iterable[Sample] = (),
 ) -> list[bytes]:

@@ -26,9 +26,10 @@ from backoff_ctrl.k8s.settings import settings
 from .address import host_of, is_loopback, name_of
 from .asked import ProblemError, problem_text
 from .bodies import too_large
+from .decisions import Told
 from .endpoints import find, methods_of
 from .gate_endpoints import PIECE, GateEndpoints, Reply, Sent, in_blocks, matches, read
-from .streams import Streams
+from .streams import RETRY, Streams
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class StatusServer:
         self,
         address: tuple[str, int],
         endpoints: GateEndpoints,
-        streams: Streams,
+        streams: Streams[Told],
         *,
         shared: bool = False,
     ) -> None:
@@ -230,7 +231,7 @@ class StatusServer:
         assert isinstance(connection, _Connection)
         self._streaming.add(connection)
         await response.prepare(request)
-        async with contextlib.aclosing(self.streams.listen(seq, namespace, b"retry: 2000\n\n" + first)) as pieces:
+        async with contextlib.aclosing(self.streams.listen(seq, namespace, RETRY + first)) as pieces:
             async for piece in pieces:
                 for start in range(0, len(piece), PIECE):  # taken piece by piece, a large one is no stall
                     await response.write(piece[start : start + PIECE])

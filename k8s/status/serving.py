@@ -18,7 +18,7 @@ from backoff_ctrl.k8s.settings import settings
 
 from .address import read_address
 from .counters import Counters
-from .decisions import Ring
+from .decisions import Decisions
 from .documents import Documents, decision
 from .gate_endpoints import GateEndpoints, as_json
 from .sources import Source, gate_name
@@ -44,7 +44,7 @@ class Service:
     def __init__(self) -> None:
         """Start without gates."""
         self._lock = threading.RLock()
-        self.ring = Ring()
+        self.ring = Decisions()
         self.sources: list[Source] = []
         self.documents = Documents(self.sources, own_version())
         self.server: StatusServer | None = None
