@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from backoff_ctrl.k8s.answers.fields import FieldError
+from backoff_ctrl.k8s.answers.fields import FieldError, items, mapping, text
 from backoff_ctrl.k8s.answers.paging import EndlessListError, is_list
 from backoff_ctrl.k8s.charges.attribution import Snapshot, charged_kinds, quota_name
 from backoff_ctrl.k8s.charges.live import Live, live
@@ -130,8 +130,7 @@ class HoldingsReader:
                     f"{self._reach.place.url} answered {status} to the versions of API group {group}: try again"
                 )
             first = _group_version(found.get("preferredVersion"))
-            listed = found.get("versions")
-            others = [_group_version(each) for each in listed] if isinstance(listed, list) else []
+            others = [_group_version(each) for each in items(found.get("versions"))]
             served = sorted((each for each in others if each), key=lambda each: each != first)
             self._versions[group] = [f"/apis/{each}" for each in served]
         return self._versions[group]
@@ -169,5 +168,4 @@ class HoldingsReader:
 
 def _group_version(found: object) -> str:
     """Return the ``groupVersion`` of an APIGroup entry, empty if it has none."""
-    named = found.get("groupVersion") if isinstance(found, dict) else None
-    return named if isinstance(named, str) else ""
+    return text(mapping(found).get("groupVersion"))

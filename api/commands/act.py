@@ -12,11 +12,12 @@ import click
 
 from backoff_ctrl.api.exits import DONE, BadInput, Failed
 from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.settings import STATUS_TOKEN
 from backoff_ctrl.k8s.status.shapes import Acted
-from backoff_ctrl.k8s.status.token import TOKEN, read_token
+from backoff_ctrl.k8s.status.token import read_token
 
-from .instance import Instance, RefusedError, find_place
-from .instance_options import AS_JSON, SERVER, TIMEOUT, token_in
+from .instance import Instance, RefusedError, find_place, token_in
+from .instance_options import AS_JSON, SERVER, TIMEOUT
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -113,10 +114,10 @@ def _act(
 
 def _token(file: str | None, port: int | None) -> str:
     """Return the token to act with. Raises ``BadInput``."""
-    found = read_token(port or 0) if file is None else token_in(file)
+    found = token_in(file, "write the gate's there") if file is not None else read_token(port or 0)
     if not found or not found.isprintable() or not found.isascii():
         raise BadInput(
-            f"there is no token to act with: set {TOKEN} here as in the program that contains the gate, or "
+            f"there is no token to act with: set {STATUS_TOKEN} here as in the program that contains the gate, or "
             "name the file with its token with --token-file"
         )
     return found

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
+from backoff_ctrl.k8s.answers.printing import printable
 
 from .options import check_cluster_options, cluster_options
+from .tasks.options import SET, can_run_tasks, needs_packages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from backoff_ctrl.k8s.cluster.asking import Check
     from backoff_ctrl.k8s.cluster.rights import Right
+    from backoff_ctrl.k8s.settings import InForce
 
 
 @click.command("doctor")
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
 )
 @click.option("--webhook", metavar="NAME", help="With --keeps: the MutatingWebhookConfiguration that must trust them.")
 @click.option("--gates-in", multiple=True, metavar="NAMESPACE", help="With --for serve: it looks for gates there.")
+@click.option("--config", metavar="FILE", help="Platform settings to print as well, as YAML: plugins.k8s and the like.")
+@SET
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def command(
     server: str | None,
@@ -47,16 +53,20 @@ def command(
 ) -> int:
     """Check the installation, the connection to the cluster, and the rights that the gate needs.
 
-    Prints a line for each check, and how to fix what fails. With --for, it checks the rights of a mode of the Helm
-    chart: run it with that mode's account, as the chart's notes say.
+    Prints the settings in force here and where each comes from; then a line for each check, and how to fix what fails.
+    With --for, it checks the rights of a mode of the Helm chart: run it with that mode's account, as the chart's notes
+    say.
 
     Exit codes: 0 all checks passed, 1 some failed, 2 the cluster cannot be used at all.
     """
     from backoff_ctrl.k8s.cluster.asking import Check, Reach, ReachError, find_place  # noqa: PLC0415 - imports the client: 0.25 s
 
     check_cluster_options(server, kubeconfig, context)
-    checks = [_installation(), *_environment()]
+    settings, wrong = _settings(given["config"], given["settings"])
+    checks = [_installation(), *wrong]
     if not as_json:
+        for setting in settings:
+            click.echo(printable(f"    {setting.name:<28}{setting.value} ({setting.source})"))
         for check in checks:
             _show(check)
     try:
@@ -73,11 +83,11 @@ def command(
         if as_json:
             name = "access" if any(check.name == "cluster" for check in checks) else "cluster"
             checks.append(Check(name, ok=False, detail=str(error)))
-            _print_document(checks)
+            _print_document(checks, settings)
         raise BadInput(str(error)) from error
     healthy = all(check.ok for check in checks)
     if as_json:
-        _print_document(checks)
+        _print_document(checks, settings)
     if given["mode"] == "creator" and reach.forbidden(checks):
         raise BadInput(
             f"this account may not create pods in {reach.place.namespace} on {reach.place.url}: ask for a role that "
@@ -121,12 +131,23 @@ def _installation() -> Check:
     return Check("versions", not problems, f"{listed}, Python {platform.python_version()}", problems)
 
 
-def _environment() -> list[Check]:
-    """Check the environment variables, if one is not understood."""
+def _settings(config: str | None, flags: Sequence[str]) -> tuple[list[InForce], list[Check]]:
+    """Return the settings that apply, and a check for each that is not understood."""
     from backoff_ctrl.k8s.cluster.asking import Check  # noqa: PLC0415
-    from backoff_ctrl.k8s.sharing.environment import read_environment  # noqa: PLC0415
+    from backoff_ctrl.k8s.settings import in_force, read_settings  # noqa: PLC0415
 
-    return [Check("environment", ok=False, detail=sentence) for sentence in read_environment().wrong]
+    found = list(in_force())
+    wrong = [Check("environment", ok=False, detail=sentence) for sentence in read_settings().wrong]
+    if config is None and not flags and not can_run_tasks():
+        return found, wrong
+    needs_packages()
+    from backoff_ctrl.k8s.plugins import config_file  # noqa: PLC0415 - loads pydantic
+
+    try:
+        found += config_file.in_force(None if config is None else Path(config), flags)
+    except config_file.ConfigError as error:
+        wrong.append(Check("settings", ok=False, detail=str(error)))
+    return found, wrong
 
 
 def _show(check: Check) -> None:
@@ -135,6 +156,10 @@ def _show(check: Check) -> None:
         click.echo(f"    {'':<24}{check.remedy}")
 
 
-def _print_document(checks: list[Check]) -> None:
-    listed = [{"name": each.name, "ok": each.ok, "detail": each.detail, "remedy": each.remedy} for each in checks]
-    click.echo(json.dumps({"ok": all(each.ok for each in checks), "checks": listed}, indent=2))
+def _print_document(checks: list[Check], settings: list[InForce]) -> None:
+    document = {
+        "ok": all(each.ok for each in checks),
+        "checks": [{"name": each.name, "ok": each.ok, "detail": each.detail, "remedy": each.remedy} for each in checks],
+        "settings": [{"name": each.name, "value": each.value, "source": each.source} for each in settings],
+    }
+    click.echo(json.dumps(document, indent=2))

@@ -22,8 +22,8 @@ from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.bodies import namespace_of
 from backoff_ctrl.k8s.status.shapes import Blocker, Confirmation, Explained, ExplainedPart
 
-from .instance import Instance, find_place
-from .instance_options import AS_JSON, SERVER, TIMEOUT, cluster_instead, token_in
+from .instance import Instance, find_place, token_in
+from .instance_options import AS_JSON, SERVER, TIMEOUT, cluster_instead
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.cluster.asking import Reach
@@ -98,7 +98,8 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
 
 
 def _by_instance(server: str | None, timeout: float, confirm: bool, token_file: str | None) -> Explain:
-    instance = Instance(find_place(server), timeout, "" if token_file is None else token_in(token_file))
+    token = "" if token_file is None else token_in(token_file, "write one there with kubectl create token ACCOUNT")
+    instance = Instance(find_place(server), timeout, token)
     more = "&confirm=true" if confirm else ""
 
     def explain(manifest: dict[str, Any], namespace: str | None) -> Answer:

@@ -10,7 +10,6 @@ Unknown keys are left out: later versions may add some.
 from __future__ import annotations
 
 import json
-import os
 import socket
 import ssl
 import threading
@@ -21,13 +20,16 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime
 from functools import cache
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.k8s.answers.fields import mapping, text
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
-from backoff_ctrl.k8s.status.address import ENVIRONMENT, PORT, is_loopback, read_address
+from backoff_ctrl.k8s.settings import STATUS, read_settings
+from backoff_ctrl.k8s.status.address import PORT, is_loopback, read_address
 from backoff_ctrl.k8s.status.shapes import Decision
 
 T = TypeVar("T")
@@ -82,15 +84,13 @@ def find_place(server: str | None) -> Place:
     """Return the instance to ask. Raises ``BadInput``, naming the option or the variable."""
     if server is not None:
         return read_url(server)
-    listen = os.environ.get(ENVIRONMENT, "").strip()
+    listen = read_settings().status.strip()
     try:
         host, port = read_address(listen) if listen else ("127.0.0.1", PORT)
     except ValueError as error:
-        raise BadInput(printable(f"{ENVIRONMENT}: {error}")) from None
+        raise BadInput(printable(f"{STATUS}: {error}")) from None
     if not port:
-        raise BadInput(
-            f"{ENVIRONMENT}={listen} lets the program choose a port: its log says which; name it with --server"
-        )
+        raise BadInput(f"{STATUS}={listen} lets the program choose a port: its log says which; name it with --server")
     return Place(https=False, host=host, port=port, path="")
 
 
@@ -109,6 +109,18 @@ def read_url(text: str, option: str = "--server") -> Place:
     _refuse_extras(parts, shown, option)
     https = parts.scheme == "https"
     return Place(https, host, port or (443 if https else 80), parts.path.rstrip("/").removesuffix("/v1"))
+
+
+def token_in(file: str, hint: str) -> str:
+    """Return the token in the file of ``--token-file``; ``hint`` says where one comes from. Raises ``BadInput``."""
+    try:
+        token = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BadInput(printable(f"--token-file: {file} can't be read: {why}")) from None
+    if not (token and token.isascii() and token.isprintable()):
+        raise BadInput(printable(f"--token-file: {file} holds no token: {hint}"))
+    return token
 
 
 def _refuse_extras(parts: SplitResult, shown: str, option: str) -> None:
@@ -168,8 +180,7 @@ def _shown(found: Any) -> str:
 
 def detail_of(problem: Any) -> str | None:
     """Return the detail of a problem; None for any other answer."""
-    detail = problem.get("detail") if isinstance(problem, dict) else None
-    return detail if isinstance(detail, str) else None
+    return text(mapping(problem).get("detail")) or None
 
 
 class Events:
@@ -414,7 +425,7 @@ class Instance:
         if not self.place.local:
             return f"nothing listens at {self.place.url}: check --server, and that the instance runs there"
         return (
-            f"nothing listens at {self.place.url}: set {ENVIRONMENT}={self.place.listen} in the program that contains "
+            f"nothing listens at {self.place.url}: set {STATUS}={self.place.listen} in the program that contains "
             "the gate, or name another address with --server (the program's log says where its status is)"
         )
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
-from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.printing import printable
 
 from .amounts import aligned
@@ -58,18 +56,6 @@ def cluster_instead(command: F) -> F:
     ):
         command = option(command)
     return command
-
-
-def token_in(file: str) -> str:
-    """Return the token in the file of ``--token-file``. Raises ``BadInput``."""
-    try:
-        token = Path(file).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise BadInput(f"--token-file: {printable(file)} can't be read: {why}") from None
-    if not (token and token.isascii() and token.isprintable()):
-        raise BadInput(f"--token-file: {printable(file)} holds no token")
-    return token
 
 
 def document(as_of: str, documents: Sequence[Any], limit: int | None, note: str | None = None) -> str:

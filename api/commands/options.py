@@ -54,7 +54,7 @@ POLICY: Callable[[Any], Any] = click.option(
 
 def set_policy(given: Iterable[str], below: Mapping[str, float] | None = None) -> None:
     """Set the policy of this process' gates; ``below`` is that of the settings file. Raises ``BadInput``."""
-    from backoff_ctrl.k8s.sharing.environment import policy_settings  # noqa: PLC0415 - loads the gate
+    from backoff_ctrl.k8s.settings import policy_settings  # noqa: PLC0415 - loads much
     from backoff_ctrl.k8s.sharing.process import use_policy  # noqa: PLC0415 - likewise
 
     try:

@@ -1,9 +1,8 @@
 """``backoff-ctrl serve``: the cluster's status API, its live page and its metrics, on one port.
 
 *What it knows.* ``observing`` watches the quotas of the cluster. ``gates`` asks the gates, those given by option and
-those that ``gates_found`` finds in pods, and keeps the last answer of each; ``merged_decisions`` makes one stream of
-their decisions, ``unwatched`` adds ceilings that only a gate knows. ``overview`` and ``history`` summarise it for
-people.
+those that ``gates_found`` finds in pods, keeps the last answer of each, and makes one stream of their decisions;
+``unwatched`` adds ceilings that only a gate knows. ``overview`` and ``history`` summarise it for people.
 
 *What it answers.* The table of URLs is ``k8s/status/endpoints``, the same that a gate serves. ``routing`` turns its
 rows into routes of FastAPI: typed parameters, the caller, ETags, problems, OpenAPI. ``endpoints`` answers about the

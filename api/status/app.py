@@ -15,21 +15,21 @@ from starlette.responses import Response
 
 from backoff_ctrl.api.status.tasks import TaskEndpoints, add_tasks
 from backoff_ctrl.k8s.runtime.host import RUNTIME
+from backoff_ctrl.k8s.settings import settings
 from backoff_ctrl.k8s.sharing.showing import shown
 from backoff_ctrl.k8s.status.asked import Anything, ProblemError
 from backoff_ctrl.k8s.status.documents import Documents
 from backoff_ctrl.k8s.status.endpoints import ENDPOINTS, Endpoint, OfHolders
 from backoff_ctrl.k8s.status.metrics import CONTENT_TYPE, exposition
-from backoff_ctrl.k8s.status.serving import SERVICE, own_version, series_max
+from backoff_ctrl.k8s.status.serving import SERVICE, own_version
 from backoff_ctrl.k8s.status.shapes import Acted, Decision, Explained, RequestHistory, Waiting
 
 from . import shapes as examples
 from .access import Loopback
 from .endpoints import Acting, Endpoints
-from .gates import Gates, OwnGate, Ways
+from .gates import Gates, Merged, OwnGate, Ways
 from .gates_found import Finder
 from .history import History
-from .merged_decisions import Merged
 from .overview import Overview, SeenNamespace
 from .page import Page, add_page
 from .routing import HEADERS, Caller, add_endpoint, described, handle_problems, problem
@@ -65,6 +65,7 @@ class Connecting:
 def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: ServedTasks | None = None) -> FastAPI:
     """Return the application for a cluster, its gates and its tasks. It runs them while it runs."""
     merged = Merged()
+    streams = merged.streams()
     own = None if tasks is None else OwnGate(shown(), SERVICE.ring, tasks.url, tasks.token)
     gates = Gates(connecting.urls, merged, connecting.ways, cluster.watches, own)
     finder = Finder(cluster.reach, connecting.namespaces, gates)
@@ -90,14 +91,14 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: Se
     about_tasks = TaskEndpoints(tasks, access, time.time)
 
     def end_streams() -> None:
-        merged.close()
+        streams.close()
         about_tasks.close()
 
     app.state.end_streams = end_streams
     handle_problems(app)
     app.add_middleware(_Guard, access=access)
     overview = Overview(cluster.source, gates, unwatched, history)
-    answers = Endpoints(cluster, gates, merged, overview)
+    answers = Endpoints(cluster, gates, streams, overview)
     lacking = partial(cluster.lacking, connecting.namespaces, asks_who=not isinstance(access, Loopback))
     _add_endpoints(app, access, answers, Acting(cluster, gates, access), cluster, lacking, tasks)
     add_tasks(app, about_tasks, access)
@@ -182,7 +183,7 @@ class Probes:
         sources = [*([] if self._tasks is None else SERVICE.sources), self._cluster.source]
         documents = Documents(sources, own_version())
         more = [] if self._tasks is None else list(self._tasks.samples())  # here: the loop owns the tasks
-        pieces = await run_in_threadpool(exposition, documents, None, series_max(), more)
+        pieces = await run_in_threadpool(exposition, documents, None, settings().series_max, more)
         return Response(b"".join(pieces), media_type=CONTENT_TYPE)
 
 

@@ -30,13 +30,13 @@ from backoff_ctrl.k8s.status.endpoints import (
 )
 from backoff_ctrl.k8s.status.shapes import Acted, Explained, Gate, Overload, PolicyDocument, Waiting
 from backoff_ctrl.k8s.status.sources import shown
+from backoff_ctrl.k8s.status.streams import RETRY, Streams
 from backoff_ctrl.k8s.status.token import read_token
 
 from .access import EDITING, HOLDERS, Access, while_permitted
 from .explaining import Explaining
 from .gates import Gate as Connected
-from .gates import GateError, Gates, checked
-from .merged_decisions import Merged
+from .gates import GateError, Gates, Kept, checked
 from .observing import Cluster
 from .overview import Overview
 from .routing import Caller
@@ -45,10 +45,10 @@ from .routing import Caller
 class Endpoints:
     """A method for each name of ``k8s/status/endpoints``."""
 
-    def __init__(self, cluster: Cluster, gates: Gates, merged: Merged, overview: Overview) -> None:
+    def __init__(self, cluster: Cluster, gates: Gates, streams: Streams[Kept], overview: Overview) -> None:
         self._cluster = cluster
         self._gates = gates
-        self._merged = merged
+        self._streams = streams
         self._overview = overview
 
     # -- of the cluster ---------
@@ -122,12 +122,11 @@ class Endpoints:
     async def decisions(self, query: OfDecisions, caller: Caller) -> StreamingResponse:
         """The decisions of all gates, as server-sent events."""
         await caller.permit(query.namespace)
-        seq, first = self._merged.place(caller.headers.get("last-event-id") or query.after)
-        if self._merged.listeners >= self._merged.listeners_max:
+        seq, first = self._streams.place(caller.headers.get("last-event-id") or query.after)
+        if self._streams.full:
             raise ProblemError(503, "too many listeners of decisions: try again later")
-        heard = while_permitted(
-            self._merged.listen(seq, first, query.namespace), lambda: caller.permit(query.namespace), time.monotonic
-        )
+        pieces = self._streams.listen(seq, query.namespace, RETRY + first)
+        heard = while_permitted(pieces, lambda: caller.permit(query.namespace), time.monotonic)
         return StreamingResponse(heard, media_type="text/event-stream")
 
     async def gates(self, _: Nothing, caller: Caller) -> dict[str, Any]:

@@ -15,8 +15,9 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -27,13 +28,12 @@ from backoff_ctrl.api.commands.instance import LINE_MAX, Events, detail_of, read
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.status.asked import ProblemError
-from backoff_ctrl.k8s.status.decisions import Ring
+from backoff_ctrl.k8s.status.decisions import Decisions, Ring
 from backoff_ctrl.k8s.status.documents import Documents, decision
 from backoff_ctrl.k8s.status.gate_endpoints import JSON, GateEndpoints, Sent, as_json
 from backoff_ctrl.k8s.status.shapes import Block, Ceiling, RequestHistory
+from backoff_ctrl.k8s.status.streams import Streams
 from backoff_ctrl.k8s.status.token import Token
-
-from .merged_decisions import Merged
 
 log = logging.getLogger(__name__)
 
@@ -217,7 +217,7 @@ def _why(text: bytes) -> str:
 class OwnGate:
     """Answers like a gate's status server. It belongs to the event loop of ``serve``, except ``ask``."""
 
-    def __init__(self, documents: Documents, ring: Ring, url: str, token: Token) -> None:
+    def __init__(self, documents: Documents, ring: Decisions, url: str, token: Token) -> None:
         """``url`` is that of ``serve`` itself; actions there need its ``token``."""
         self.documents = documents
         self.url = url
@@ -248,6 +248,38 @@ class OwnGate:
 
 
 # -- all of them ---------
+
+
+class Kept(NamedTuple):
+    """One decision: ``text`` is its JSON, with all that the gate wrote in it."""
+
+    seq: int
+    namespace: str
+    text: str
+
+
+class Merged(Ring[Kept]):
+    """The decisions of all gates as one ring, numbered anew: listeners follow it as they follow a gate's own."""
+
+    def take(self, event: str, data: str) -> None:
+        """Take in an event of a gate. Events other than decisions are left out."""
+        if event != "decision":
+            return
+        try:
+            found = json.loads(data)
+            namespace = str(found["namespace"])
+            self.append(lambda seq: Kept(seq, namespace, json.dumps({**found, "seq": seq}, separators=(",", ":"))))
+        except (ValueError, KeyError, TypeError):
+            return
+
+    def latest(self, wanted: Callable[[str], bool], limit: int) -> list[dict[str, Any]]:
+        """Return the newest decisions of the wanted namespaces, newest first."""
+        found = (each.text for each in reversed(self.after(0).decisions) if wanted(each.namespace))
+        return [json.loads(text) for text in islice(found, limit)]
+
+    def streams(self) -> Streams[Kept]:
+        """Return the listeners, of whom there are none yet."""
+        return Streams(self, lambda each: each.text)
 
 
 class Gates:
@@ -475,7 +507,7 @@ class Gates:
         """Pass its decisions on; after a break continue where it ended."""
         if gate.own is not None:
             async for told in gate.own.decisions():
-                self._merged.tell("decision", told)
+                self._merged.take("decision", told)
         assert self._session is not None
         last = "before-0"  # no gate's id: it begins with the oldest that is kept
         patience = aiohttp.ClientTimeout(total=None, sock_connect=PATIENCE, sock_read=SILENT)
@@ -486,7 +518,7 @@ class Gates:
                 async with self._session.get(f"{gate.url}/v1/decisions", timeout=patience, **how) as stream:
                     async for line in stream.content:
                         if (event := events.take(line)) is not None:
-                            self._merged.tell(*event)
+                            self._merged.take(*event)
             last = events.last
             await asyncio.sleep(AGAIN)
 

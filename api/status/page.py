@@ -29,9 +29,8 @@ from backoff_ctrl.k8s.tasks.documents import TaskItem, item
 from backoff_ctrl.k8s.tasks.store import StoreError
 
 from .access import ANYTHING, COOKIE, HOLDERS, TOKEN_MAX, Access
-from .gates import Gates
+from .gates import Gates, Merged
 from .gates_found import Finder
-from .merged_decisions import Merged
 from .observing import Cluster
 from .overview import Card, Glance, Overview, by_namespace
 from .routing import Caller, Function, add_endpoint

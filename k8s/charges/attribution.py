@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from backoff_ctrl.engine.quotas import ObservedQuota
-from backoff_ctrl.k8s.answers.fields import FieldError
+from backoff_ctrl.k8s.answers.fields import FieldError, items, mapping, mappings, metadata_of
 from backoff_ctrl.k8s.charges.live import By, Ending, Live, Termination
 from backoff_ctrl.k8s.charges.quotas import read_quota
 from backoff_ctrl.k8s.charges.resources import JOBS, PODS, kinds_of
@@ -255,28 +255,20 @@ def _problem(quota: ObservedQuota) -> str:
 
 
 def _scopes(quota: JSON) -> tuple[str, ...]:
-    spec = _fields(quota.get("spec"))
-    words = [str(scope) for scope in _items(spec.get("scopes"))]
-    for each in map(_fields, _items(_fields(spec.get("scopeSelector")).get("matchExpressions"))):
-        operator, values = str(each.get("operator")), ", ".join(map(str, _items(each.get("values"))))
+    spec = mapping(quota.get("spec"))
+    words = [str(scope) for scope in items(spec.get("scopes"))]
+    for each in mappings(mapping(spec.get("scopeSelector")).get("matchExpressions")):
+        operator, values = str(each.get("operator")), ", ".join(map(str, items(each.get("values"))))
         parts = (str(each.get("scopeName")), "" if operator == "Exists" else operator, values)
         words.append(" ".join(filter(None, parts)))
     return tuple(words)
 
 
 def _names(quota: JSON) -> set[str]:
-    parts = (_fields(quota.get("spec")).get("hard"), _fields(quota.get("status")).get("hard"))
-    return {str(name) for part in parts for name in _fields(part)}
+    parts = (mapping(quota.get("spec")).get("hard"), mapping(quota.get("status")).get("hard"))
+    return {str(name) for part in parts for name in mapping(part)}
 
 
 def quota_name(quota: JSON) -> str:
     """Return the name of a quota, ``?`` if it has none."""
-    return str(_fields(quota.get("metadata")).get("name") or "?")
-
-
-def _fields(value: object) -> JSON:
-    return value if isinstance(value, dict) else {}
-
-
-def _items(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+    return str(metadata_of(quota).get("name") or "?")

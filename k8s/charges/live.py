@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.quantities import NANO
-from backoff_ctrl.k8s.answers.fields import amounts_at, items, mapping_at, mappings_at
+from backoff_ctrl.k8s.answers.fields import amounts_at, items, mapping_at, mappings_at, moment
 
 from .footprint import footprint
 from .resources import CLAIMS, DEVICE_CLAIMS, JOBS, PODS, SERVICES
@@ -105,7 +105,7 @@ def live(resource: str, obj: Mapping[str, Any], now: datetime) -> Live:
     """Return what an object of this kind is charged at ``now``. Raises ``FieldError`` if it is malformed."""
     metadata = mapping_at(obj, "metadata", "")
     name = str(metadata.get("name") or "?")
-    created = _time(metadata.get("creationTimestamp"))
+    created = moment(metadata.get("creationTimestamp"))
     owner = _owner(metadata, resource, name)
     if resource == PODS:
         return _live_pod(obj, name, owner, created, now)
@@ -127,7 +127,7 @@ def _live_pod(obj: Mapping[str, Any], name: str, owner: str, created: datetime |
     whole = footprint(_as_resized(obj), resource=PODS)
     count = {"count/pods": NANO}
     ended = status.get("phase") in ENDED
-    since, grace = _time(metadata.get("deletionTimestamp")), _seconds(metadata.get("deletionGracePeriodSeconds"))
+    since, grace = moment(metadata.get("deletionTimestamp")), _seconds(metadata.get("deletionGracePeriodSeconds"))
     finalizers = _finalizers(metadata)
     node = str(mapping_at(obj, "spec", "").get("nodeName") or "")
     stuck, overdue = None, False
@@ -158,7 +158,7 @@ def _pod_gone(metadata: Mapping[str, Any], owner: str, name: str, *, ended: bool
         if stuck.finalizers:
             return Ending(By.FINALIZERS, detail=", ".join(stuck.finalizers))
         return Ending(By.NODE, detail=stuck.node)
-    if since := _time(metadata.get("deletionTimestamp")):
+    if since := moment(metadata.get("deletionTimestamp")):
         return Ending(By.DELETION, since)
     if ended:
         return Ending(By.FINISHED)
@@ -172,7 +172,7 @@ def _pod_ending(obj: Mapping[str, Any], gone: Ending, stuck: Termination | None)
     deadline = _seconds(mapping_at(obj, "spec", "").get("activeDeadlineSeconds"))
     if deadline is None or gone.by is By.DELETION:
         return gone
-    begun = _time(mapping_at(obj, "status", "").get("startTime"))
+    begun = moment(mapping_at(obj, "status", "").get("startTime"))
     return Ending(By.DEADLINE, begun + deadline) if begun else Ending(By.DEADLINE, after=deadline)
 
 
@@ -188,7 +188,7 @@ def _job_endings(job: Mapping[str, Any], owner: str, name: str) -> tuple[Ending,
     metadata, spec, status = (mapping_at(job, key, "") for key in ("metadata", "spec", "status"))
     plain = _plain_ending(metadata, owner, JOBS, name)
     ttl, deadline = _seconds(spec.get("ttlSecondsAfterFinished")), _seconds(spec.get("activeDeadlineSeconds"))
-    begun, over = _time(status.get("startTime")), _finish(status)
+    begun, over = moment(status.get("startTime")), _finish(status)
     must_end = begun + deadline if begun and deadline is not None else None
     if plain.by is By.FINALIZERS:
         return plain, must_end
@@ -203,7 +203,7 @@ def _finish(status: Mapping[str, Any]) -> datetime | None:
     """Return the time at which a Job finished, None if it has not."""
     for condition in mappings_at(status, "conditions", "status"):
         if condition.get("type") in {"Complete", "Failed"} and condition.get("status") == "True":
-            return _time(condition.get("lastTransitionTime"))
+            return moment(condition.get("lastTransitionTime"))
     return None
 
 
@@ -274,15 +274,6 @@ def _finalizers(metadata: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _itself(resource: str, name: str) -> str:
     return f"{_KINDS.get(resource, resource)}/{name}"
-
-
-def _time(value: object) -> datetime | None:
-    """Read a timestamp; None if it is malformed or has no time zone."""
-    try:
-        found = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
-    return found if found is not None and found.tzinfo is not None else None
 
 
 def _seconds(value: object) -> timedelta | None:

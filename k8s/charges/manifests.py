@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import suppress
-from itertools import accumulate
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,18 +37,18 @@ def read_source(source: str) -> bytes:
     return content
 
 
-def load_manifests(content: bytes | str, name: str) -> list[dict[str, Any]]:
+def load_manifests(content: bytes | str, name: str, aliases_max: float = inf) -> list[dict[str, Any]]:
     """Return the manifests in a text. Lists are split into their items; empty documents are skipped.
 
-    ``name`` names the text in errors. Raises ``ManifestError`` for text that is neither YAML nor JSON, for a
-    document that is not an object, and for a text without any manifest.
+    ``name`` names the text in errors; ``aliases_max`` is the most aliases in YAML. Raises ``ManifestError`` for text
+    that is neither YAML nor JSON, for a document that is not an object, and for a text without any manifest.
     """
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
     except UnicodeDecodeError as error:
         raise ManifestError(f"{name}: is not UTF-8: invalid byte at offset {error.start}") from None
     manifests = []
-    for index, document in enumerate(_documents(text, name), start=1):
+    for index, document in enumerate(_documents(text, name, aliases_max), start=1):
         if document is None:
             continue
         if not isinstance(document, dict):
@@ -72,7 +72,7 @@ def _items(document: dict[str, Any], where: str) -> list[dict[str, Any]]:
     return [item if item.get("kind") or kind == "List" else {**item, **of_list} for item in items]
 
 
-def _documents(text: str, name: str) -> list[Any]:
+def _documents(text: str, name: str, aliases_max: float) -> list[Any]:
     """Parse JSON if the text is JSON, otherwise YAML, which is slower to load."""
     if text.lstrip()[:1] == "{":
         with suppress(ValueError, RecursionError):  # YAML in flow style begins the same, and its errors say more
@@ -82,18 +82,23 @@ def _documents(text: str, name: str) -> list[Any]:
     from .bounded_yaml import BoundedLoader  # noqa: PLC0415 - the same
 
     try:
-        depths = accumulate(_step(event) for event in yaml.parse(text, Loader=BoundedLoader))
-        too_deep = any(depth > DEEPEST for depth in depths)
-        documents = [] if too_deep else list(yaml.load_all(text, Loader=BoundedLoader))
+        depth = aliases = 0
+        for event in yaml.parse(text, Loader=BoundedLoader):
+            depth += _step(event)
+            aliases += isinstance(event, yaml.AliasEvent)
+            if depth > DEEPEST or aliases > aliases_max:
+                break
+        else:
+            return list(yaml.load_all(text, Loader=BoundedLoader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ManifestError(f"{name}{place}: is not valid YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, *_UNREADABLE_VALUES) as error:
         raise ManifestError(f"{name}: is not valid YAML: {(str(error) or 'a value').splitlines()[0]}") from None
-    if too_deep:
+    if depth > DEEPEST:
         raise ManifestError(f"{name}: is nested more than {DEEPEST} levels deep")
-    return documents
+    raise ManifestError(f"{name} has more than {aliases_max} YAML aliases: write them out")
 
 
 def _step(event: object) -> int:

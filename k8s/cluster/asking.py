@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import urllib3
 from kubernetes.client.rest import RESTClientObject
 
+from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.answers.paging import PAGE, Pages, is_list
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
 
@@ -265,9 +266,8 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
 
 def _names(listed: dict[str, Any]) -> Iterator[str]:
     for item in listed["items"] or ():
-        metadata = item.get("metadata") if isinstance(item, dict) else None
-        if isinstance(metadata, dict) and metadata.get("name"):
-            yield str(metadata["name"])
+        if name := metadata_of(item).get("name"):
+            yield str(name)
 
 
 def _unusable(proxy: str, error: Exception) -> ReachError:

@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import json
 import logging
-import os
 import time
 import uuid
 from collections import Counter, deque
@@ -35,6 +34,7 @@ from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.gate.unfinished import Unfinished
 from backoff_ctrl.k8s.runtime.host import LOADING, RUNTIME, Task, after_fork
+from backoff_ctrl.k8s.settings import ENVIRONMENT
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Receiver:
         )
 
 
-def read_receivers(file: Path, environment: Mapping[str, str] = os.environ) -> tuple[Receiver, ...]:
+def read_receivers(file: Path, environment: Mapping[str, str] = ENVIRONMENT) -> tuple[Receiver, ...]:
     """Read the receivers of a YAML or JSON file. Raises ``ReceiversError``."""
     try:
         found = yaml.load(file.read_text(encoding="utf-8"), BoundedLoader)  # noqa: S506 - a safe loader, bounded

@@ -29,7 +29,7 @@ from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.gangs import AdmittedGang
 from backoff_ctrl.k8s.gate.locked_engine import Failure
 from backoff_ctrl.k8s.runtime.host import after_fork
-from backoff_ctrl.k8s.sharing.environment import environment
+from backoff_ctrl.k8s.settings import settings
 from backoff_ctrl.k8s.sharing.process import Share
 from backoff_ctrl.k8s.watching.status import WatchRecord
 
@@ -121,7 +121,7 @@ class Gating(Generic[G]):
         options: Mapping[str, Any],
     ) -> None:
         """Join the ledger of ``gate``, or the one that this process shares for the server."""
-        outside = environment()
+        outside = settings()
         if mode is None and gate is not None:
             mode = gate.given_mode
         self.configuration = client.configuration

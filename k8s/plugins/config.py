@@ -111,7 +111,7 @@ def _key(name: str) -> str:
     return name.replace("_", "-")
 
 
-class Settings(BaseModel):
+class Section(BaseModel):
     """A section: keys are written with dashes, unknown keys are errors, and values are immutable."""
 
     model_config = ConfigDict(
@@ -119,7 +119,7 @@ class Settings(BaseModel):
     )
 
 
-class CoPilot(Settings):
+class CoPilot(Section):
     """The section ``co-pilot``: read so that Flyte's files are accepted. Tasks of this project move no data."""
 
     name_prefix: str = Field(default="flyte-copilot-", alias="name")
@@ -137,7 +137,7 @@ class CoPilot(Settings):
     storage_config_secret_name: str = ""
 
 
-class AcceleratorClass(Settings):
+class AcceleratorClass(Section):
     """How nodes with one class of accelerators are found; an empty value means that of the keys `gpu-...`."""
 
     resource_name: str = ""
@@ -162,7 +162,7 @@ ACCELERATOR_CLASSES: Final = {
 """Flyte's own classes: they exist by default, and a class of the same name replaces one."""
 
 
-class ProjectResources(Settings):
+class ProjectResources(Section):
     """Defaults and limits of one project, or of one of its domains; the platform's apply to the rest."""
 
     project: str
@@ -171,7 +171,7 @@ class ProjectResources(Settings):
     limits: dict[str, Quantity] = Field(default_factory=dict)
 
 
-class TaskResources(Settings):
+class TaskResources(Section):
     """What a container of a task gets where it asks for nothing, and the most that it may have."""
 
     defaults: dict[str, Quantity] = Field(default_factory=dict)
@@ -184,7 +184,7 @@ class TaskResources(Settings):
     """A container that asks for more gets the limit and a note (`clamp`), or its task is refused (`refuse`)."""
 
 
-class K8sPluginConfig(Settings):
+class K8sPluginConfig(Section):
     """The section ``plugins.k8s``. Manifests' parts (tolerations, affinity) are plain Kubernetes JSON."""
 
     inject_finalizer: bool = False
@@ -286,7 +286,7 @@ class K8sPluginConfig(Settings):
     """What a task's container gets where it asks for nothing, and the most that it may have: not in Flyte's file."""
 
 
-class Plugins(Settings):
+class Plugins(Section):
     """The section ``plugins``. Sections of other plugins, by their ids, are kept as they were written."""
 
     model_config = ConfigDict(extra="allow")
@@ -301,7 +301,7 @@ class Plugins(Settings):
         return found if isinstance(found, Mapping) else {}
 
 
-class TaskPlugins(Settings):
+class TaskPlugins(Section):
     """The enabled plugins, and which of them serves a task type that several could serve."""
 
     enabled_plugins: list[str] = Field(default_factory=list)
@@ -310,7 +310,7 @@ class TaskPlugins(Settings):
     """The plugin of a task type; needed if several serve it."""
 
 
-class Backoff(Settings):
+class Backoff(Section):
     """How long a create that a quota has refused waits before it is tried again, where quotas can't be watched."""
 
     base_second: int | None = Field(default=None, ge=0, le=3600)
@@ -329,7 +329,7 @@ class Backoff(Settings):
         return found
 
 
-class Tasks(Settings):
+class Tasks(Section):
     """The section ``tasks``."""
 
     model_config = ConfigDict(extra="ignore")
@@ -338,7 +338,7 @@ class Tasks(Settings):
     backoff: Backoff = Backoff()
 
 
-class PlatformSettings(Settings):
+class PlatformSettings(Section):
     """The sections that are read."""
 
     model_config = ConfigDict(extra="ignore")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -17,8 +16,9 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings, CliSettingsSource, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from backoff_ctrl.k8s.charges.bounded_yaml import BoundedLoader
+from backoff_ctrl.k8s.settings import ENVIRONMENT, InForce
 
-from .config import PlatformSettings, Plugins, Settings, Tasks
+from .config import PlatformSettings, Plugins, Section, Tasks
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +82,23 @@ def without_effect(text: str, name: str, flags: Iterable[str]) -> list[str]:
         idle["tasks", "backoff", "base-second"] = "with 0 creates wait in line all the same"
     where = {path: next(name for name, values in layers.items() if _has(values, path)) for path in idle}
     return [f"{where[path]}: {'.'.join(path)} has no effect here: {why}" for path, why in idle.items()]
+
+
+def in_force(path: Path | None, flags: Iterable[str]) -> Iterator[InForce]:
+    """Yield the keys that the file, the environment or a flag sets, as they apply. Raises ``ConfigError``."""
+    text = read_file(path) if path else ""
+    yield from _set_in(settings_from(text, str(path), flags), _layers(text, str(path), flags))
+
+
+def _set_in(section: Section, layers: Mapping[str, Values], path: tuple[str, ...] = ()) -> Iterator[InForce]:
+    for name, field in type(section).model_fields.items():
+        value, here = getattr(section, name), (*path, str(field.alias))
+        source = next((source for source, values in layers.items() if _has(values, here)), None)
+        if isinstance(value, Section):
+            yield from _set_in(value, layers, here)
+        elif source is not None:
+            key = ".".join(here)
+            yield InForce(key, _shown(key, value), source)
 
 
 def _layers(text: str, name: str, flags: Iterable[str]) -> dict[str, Values]:
@@ -152,7 +169,7 @@ def _of_known(arguments: list[str]) -> Values:
         raise ConfigError(f"{error}: write KEY=VALUE, such as plugins.k8s.default-cpus=2") from None
 
 
-def _with_keys(values: Mapping[str, Any], model: type[Settings]) -> Values:
+def _with_keys(values: Mapping[str, Any], model: type[Section]) -> Values:
     """Return values with their keys as in files: variables have ``_`` where keys have ``-``."""
     fields = {alias: field for field in model.model_fields.values() if (alias := field.alias) is not None}
     written: Values = {}
@@ -166,12 +183,12 @@ def _with_keys(values: Mapping[str, Any], model: type[Settings]) -> Values:
     return written
 
 
-def _section(annotation: Any) -> type[Settings] | None:
+def _section(annotation: Any) -> type[Section] | None:
     return next((each for each in (annotation, *get_args(annotation)) if _is_section(each)), None)
 
 
 def _is_section(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, Settings)
+    return isinstance(annotation, type) and issubclass(annotation, Section)
 
 
 def _over(below: Values, above: Values) -> Values:
@@ -187,7 +204,7 @@ def _with_own_environment(settings: PlatformSettings) -> PlatformSettings:
     config = settings.k8s
     if not config.default_env_vars_from_env:
         return settings
-    found = {name: os.environ.get(variable) for name, variable in config.default_env_vars_from_env.items()}
+    found = {name: ENVIRONMENT.get(variable) for name, variable in config.default_env_vars_from_env.items()}
     for name, value in found.items():
         if value is None:
             variable = config.default_env_vars_from_env[name]
@@ -305,13 +322,13 @@ class LiveSettings:
         self._trouble = trouble
 
 
-def differences(old: Settings, new: Settings, path: str = "") -> Iterator[str]:
+def differences(old: Section, new: Section, path: str = "") -> Iterator[str]:
     for name, field in type(old).model_fields.items():
         before, after = getattr(old, name), getattr(new, name)
         if before == after:
             continue
         key = f"{path}{field.alias}"
-        if isinstance(before, Settings) and isinstance(after, Settings):
+        if isinstance(before, Section) and isinstance(after, Section):
             yield from differences(before, after, f"{key}.")
         else:
             yield f"{key}: {_shown(key, before)} -> {_shown(key, after)}"

@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from .marks import Key, metadata_of
+from backoff_ctrl.k8s.answers.fields import mapping, metadata_of, moment, text
+
+from .marks import Key
 from .phases import Reason
 from .protocol import JSON
 
@@ -52,10 +54,9 @@ class EventBook:
         self._events.pop(uid, None)
 
     def changed(self, event: JSON, _: bool = False) -> None:
-        regarding = event.get("regarding")
-        uid = regarding.get("uid") if isinstance(regarding, dict) else None
+        uid = text(mapping(event.get("regarding")).get("uid"))
         found = _occurrence(event)
-        if not isinstance(uid, str) or not uid or found is None:
+        if not uid or found is None:
             return
         events = self._events.get(uid)
         if events is None:
@@ -85,11 +86,10 @@ class EventBook:
 
 def _occurrence(event: JSON) -> Occurrence | None:
     metadata = metadata_of(event)
-    uid = metadata.get("uid")
-    if not isinstance(uid, str) or not uid:
+    uid = text(metadata.get("uid"))
+    if not uid:
         return None
-    series = event.get("series")
-    series = series if isinstance(series, Mapping) else {}
+    series = mapping(event.get("series"))
     count = series.get("count") or event.get("deprecatedCount") or 1
     count = count if isinstance(count, int) and count > 0 else 1
     times = (
@@ -98,15 +98,8 @@ def _occurrence(event: JSON) -> Occurrence | None:
         event.get("eventTime"),
         metadata.get("creationTimestamp"),
     )
-    when = next((found for found in map(_time, times) if found is not None), LONG_AGO)
+    when = next((found for found in map(moment, times) if found is not None), LONG_AGO)
     version = str(metadata.get("resourceVersion") or "")
     words = [str(each) for each in (event.get("reason"), event.get("note")) if each]
-    text = ": ".join(words) + (f" (x{count})" if count > 1 else "")
-    return Occurrence(when, int(version) if version.isdecimal() else 0, uid, count, text)
-
-
-def _time(found: object) -> datetime | None:
-    try:
-        return datetime.fromisoformat(found).astimezone(UTC) if isinstance(found, str) and found else None
-    except (ValueError, OverflowError):
-        return None
+    said = ": ".join(words) + (f" (x{count})" if count > 1 else "")
+    return Occurrence(when, int(version) if version.isdecimal() else 0, uid, count, said)

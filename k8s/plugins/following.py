@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from backoff_ctrl.k8s.answers.fields import metadata_of, text
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.watching.informer import ClusterSource, Informer, Observer, Refusal
 from backoff_ctrl.k8s.watching.objects import Kind as WatchedKind
@@ -22,7 +23,7 @@ from backoff_ctrl.k8s.watching.objects import Object, WatchForbiddenError, is_ol
 from backoff_ctrl.k8s.watching.status import WatchRecord
 
 from .events import EventBook
-from .marks import STORE, Key, is_going, metadata_of
+from .marks import STORE, Key, is_going
 from .protocol import JSON, Kind
 
 log = logging.getLogger(__name__)
@@ -155,8 +156,7 @@ class EventStream(Cache):
 
 
 def _version(body: Mapping[str, Any]) -> str:
-    version = metadata_of(body).get("resourceVersion")
-    return version if isinstance(version, str) else ""
+    return text(metadata_of(body).get("resourceVersion"))
 
 
 class KindWatch:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from backoff_ctrl.k8s.answers.fields import FieldError, mapping, mappings, moment
+from backoff_ctrl.k8s.answers.fields import FieldError, mapping, mappings, metadata_of, moment
 from backoff_ctrl.k8s.charges.footprint import charge
 from backoff_ctrl.k8s.charges.parts import Part, makes_others, parts_of
 
 from .config import format_duration
-from .marks import is_going, metadata_of
+from .marks import is_going
 from .operator_config import Case, OperatorConfig, PodsMade, StateMeaning
 from .paths import ObjectPath, joined
 from .phases import ErrorKind, Phase, PhaseInfo, failed
@@ -127,7 +127,7 @@ class GenericPlugin:
         started = self.config.started
         if started is None or not started.within or info.phase is not Phase.QUEUED:
             return None
-        known = (moment(mapping(resource.get("metadata")).get("creationTimestamp")), last_ended(self.config, resource))
+        known = (moment(metadata_of(resource).get("creationTimestamp")), last_ended(self.config, resource))
         since = max(filter(None, known), default=None)  # a resumed job starts again
         if started.path.first(resource) or since is None or context.now - since <= started.within:
             return None

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from backoff_ctrl.k8s.answers.fields import mapping
+from backoff_ctrl.k8s.answers.fields import labels_of, mapping, metadata_of, text
 
 from .config import K8sPluginConfig
 from .protocol import JSON, NAME_LEAST, PluginProperties, TaskMetadata
@@ -39,18 +39,9 @@ def marks_of(key: Key, store: str) -> dict[str, str]:
 
 def key_of(resource: Mapping[str, Any]) -> Key | None:
     """Return the key of an object; None: it does not belong to a task."""
-    labels = metadata_of(resource).get("labels")
-    if not isinstance(labels, dict):
-        return None
-    uid, attempt = labels.get(TASK_UID), labels.get(ATTEMPT)
-    if not isinstance(uid, str) or not uid or not isinstance(attempt, str) or not attempt.isdecimal():
-        return None
-    return uid, int(attempt)
-
-
-def metadata_of(resource: Mapping[str, Any]) -> Mapping[str, Any]:
-    metadata = resource.get("metadata")
-    return metadata if isinstance(metadata, dict) else {}
+    labels = labels_of(resource)
+    uid, attempt = text(labels.get(TASK_UID)), text(labels.get(ATTEMPT))
+    return (uid, int(attempt)) if uid and attempt.isdecimal() else None
 
 
 def is_going(resource: Mapping[str, Any]) -> bool:

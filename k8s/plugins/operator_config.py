@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, m
 
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
 
-from .config import Duration, Settings
+from .config import Duration, Section
 from .paths import NamePattern, ObjectPath, Path, Paths
 from .phases import ErrorKind, Phase
 from .protocol import NAME_LEAST, NAME_MAX
@@ -82,7 +82,7 @@ PodName = Annotated[NamePattern, BeforeValidator(_name_pattern), PlainSerializer
 """The name of a pod, with paths in braces: ``{$.metadata.name}-driver``."""
 
 
-class Meaning(Settings):
+class Meaning(Section):
     """What a state means. A field that a case leaves out is that of its state.
 
     ``reason`` is for people; the object's own message is added. ``kind``, ``code`` and ``cleanup`` are for failures.
@@ -117,7 +117,7 @@ class StateMeaning(Meaning):
         return self
 
 
-class State(Settings):
+class State(Section):
     """Where an object has its state: as a word at a path, or as one of its conditions that are True.
 
     That is a condition that ends the object, else the latest. With ``latest`` an end counts only until the operator
@@ -137,7 +137,7 @@ class State(Settings):
         return self
 
 
-class Started(Settings):
+class Started(Section):
     """How long an operator may take to look at an object; after that it is a failure of the system.
 
     In the states ``not_in`` it has looked, and holds the object back; for a resumed object the time begins again.
@@ -148,7 +148,7 @@ class Started(Settings):
     not_in: list[Word] = Field(default_factory=list)
 
 
-class Restarted(Settings):
+class Restarted(Section):
     """An operator that may restart a failed pod has ``within`` to do so, unless ``path`` holds one of ``unless``."""
 
     path: Path
@@ -156,7 +156,7 @@ class Restarted(Settings):
     within: Duration = timedelta(seconds=5)
 
 
-class MainPod(Settings):
+class MainPod(Section):
     """The essential pods: one that has failed ends the attempt, even if the object reports that it runs.
 
     They carry ``labels`` beside those of ``pods``, or have one of ``names``, in which ``{$.metadata.name}`` is a path
@@ -170,7 +170,7 @@ class MainPod(Settings):
     restarted: Restarted | None = None
 
 
-class Pods(Settings):
+class Pods(Section):
     """The pods whose status shows why an object doesn't start, or has failed: they carry these labels.
 
     A value that begins with ``$`` is a path in the object.
@@ -180,7 +180,7 @@ class Pods(Settings):
     main: MainPod | None = None
 
 
-class PodsMade(Settings):
+class PodsMade(Section):
     """Pods that the operator makes. ``template`` and ``replicas`` are paths within each ``section``.
 
     ``template: $`` says that the section is the template; ``defaults`` says whether the platform's defaults apply to
@@ -197,7 +197,7 @@ class PodsMade(Settings):
     interruptible: bool = True
 
 
-class Resource(Settings):
+class Resource(Section):
     """The kind of the objects: ``spark.example.com/v1``, ``SparkThing``, ``sparkthings``."""
 
     api_version: str = Field(min_length=1)
@@ -205,7 +205,7 @@ class Resource(Settings):
     plural: str = Field(min_length=1, pattern=r"^[a-z0-9.-]+$")
 
 
-class OperatorConfig(Settings):
+class OperatorConfig(Section):
     """Everything that the generic plugin knows of an operator."""
 
     id: str = Field(min_length=1)

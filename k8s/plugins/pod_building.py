@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Final
 
-from backoff_ctrl.k8s.answers.fields import mapping, mappings
+from backoff_ctrl.k8s.answers.fields import mapping, mappings, metadata_of
 
 from .config import K8sPluginConfig
 from .pod_phases import ADJUSTED, PRIMARY_CONTAINER
@@ -221,7 +221,7 @@ def on_template(spec: JSON, metadata: JSON, primary: str, template: Mapping[str,
         patterns = {each.get("name"): each for each in mappings(below.get(key))}
         if spec.get(key):
             merged[key] = [_container(each, primary, patterns, default) for each in spec[key]]
-    own = mapping(mapping(template.get("template")).get("metadata"))
+    own = metadata_of(template.get("template"))
     return merged, {key: _over(mapping(own.get(key)), metadata.get(key) or {}) for key in ("labels", "annotations")}
 
 

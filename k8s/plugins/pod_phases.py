@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from backoff_ctrl.k8s.answers.fields import mapping, mappings, moment, text
+from backoff_ctrl.k8s.answers.fields import annotations_of, labels_of, mapping, mappings, metadata_of, moment, text
 
 from .config import K8sPluginConfig, format_duration
 from .phases import ErrorKind, Phase, PhaseInfo, TaskLog, failed, initializing, queued, running, success
@@ -53,7 +53,7 @@ def demystify_pod_status(pod: Mapping[str, Any], context: PluginContext) -> Phas
         return info
     if info.phase.is_terminal:
         info = replace(info, occurred_at=info.occurred_at or get_completion_time(pod))
-    elif adjusted := text(_annotations(pod).get(ADJUSTED)):
+    elif adjusted := text(annotations_of(pod).get(ADJUSTED)):
         info = info.with_reason(adjusted)
     logs = logs_of(pod) if info.phase is Phase.RUNNING or info.phase.is_terminal else ()
     return replace(info, logs=logs, occurred_at=info.occurred_at or _last_transition(pod))
@@ -102,18 +102,14 @@ def _declared(pod: Mapping[str, Any]) -> list[str]:
     return [text(each.get("name")) for each in mappings(mapping(pod.get("spec")).get("containers"))]
 
 
-def _annotations(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    return mapping(mapping(pod.get("metadata")).get("annotations"))
-
-
 def primary_container(pod: Mapping[str, Any]) -> str:
     """Return the name of the container whose end is the task's; empty: all of them have to succeed."""
-    return text(_annotations(pod).get(PRIMARY_CONTAINER))
+    return text(annotations_of(pod).get(PRIMARY_CONTAINER))
 
 
 def logs_of(pod: Mapping[str, Any]) -> tuple[TaskLog, ...]:
     """Return a command per container that prints its log; none for a pod without a name."""
-    metadata = mapping(pod.get("metadata"))
+    metadata = metadata_of(pod)
     name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
     if not name:
         return ()
@@ -132,7 +128,7 @@ def get_completion_time(pod: Mapping[str, Any]) -> datetime | None:
     """Return when a pod ended: with its last container, else the closest known time."""
     if not is_terminal(pod):
         return None
-    status, metadata = mapping(pod.get("status")), mapping(pod.get("metadata"))
+    status, metadata = mapping(pod.get("status")), metadata_of(pod)
     every = containers_of(status, "initContainerStatuses", "containerStatuses")
     ends = [how.finished_at for each in every for how in (each.terminated, each.last) if how and how.finished_at]
     if ends:
@@ -213,7 +209,7 @@ def _in_time(info: PhaseInfo, since: datetime | None, context: PluginContext) ->
 
 def _created(pod: Mapping[str, Any]) -> datetime | None:
     """Return the time of the pod itself, for statuses without a time."""
-    created = moment(mapping(pod.get("metadata")).get("creationTimestamp"))
+    created = moment(metadata_of(pod).get("creationTimestamp"))
     return created or moment(mapping(pod.get("status")).get("startTime"))
 
 
@@ -343,7 +339,7 @@ def _terminated(name: str, how: Termination) -> str:
 
 def own_pods(context: PluginContext, labels: Mapping[str, str]) -> list[JSON]:
     """Return the pods that may be the object's: without those that have another value for one of its labels."""
-    return [pod for pod in context.pods if _labels(pod).items() <= {**_labels(pod), **labels}.items()]
+    return [pod for pod in context.pods if labels_of(pod).items() <= {**labels_of(pod), **labels}.items()]
 
 
 def never_starting(pods: Iterable[JSON], context: PluginContext) -> PhaseInfo | None:
@@ -403,9 +399,5 @@ def still_starting(pods: Iterable[JSON], context: PluginContext) -> str:
     return ""
 
 
-def _labels(pod: JSON) -> Mapping[str, Any]:
-    return mapping(mapping(pod.get("metadata")).get("labels"))
-
-
 def _name(pod: JSON) -> str:
-    return text(mapping(pod.get("metadata")).get("name")) or "without a name"
+    return text(metadata_of(pod).get("name")) or "without a name"

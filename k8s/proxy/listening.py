@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from backoff_ctrl.k8s.proxy.http.transports import accepted
+from backoff_ctrl.k8s.settings import read_settings
 from backoff_ctrl.k8s.status.address import is_loopback
 
 from .caller import Caller
@@ -80,14 +81,14 @@ def handed_over(name: str) -> socket.socket | None:
     Without names, the first is ``listen``. Connections wait in it while the proxy restarts. The protocol is that of
     sd_listen_fds(3): LISTEN_PID, LISTEN_FDS, LISTEN_FDNAMES. Raises ``BindError`` for any other descriptor.
     """
-    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+    given = read_settings()
+    if given.listen_pid != str(os.getpid()):
         return None
-    given = os.environ.get("LISTEN_FDS", "0")
-    if not (given.isascii() and given.isdecimal()):
-        raise BindError(f"LISTEN_FDS must be a number of sockets, not {given!r}")
-    count = int(given)
-    names = os.environ.get("LISTEN_FDNAMES", "").split(":") if "LISTEN_FDNAMES" in os.environ else ["listen"]
-    number = next((at for at, each in enumerate(names[:count]) if each == name), None)
+    count = given.listen_fds
+    if not (count.isascii() and count.isdecimal()):
+        raise BindError(f"LISTEN_FDS must be a number of sockets, not {count!r}")
+    names = given.listen_names.split(":")[: int(count)]
+    number = next((at for at, each in enumerate(names) if each == name), None)
     if number is None:
         return None
     try:

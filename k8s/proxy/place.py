@@ -19,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
+from backoff_ctrl.k8s.settings import read_settings
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -107,7 +108,7 @@ def find_place(upstream: str | None, kubeconfig: str | None, context: str | None
     """
     if upstream is not None and kubeconfig is None and context is None:
         return place_at(upstream)
-    file = kubeconfig or os.environ.get("KUBECONFIG", "").split(os.pathsep)[0] or str(Path.home() / ".kube" / "config")
+    file = kubeconfig or read_settings().kubeconfig.split(os.pathsep)[0] or str(Path.home() / ".kube" / "config")
     if kubeconfig is None and context is None and not Path(file).is_file():
         return place_of_account()
     place = place_of_kubeconfig(Path(file), context)
@@ -119,7 +120,8 @@ def find_place(upstream: str | None, kubeconfig: str | None, context: str | None
 
 def place_of_account(folder: Path = ACCOUNT) -> Place:
     """Return the API server of the cluster that this runs in. Raises ``PlaceError``."""
-    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    given = read_settings()
+    host, port = given.service_host, given.service_port
     if not host or not (folder / "ca.crt").is_file() or not port.isdecimal():
         raise PlaceError(
             "found neither a kubeconfig nor a pod's service account: give the server with --upstream or --kubeconfig"
@@ -131,12 +133,14 @@ def place_of_kubeconfig(file: Path, context: str | None = None) -> Place:
     """Read a kubeconfig. Raises ``PlaceError``, which shows no secrets."""
     import yaml  # noqa: PLC0415 - 20 ms of the start, and no pod has a kubeconfig
 
+    from backoff_ctrl.k8s.charges.bounded_yaml import BoundedLoader  # noqa: PLC0415 - the same
+
     named = f"the kubeconfig {printable(str(file))}"
     try:
-        document = yaml.load(file.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+        document = yaml.load(file.read_bytes(), BoundedLoader)  # noqa: S506 - a safe loader, bounded
     except OSError as error:
         raise PlaceError(f"{named} can't be read: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
+    except (yaml.YAMLError, ValueError):  # ValueError: not UTF-8, or a date in month 99
         raise PlaceError(f"{named} is not valid YAML: choose another file with --kubeconfig") from None
     try:
         return _place_in(document, context, file.parent, named)

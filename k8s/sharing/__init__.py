@@ -1,9 +1,8 @@
-"""One ledger per process and API server, and the settings that this process takes from its environment.
+"""One ledger per process and API server.
 
 ``Share`` (``process``) is a client's part in the ledger of its server: two ledgers would promise the same room twice.
 With the first client come the memory of earlier runs, the watch, and whatever the environment asks for (events, status,
 notifications, traces); with the last one they end, but the ledger is kept: the next client finds what it learned.
 
-``environment`` reads the variables, once for all; a value that is not understood is logged and never stops a platform.
 ``memory`` carries what was learned over a restart, in one file per server.
 """

@@ -17,10 +17,10 @@ from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.any_gate import AnyGate
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.runtime.host import LOADING, RuntimeAlarms, after_fork
+from backoff_ctrl.k8s.settings import Settings, settings
 from backoff_ctrl.k8s.watching.hosted import HostedWatch
 from backoff_ctrl.k8s.watching.status import WatchRecord
 
-from .environment import Environment, environment
 from .memory import MemoryKeeper, memory_file_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class _Shared:
     """The ledger of one server, the number of its users, and the watch that runs while there are any."""
 
     def __init__(self, server: str) -> None:
-        self.ledger = Ledger(RuntimeAlarms(), policy_in_use(), signature=environment().signature)
+        self.ledger = Ledger(RuntimeAlarms(), policy_in_use(), signature=settings().signature)
         self.ledger.line.list_quotas_first(self.ledger.policy.idle_ttl / 2)
         self.server = server
         self.users = 0
@@ -45,7 +45,7 @@ class _Shared:
 
     def join(self, configuration: Any) -> None:
         self.users += 1
-        if self._memory is None and (directory := environment().memory):
+        if self._memory is None and (directory := settings().memory):
             self._memory = MemoryKeeper(self.ledger, memory_file_of(directory, self.server))
         if self._watch is None:
             self._watch = HostedWatch(self.ledger, configuration)
@@ -90,12 +90,12 @@ class _Process:
 
     def tell_of(self, ledger: Ledger, server: str, watch: Watch = lambda: None) -> None:
         """Notify, trace and show what happens in a ledger, as the environment and the program ask for it."""
-        settings = environment()
-        notify(ledger, settings)
-        trace(ledger, settings)
-        if settings.status or self.shown:
+        given = settings()
+        notify(ledger, given)
+        trace(ledger, given)
+        if given.status or self.shown:
             try:
-                _show(ledger, server, watch, settings.status)
+                _show(ledger, server, watch, given.status)
             except Exception as error:  # noqa: BLE001 - law 18: status only helps
                 log.warning("the status of this gate is not served: %s", error)
 
@@ -109,13 +109,13 @@ def use_policy(*, below: Mapping[str, Any], above: Mapping[str, Any]) -> None:
     ``BACKOFF_CTRL_POLICY`` takes precedence over ``below``, and ``above`` over both. Raises ``PolicyError``, and then
     sets nothing.
     """
-    Policy(**{**below, **environment().policy, **above})
+    Policy(**{**below, **settings().policy, **above})
     _PROCESS.below, _PROCESS.above = below, above
 
 
 def policy_in_use() -> Policy:
     """Return the policy of ledgers that this process opens now."""
-    return Policy(**{**_PROCESS.below, **environment().policy, **_PROCESS.above})
+    return Policy(**{**_PROCESS.below, **settings().policy, **_PROCESS.above})
 
 
 class Share:
@@ -139,7 +139,7 @@ class Share:
                 self._shared, self.ledger = shared, shared.ledger
             if gate is not None:
                 gate.join(shared.ledger)
-        wanted = environment().events if events is None else events
+        wanted = settings().events if events is None else events
         self._end_events = _send_events(self.ledger, configuration) if wanted else None
 
     @property
@@ -188,7 +188,7 @@ def show_beside(ledger: Ledger, server: str) -> Callable[[], None]:
 
 def _hide_beside(ledger: Ledger) -> None:
     with _PROCESS.lock:
-        if _PROCESS.beside.pop(ledger, None) is not None and (environment().status or _PROCESS.shown):
+        if _PROCESS.beside.pop(ledger, None) is not None and (settings().status or _PROCESS.shown):
             _service().remove(ledger)
 
 
@@ -214,23 +214,23 @@ def _send_events(ledger: Ledger, configuration: Any) -> Callable[[], None]:
     return send_events(ledger, configuration)
 
 
-def notify(ledger: Ledger, settings: Environment) -> None:
+def notify(ledger: Ledger, given: Settings) -> None:
     """Notify the receivers in the file ``BACKOFF_CTRL_NOTIFY`` of a ledger's creates, if it is set. Never raises."""
-    if not settings.notify:
+    if not given.notify:
         return
     try:
         with LOADING:
             from backoff_ctrl.k8s.events.webhooks import Notifier, read_receivers  # noqa: PLC0415
             from backoff_ctrl.k8s.status.sources import gate_name  # noqa: PLC0415
 
-        ledger.subscribe(Notifier(ledger, read_receivers(Path(settings.notify)), gate_name()))
+        ledger.subscribe(Notifier(ledger, read_receivers(Path(given.notify)), gate_name()))
     except Exception as error:  # noqa: BLE001 - law 18: notifications only help
         log.error("notifications are off: %s", error)  # noqa: TRY400 - a sentence, no traceback
 
 
-def trace(ledger: Ledger, settings: Environment) -> None:
+def trace(ledger: Ledger, given: Settings) -> None:
     """Make spans of a ledger's creates, if ``BACKOFF_CTRL_TRACES=1`` is set. Never raises."""
-    if not settings.traces:
+    if not given.traces:
         return
     try:
         with LOADING:

@@ -1,16 +1,11 @@
-"""The address of a gate's status: the environment variable that has it, and how an address is written."""
+"""The address of a gate's status: how it is written, and what names this machine only."""
 
 from __future__ import annotations
 
 import ipaddress
-import os
 from typing import Final
 from urllib.parse import urlsplit
 
-ENVIRONMENT: Final = "BACKOFF_CTRL_STATUS"
-"""The environment variable with the address to serve at, such as ``127.0.0.1:9095``. Unset: nothing is served."""
-HOSTS: Final = "BACKOFF_CTRL_STATUS_HOSTS"
-"""The environment variable with further hosts, separated by commas, by which a proxy in front passes requests on."""
 PORT: Final = 9095
 
 
@@ -34,11 +29,6 @@ def split_address(listen: str) -> tuple[str, int]:
     if not (port.isascii() and port.isdecimal() and int(port) < 65_536) or not host:
         raise ValueError(f"the address of the status must look like 127.0.0.1:{PORT}, not {listen!r}")
     return ("127.0.0.1" if host.lower() == "localhost" else host), int(port)
-
-
-def named_hosts() -> frozenset[str]:
-    """Return the hosts that the environment names beside this machine."""
-    return frozenset(map(name_of, os.environ.get(HOSTS, "").split(","))) - {""}
 
 
 def name_of(host: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backoff_ctrl.engine.quantities import NANO, quantity
-from backoff_ctrl.k8s.answers.fields import FieldError, amounts_at, mapping_at, mappings_at
+from backoff_ctrl.k8s.answers.fields import FieldError, amounts_at, mapping, mapping_at, mappings_at
 from backoff_ctrl.k8s.charges.pods import pod_amounts, read_containers
 
 Item = Mapping[str, Any]
@@ -29,7 +29,7 @@ def items_of(listed: Iterable[object]) -> list[Item]:
     named = []
     for each in listed:
         try:
-            body = each if isinstance(each, Mapping) else {}
+            body = mapping(each)
             name = mapping_at(body, "metadata", "").get("name")
             named.append((str(name), mappings_at(mapping_at(body, "spec", ""), "limits", "spec")))
         except FieldError:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from backoff_ctrl.k8s.answers.fields import FieldError
+from backoff_ctrl.k8s.answers.fields import FieldError, metadata_of
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests
 
 from .asked import ProblemError
@@ -35,10 +35,8 @@ def read_manifest(body: bytes, content_type: str) -> dict[str, Any]:
             "#/headers/Content-Type",
         )  # fmt: skip
     too_large(len(body))
-    if kind in YAML_TYPES and body.count(b"*") > ALIASES_MAX and _aliases(body) > ALIASES_MAX:
-        raise ProblemError(400, f"the manifest has more than {ALIASES_MAX} YAML aliases: write them out", "#/body")
     try:
-        manifests = load_manifests(body, "the manifest")
+        manifests = load_manifests(body, "the manifest", ALIASES_MAX)
     except ManifestError as error:
         raise ProblemError(400, str(error), "#/body") from None
     if len(manifests) != 1:
@@ -54,8 +52,7 @@ def too_large(length: int) -> None:
 
 def namespace_of(manifest: Mapping[str, Any], wanted: str | None) -> str:
     """Return the namespace that a manifest is meant for. Raises ``ProblemError``."""
-    metadata = manifest.get("metadata")
-    given = metadata.get("namespace") if isinstance(metadata, dict) else None
+    given = metadata_of(manifest).get("namespace")
     if given is not None and not isinstance(given, str):
         raise ProblemError(400, "metadata.namespace: must be a string", "#/body/metadata/namespace")
     if wanted and given and wanted != given:
@@ -84,16 +81,6 @@ def malformed(error: FieldError, manifest: Mapping[str, Any]) -> ProblemError:
     steps = [str(step) for step, _ in _walk(path, manifest)] if known else []
     pointer = "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
     return ProblemError(422, str(error), f"#/body{pointer}")
-
-
-def _aliases(body: bytes) -> int:
-    import yaml  # noqa: PLC0415 - JSON does not need it
-
-    try:
-        events = yaml.parse(body, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        return sum(isinstance(event, yaml.AliasEvent) for event in events)
-    except yaml.YAMLError:
-        return 0  # the caller reports what is wrong with it
 
 
 def found_at(path: str, manifest: object) -> Any:

@@ -461,5 +461,3 @@ METRICS: Final = (
 """In the order in which they are exposed, and kept: beyond the limit of series, the last are left out first."""
 
 BY_NAME: Final = {metric.name: metric for metric in METRICS}
-SERIES_MAX: Final = 50_000
-"""Series exposed by default. Namespaces known first come first, so that a series, once exposed, stays."""

@@ -22,7 +22,7 @@ from backoff_ctrl.k8s.gate.subscribers import Subscriber, Verdict
 from backoff_ctrl.k8s.gate.unfinished import Unfinished
 
 from .catalogue import DECISION_BUCKETS, WAIT_BUCKETS, WAKE_BUCKETS
-from .decisions import Ring
+from .decisions import Decisions
 
 KINDS_MAX: Final = 64
 """Kinds that are counted separately; all others count as ``other``, since a kind is a label of series."""
@@ -101,13 +101,13 @@ class Counters(Subscriber):
         *,
         gate: str = "",
         wall: Callable[[], float] = time.time,
-        ring: Ring | None = None,
+        ring: Decisions | None = None,
     ) -> None:
         """``clock`` is the ledger's, in seconds; ``explain`` returns why a create waits; ``wall`` is Unix time.
 
         ``gate`` is its name; several gates of a process share one ``ring``.
         """
-        self.ring = ring if ring is not None else Ring()
+        self.ring = ring if ring is not None else Decisions()
         self._clock = clock
         self._explain = explain
         self._wall = wall

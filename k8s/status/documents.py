@@ -13,6 +13,7 @@ from backoff_ctrl.engine.gangs import Reservation
 from backoff_ctrl.engine.looking import Blocker as Found
 from backoff_ctrl.engine.looking import WaitingSnapshot
 from backoff_ctrl.engine.quantities import quantity
+from backoff_ctrl.k8s.answers.fields import labels_of
 from backoff_ctrl.k8s.creates.creation import Creation, owner_of
 from backoff_ctrl.k8s.creates.wait import SAME_KEY
 
@@ -377,10 +378,7 @@ def _owner(creation: Creation) -> Owner | None:
 
 
 def _labels(creation: Creation) -> dict[str, str]:
-    metadata = creation.body.get("metadata")
-    labels = metadata.get("labels") if isinstance(metadata, dict) else None
-    if not isinstance(labels, dict):
-        return {}
+    labels: Mapping[Any, Any] = labels_of(creation.body)
     texts = ((name, value) for name, value in labels.items() if isinstance(name, str) and isinstance(value, str))
     return dict(islice(texts, LABELS_MAX))
 

@@ -21,7 +21,7 @@ from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.looking import Blocker as Ceiling
 from backoff_ctrl.engine.outlook import Outlook, nothing_known
 from backoff_ctrl.engine.quantities import quantity
-from backoff_ctrl.k8s.answers.fields import FieldError, mapping_at, required_mapping_at
+from backoff_ctrl.k8s.answers.fields import FieldError, mapping_at, mappings, metadata_of, required_mapping_at
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
 from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.charges.parts import Footprint as Charged
@@ -112,8 +112,7 @@ def asking_listed(namespace: str, quotas: Iterable[object]) -> tuple[Ask, list[s
     engine = Controller()
     unreadable = []
     for each in quotas:
-        metadata = each.get("metadata") if isinstance(each, dict) else None
-        name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
+        name = str(metadata_of(each).get("name", ""))
         try:
             engine.observe_quota(namespace, name, read_quota(each), 0.0)
         except FieldError:
@@ -255,11 +254,9 @@ def _path_of(manifest: Mapping[str, Any], namespace: str, ask: AskServer) -> str
         return None
     if status != 200:
         raise ProblemError(503, f"the API server does not say which kinds it has: it answers {status} to {base}")
-    found = listed.get("resources")
-    for each in found if isinstance(found, list) else ():
-        if not isinstance(each, dict) or each.get("kind") != manifest.get("kind"):
-            continue
-        if "/" not in (name := str(each.get("name"))):  # no subresource
+    for each in mappings(listed.get("resources")):
+        name = str(each.get("name"))
+        if each.get("kind") == manifest.get("kind") and "/" not in name:  # no subresource
             where = f"/namespaces/{quote(namespace, safe='')}" if each.get("namespaced") is True else ""
             return f"{base}{where}/{quote(name, safe='')}"
     return None

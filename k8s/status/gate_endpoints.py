@@ -13,6 +13,7 @@ from typing import Any, Final
 from .actions import Actions, check_operator
 from .asked import Anything, ProblemError, read_cursor, read_query
 from .bodies import namespace_of, read_manifest
+from .decisions import Told
 from .documents import Documents
 from .endpoints import (
     Endpoint,
@@ -83,7 +84,7 @@ class Sent:
 class GateEndpoints:
     """Answers for the gates of this process. Thread-safe."""
 
-    def __init__(self, documents: Documents, streams: Streams | None, *, series_max: int) -> None:
+    def __init__(self, documents: Documents, streams: Streams[Told] | None, *, series_max: int) -> None:
         """``series_max`` limits ``/metrics``. Set ``token``, which operators need to act, once the port is known."""
         self.documents = documents
         self.token: Token | None = None

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from backoff_ctrl.k8s.answers.printing import metric_head, metric_sample
 from backoff_ctrl.k8s.creates.wait import SAME_KEY
+from backoff_ctrl.k8s.settings import SERIES_MAX
 
-from .catalogue import METRICS, SERIES_MAX, Metric
+from .catalogue import METRICS, Metric
 from .counters import Histogram
+from .decisions import Told
 from .documents import flow_name
 from .slices import sliced
 
@@ -77,7 +79,7 @@ class Gathered:
 
 def gather(
     documents: Documents,
-    streams: Streams | None = None,
+    streams: Streams[Told] | None = None,
     series_max: int = SERIES_MAX,
     more: Iterable[Sample] = (),
 ) -> Gathered:
@@ -109,7 +111,7 @@ def gather(
 
 def exposition(
     documents: Documents,
-    streams: Streams | None = None,
+    streams: Streams[Told] | None = None,
     series_max: int = SERIES_MAX,
     more: Iterable[Sample] = (),
 ) -> list[bytes]:

@@ -21,13 +21,15 @@ from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
 from backoff_ctrl.k8s.runtime.host import RUNTIME, Blocking, Task, leave_behind
+from backoff_ctrl.k8s.settings import settings
 
-from .address import host_of, is_loopback, name_of, named_hosts
+from .address import host_of, is_loopback, name_of
 from .asked import ProblemError, problem_text
 from .bodies import too_large
+from .decisions import Told
 from .endpoints import find, methods_of
 from .gate_endpoints import PIECE, GateEndpoints, Reply, Sent, in_blocks, matches, read
-from .streams import Streams
+from .streams import RETRY, Streams
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +55,7 @@ class StatusServer:
         self,
         address: tuple[str, int],
         endpoints: GateEndpoints,
-        streams: Streams,
+        streams: Streams[Told],
         *,
         shared: bool = False,
     ) -> None:
@@ -65,7 +67,7 @@ class StatusServer:
         self.streams = streams
         self.patience = PATIENCE
         self.stalled = STALLED
-        self._hosts = named_hosts()
+        self._hosts = frozenset(map(name_of, settings().status_hosts)) - {""}
         self._socket = _bound(address, shared=shared)
         self._address = self._socket.getsockname()
         self._making = Blocking("backoff-ctrl-status", THREADS)
@@ -226,7 +228,7 @@ class StatusServer:
         assert isinstance(connection, _Connection)
         self._streaming.add(connection)
         await response.prepare(request)
-        async with contextlib.aclosing(self.streams.listen(seq, namespace, b"retry: 2000\n\n" + first)) as pieces:
+        async with contextlib.aclosing(self.streams.listen(seq, namespace, RETRY + first)) as pieces:
             async for piece in pieces:
                 for start in range(0, len(piece), PIECE):  # taken piece by piece, a large one is no stall
                     await response.write(piece[start : start + PIECE])

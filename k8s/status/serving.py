@@ -9,17 +9,16 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
-import os
 import threading
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.runtime.host import LOADING, after_fork
+from backoff_ctrl.k8s.settings import settings
 
 from .address import read_address
-from .catalogue import SERIES_MAX
 from .counters import Counters
-from .decisions import Ring
+from .decisions import Decisions
 from .documents import Documents, decision
 from .gate_endpoints import GateEndpoints, as_json
 from .sources import Source, gate_name
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SERIES: Final = "BACKOFF_CTRL_SERIES_MAX"
-"""The environment variable with the most series of ``/metrics``."""
 PORTS_TRIED: Final = 100
 
 
@@ -46,7 +43,7 @@ class Service:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self.ring = Ring()
+        self.ring = Decisions()
         self.sources: list[Source] = []
         self.documents = Documents(self.sources, own_version())
         self.server: StatusServer | None = None
@@ -149,7 +146,7 @@ class Service:
             from .server import StatusServer  # noqa: PLC0415 - loads aiohttp.web, for those alone who serve a status
 
         streams = Streams(self.ring, lambda told: as_json(decision(told)))
-        endpoints = GateEndpoints(self.documents, streams, series_max=series_max())
+        endpoints = GateEndpoints(self.documents, streams, series_max=settings().series_max)
         *before, last = ports
         for port in before:
             with contextlib.suppress(OSError):
@@ -160,11 +157,6 @@ class Service:
 def _ports_from(port: int) -> tuple[int, ...]:
     """Return the ports to try: this one, those after it, then any."""
     return (*range(port, min(port + PORTS_TRIED, 65_536)), 0) if port else (0,)
-
-
-def series_max() -> int:
-    text = os.environ.get(SERIES, "")
-    return int(text) if text.isascii() and text.isdecimal() else SERIES_MAX
 
 
 def own_version() -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from backoff_ctrl.engine.looking import Tally
 from backoff_ctrl.engine.outlook import NOTHING_ELSEWHERE
 from backoff_ctrl.engine.pages import NAMESPACES_MAX
+from backoff_ctrl.k8s.settings import settings
 from backoff_ctrl.k8s.watching.status import EVERYWHERE
 
 from .slices import sliced
@@ -35,16 +36,14 @@ if TYPE_CHECKING:
 
     from .counters import Counters
 
-NAME: Final = "BACKOFF_CTRL_GATE"
-"""The environment variable with the gate's name, for pages and metrics. Unset: host and process."""
 _BEHIND: Final = 1e12
 """A rank behind those of all waiting requests: a priority of 2^31 equals 6e10 s of waiting."""
 _DRIFT: Final = 0.05  # seconds by which the wall clock may be set before shown times follow it
 
 
 def gate_name() -> str:
-    """Return the name of this process' gate."""
-    return os.environ.get(NAME) or f"{socket.gethostname()}-{os.getpid()}"
+    """Return the name of this process' gate: by default its host and process id."""
+    return settings().gate or f"{socket.gethostname()}-{os.getpid()}"
 
 
 class WallClock:

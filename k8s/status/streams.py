@@ -14,9 +14,9 @@ import json
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable
-from typing import Final
+from typing import Final, Generic
 
-from .decisions import Ring, Told
+from .decisions import Ring, T
 from .slices import SLICE
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,8 @@ ALIVE_EVERY: Final = 15.0
 """Seconds of silence after which a comment is sent: proxies close silent streams, and a dead listener is noticed."""
 RENDERED_MAX: Final = 4096
 ALIVE: Final = b": alive\n\n"
+RETRY: Final = b"retry: 2000\n\n"
+"""Begins an answer: a browser that lost the stream connects again after two seconds."""
 
 Place = tuple[int, str | None]
 """Up to which number a listener has read, and the one namespace it wants; None: all."""
@@ -64,10 +66,10 @@ class Listener:
         return text
 
 
-class Streams:
+class Streams(Generic[T]):
     """The listeners of one ring. They belong to one event loop."""
 
-    def __init__(self, ring: Ring, render: Callable[[Told], str], *, epoch: str = "") -> None:
+    def __init__(self, ring: Ring[T], render: Callable[[T], str], *, epoch: str = "") -> None:
         """``render`` writes a decision as JSON; ``epoch`` distinguishes this ring from that of an earlier process."""
         self.dropped = 0
         """Listeners that took too little of what was sent to them."""
@@ -198,7 +200,7 @@ class Streams:
         self._spent += time.perf_counter() - began
         return b"".join(parts), read.decisions[-1].seq if read.decisions else seq
 
-    def _text(self, told: Told) -> bytes:
+    def _text(self, told: T) -> bytes:
         text = self._rendered.get(told.seq)
         if text is None:
             text = f"id: {self.epoch}-{told.seq}\nevent: decision\ndata: {self._render(told)}\n\n".encode()

@@ -13,14 +13,10 @@ import secrets
 import stat
 import tempfile
 from pathlib import Path
-from typing import Final
+
+from backoff_ctrl.k8s.settings import STATUS_TOKEN, TOKEN_MIN, read_settings, settings
 
 log = logging.getLogger(__name__)
-
-TOKEN: Final = "BACKOFF_CTRL_STATUS_TOKEN"  # noqa: S105 - its name
-"""The environment variable with the token. Unset: one is drawn for each process."""
-TOKEN_MIN: Final = 16
-"""The least characters of a token: a local process could try many guesses a second."""
 
 
 class Token:
@@ -29,19 +25,18 @@ class Token:
     def __init__(self, port: int) -> None:
         """Take the token from the environment, or draw one and write it to the file of this ``port``."""
         self.file: Path | None = None
-        given = os.environ.get(TOKEN, "").strip()
-        self._text = given
-        if given and len(given) < TOKEN_MIN:
-            log.error("%s is shorter than %d characters: it is not used, and actions are disabled", TOKEN, TOKEN_MIN)
-            self._text = ""
-        elif not given:
+        given = settings().status_token
+        self._text = given if len(given) >= TOKEN_MIN else ""
+        if not given:
             self._text = secrets.token_urlsafe(24)
             try:
                 self.file = _write(token_file(port), self._text)
             except OSError as error:
                 self._text = ""
                 log.warning(
-                    "actions on this gate are disabled, since its token can't be stored (%s): set %s", error, TOKEN
+                    "actions on this gate are disabled, since its token can't be stored (%s): set %s",
+                    error,
+                    STATUS_TOKEN,
                 )
 
     def allows(self, authorization: str) -> bool:
@@ -53,7 +48,7 @@ class Token:
     @property
     def where(self) -> str:
         """Return where to find it."""
-        return f"the variable {TOKEN} of the gate's program" if self.file is None else f"the file {self.file}"
+        return f"the variable {STATUS_TOKEN} of the gate's program" if self.file is None else f"the file {self.file}"
 
     def close(self) -> None:
         """Remove the file, unless another process has the port now, and its own token there."""
@@ -66,15 +61,14 @@ class Token:
 
 def token_file(port: int) -> Path:
     """Return where the token of the server at this port is kept: a folder of this user's own."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    runtime = read_settings().runtime_dir
     folder = Path(runtime) / "backoff-ctrl" if runtime else Path(tempfile.gettempdir()) / f"backoff-ctrl-{_user()}"
     return folder / f"status-{port}.token"
 
 
 def read_token(port: int) -> str:
     """Return the token for the server at this port of this machine; empty if this user has none."""
-    given = os.environ.get(TOKEN, "").strip()
-    if given:
+    if given := read_settings().status_token:
         return given
     try:
         file = token_file(port)

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 import aiohttp
 
 from backoff_ctrl.k8s.answers.answer import Answer
-from backoff_ctrl.k8s.answers.fields import mapping, mappings, text
+from backoff_ctrl.k8s.answers.fields import annotations_of, mapping, mappings, metadata_of, text
 from backoff_ctrl.k8s.answers.rejections import rejection_of
 from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.plugins.manager.figures import ManagerCounts
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
-from backoff_ctrl.k8s.plugins.marks import metadata_of
+from backoff_ctrl.k8s.plugins.manager.plugin_calls import PluginCalls
 from backoff_ctrl.k8s.plugins.pod_phases import primary_container
-from backoff_ctrl.k8s.plugins.protocol import JSON, PODS, NamedPods, PluginEntry, RelatedPods
+from backoff_ctrl.k8s.plugins.protocol import JSON, PODS, PluginEntry
 from backoff_ctrl.k8s.plugins.registry import Entry
 
 from .store import Stored
@@ -62,7 +63,7 @@ class TaskLog:
             )
         self._session = session
         self._objects = Objects(session)
-        self._entry = entry
+        self._plugin = PluginCalls(entry, ManagerCounts())
         self._read = read
         self._container = container
 
@@ -123,35 +124,26 @@ class TaskLog:
             await asyncio.gather(*reading, return_exceptions=True)
 
     async def _pods(self, task: Stored) -> list[JSON]:
-        """Return the pods of the present attempt, the oldest first."""
+        """Return the pods of the present attempt, the oldest first: by its plugin's labels, its selector, or names."""
         made = task.status.object
         if made is None:
             return []
-        kind = self._entry.resource_to_watch
+        kind = self._plugin.kind
         resource = await self._objects.read(kind, task.namespace, made.name)
         if resource is None or (made.uid and metadata_of(resource).get("uid") != made.uid):
             return []
         if kind == PODS:
             return [resource]
-        found = await self._made_of(resource, task.namespace)
-        return sorted(found, key=lambda pod: (text(metadata_of(pod).get("creationTimestamp")), _name(pod)))
-
-    async def _made_of(self, resource: JSON, namespace: str) -> list[JSON]:
-        """Return the pods that were made of an object: by its plugin's labels, its selector, or their names."""
-        plugin = self._entry.plugin
-        labels = plugin.pod_labels(resource) if isinstance(plugin, RelatedPods) else {}
+        labels = self._plugin.pod_labels(resource)
         labels = labels or mapping(mapping(mapping(resource.get("spec")).get("selector")).get("matchLabels"))
-        found = list(await self._objects.pods(namespace, labels)) if labels else []
-        if not found and isinstance(plugin, NamedPods):
-            named = [await self._objects.read(PODS, namespace, name) for name in plugin.pod_names(resource)]
-            found = [pod for pod in named if pod is not None]
-        return found
+        found = await self._objects.pods_of(self._plugin, resource, labels)
+        return sorted(found, key=lambda pod: (text(metadata_of(pod).get("creationTimestamp")), _name(pod)))
 
     async def _of_pod(self, pod: JSON, *, follow: bool) -> AsyncIterator[bytes]:
         """Yield the lines of one pod; where an object has several, with the pod's name before each."""
         metadata = metadata_of(pod)
         namespace, name = text(metadata.get("namespace")), _name(pod)
-        label = b"" if self._entry.resource_to_watch == PODS else f"[{name}] ".encode()
+        label = b"" if self._plugin.kind == PODS else f"[{name}] ".encode()
         query = [("container", self._container or _container(pod)), *([("follow", "true")] if follow else [])]
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}/log"
         try:
@@ -202,8 +194,7 @@ def _refused(answer: Answer, namespace: str, name: str) -> LogError | ClusterErr
 
 def _container(pod: JSON) -> str:
     """Return the container whose log is shown: the task's own, or the one that kubectl shows, else the first."""
-    annotations: Any = mapping(metadata_of(pod).get("annotations"))
-    chosen = primary_container(pod) or text(annotations.get("kubectl.kubernetes.io/default-container"))
+    chosen = primary_container(pod) or text(annotations_of(pod).get("kubectl.kubernetes.io/default-container"))
     names = [text(each.get("name")) for each in mappings(mapping(pod.get("spec")).get("containers"))]
     return chosen if chosen in names or not names else names[0]
 

@@ -20,6 +20,8 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
+from backoff_ctrl.k8s.settings import read_settings
+
 from .model import TaskStatus, shown
 from .reading import difference
 from .store import (
@@ -92,7 +94,7 @@ INSERT INTO facts VALUES ('revision', '0');
 
 def default_file() -> Path:
     """Return the store of this user: ``$XDG_STATE_HOME/backoff-ctrl/tasks.db``, by default below ``~/.local/state``."""
-    given = os.environ.get("XDG_STATE_HOME", "")
+    given = read_settings().state_home
     state = Path(given) if Path(given).is_absolute() else expanded("~/.local/state")
     return state / "backoff-ctrl" / "tasks.db"
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from backoff_ctrl.engine.backoff import Bucket, delay
+from backoff_ctrl.k8s.answers.fields import labels_of, mappings, metadata_of, text
 from backoff_ctrl.k8s.charges.resources import plural_of
 from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
@@ -45,9 +46,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._:]{0,252}")
 
 def owners_of(metadata: Mapping[str, Any]) -> tuple[Owner, ...]:
     """Return who owns an object: its controller first. Malformed entries are left out."""
-    listed = metadata.get("ownerReferences")
-    found = [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
-    found.sort(key=lambda each: each.get("controller") is not True)
+    found = sorted(mappings(metadata.get("ownerReferences")), key=lambda each: each.get("controller") is not True)
     fields: list[list[Any]] = [[each.get(name) for name in ("apiVersion", "kind", "name", "uid")] for each in found]
     return tuple(Owner(*each) for each in fields if _are_plain(*each))[:SIDE_BY_SIDE]
 
@@ -286,7 +285,7 @@ class OwnedPods(LabelledPods):
     async def _read(self, pod: _Pod, label: str) -> None:
         with suppress(WatchForbiddenError):
             found = await self._tried(pod.name, self._pod_of)
-            if found and _metadata(found).get("uid") == pod.uid:
+            if found and metadata_of(found).get("uid") == pod.uid:
                 self._ledger.member_seen(label, pod.uid, found)
 
     async def _pod_of(self, name: str) -> Mapping[str, Any]:
@@ -313,12 +312,5 @@ def _remember(known: OrderedDict[str, Any], uid: str, value: object) -> None:
         known.popitem(last=False)
 
 
-def _metadata(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    metadata = body.get("metadata")
-    return metadata if isinstance(metadata, Mapping) else {}
-
-
 def _label_of(body: Mapping[str, Any]) -> str | None:
-    labels = _metadata(body).get("labels")
-    label = labels.get(GANG_LABEL) if isinstance(labels, Mapping) else None
-    return label if isinstance(label, str) else None
+    return text(labels_of(body).get(GANG_LABEL)) or None

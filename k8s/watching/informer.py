@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 import aiohttp
 
 from backoff_ctrl.engine.backoff import after, delay, full_jitter
+from backoff_ctrl.k8s.answers.fields import mappings, metadata_of, text
 from backoff_ctrl.k8s.answers.paging import PAGE, EndlessListError, Pages, is_list
 from backoff_ctrl.k8s.answers.rejections import read_rejection
 from backoff_ctrl.k8s.cluster.session import ClusterSession, beginning
@@ -128,18 +129,17 @@ class ClusterSource:
             raise _broken(error) from error
 
     async def metadata(self, path: str) -> Mapping[str, Any]:
-        metadata = (await self._read(path, [], _form("PartialObjectMetadata"))).get("metadata")
-        return metadata if isinstance(metadata, dict) else {}
+        return metadata_of(await self._read(path, [], _form("PartialObjectMetadata")))
 
     async def named(self, path: str, name: str) -> Mapping[str, Any]:
         """Return the object of this name from the list at ``path``, which takes only the right to list.
 
         Raises ``WatchAbsentError`` if there is none.
         """
-        items = (await self._read(path, [("fieldSelector", f"metadata.name={name}")], JSON)).get("items")
-        if not isinstance(items, list) or len(items) != 1 or not isinstance(items[0], dict):
+        found = mappings((await self._read(path, [("fieldSelector", f"metadata.name={name}")], JSON)).get("items"))
+        if len(found) != 1:
             raise WatchAbsentError(f"{path} has no {name}")
-        return {"apiVersion": "v1", "kind": "Pod", **items[0]}
+        return {"apiVersion": "v1", "kind": "Pod", **found[0]}
 
     async def _read(self, path: str, query: list[tuple[str, Any]], accept: str) -> Mapping[str, Any]:
         try:
@@ -369,12 +369,11 @@ class Informer:
         self._version, taken = "", 0
         async with contextlib.aclosing(self._source.pages(self._observer.kind, self._observer.namespace)) as pages:
             async for page in pages:
-                metadata, items = page.get("metadata"), page.get("items")
-                found = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-                if not isinstance(found, str) or not found or not is_list(page):
+                found = text(metadata_of(page).get("resourceVersion"))
+                if not found or not is_list(page):
                     raise WatchBrokenError("the answer is not a list, or has no resourceVersion to watch from")
                 self._version = self._version or found
-                for body in items or ():
+                for body in page["items"] or ():
                     taken += 1
                     if taken % BREATH == 0:
                         await asyncio.sleep(0)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Literal, TypeAlias
 
+from backoff_ctrl.k8s.answers.fields import mapping, text
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 
 Key: TypeAlias = tuple[str, str]  # namespace (empty for cluster-scoped objects) and name
@@ -137,12 +138,12 @@ def read_event(raw: object, kind: Kind, namespace: str | None) -> Event:
         case "ADDED" | "MODIFIED" | "DELETED":
             return Event(type_, read_object(body, kind, namespace))
         case "BOOKMARK":
-            version = _text(_metadata(body), "resourceVersion")
+            version = text(_metadata(body).get("resourceVersion"))
             if not version:
                 raise IgnoredError(Ignored.NO_METADATA, "a bookmark without a resourceVersion")
             return Event("BOOKMARK", Object({}, ("", ""), "", version))
         case "ERROR":
-            status = body if isinstance(body, Mapping) else {}
+            status = mapping(body)
             expired = status.get("code") == 410 or status.get("reason") in ("Expired", "Gone")
             error = WatchExpiredError if expired else WatchBrokenError
             raise error(_shown(status.get("message", "an ERROR event")))
@@ -160,7 +161,7 @@ def read_object(body: object, kind: Kind, namespace: str | None) -> Object:
     if found is not None and not (isinstance(found, str) and found in kind.names):
         raise IgnoredError(Ignored.UNKNOWN_KIND, f"an object of kind {_shown(found)} among {kind.plural}")
     metadata = _metadata(body)
-    key = _text(metadata, "namespace"), _text(metadata, "name")
+    key = text(metadata.get("namespace")), text(metadata.get("name"))
     if not key[1] or kind.namespaced != bool(key[0]):
         expected = "without a name or namespace" if kind.namespaced else "without a name, or with a namespace"
         raise IgnoredError(Ignored.NO_METADATA, f"an object {expected} among {kind.plural}")
@@ -168,7 +169,7 @@ def read_object(body: object, kind: Kind, namespace: str | None) -> Object:
         raise IgnoredError(
             Ignored.ELSEWHERE, f"an object of namespace {_shown(key[0])} in the watch of namespace {namespace}"
         )
-    return Object(body, key, _text(metadata, "uid"), _text(metadata, "resourceVersion"))
+    return Object(body, key, text(metadata.get("uid")), text(metadata.get("resourceVersion")))
 
 
 def is_older(version: str, than: str) -> bool:
@@ -246,15 +247,10 @@ class Order:
 
 
 def _metadata(body: object) -> Mapping[str, Any]:
-    metadata = body.get("metadata") if isinstance(body, Mapping) else None
+    metadata = mapping(body).get("metadata")
     if not isinstance(metadata, Mapping):
         raise IgnoredError(Ignored.NO_METADATA, "an object without metadata")
     return metadata
-
-
-def _text(metadata: Mapping[str, Any], name: str) -> str:
-    value = metadata.get(name)
-    return value if isinstance(value, str) else ""
 
 
 def _is_number(version: str) -> bool:

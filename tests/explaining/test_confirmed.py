@@ -188,6 +188,7 @@ def test_the_command_asks_as_its_user(tmp_path: Path) -> None:
         (("--token-file", "x"), "--confirm"),
         (("--confirm", "--kubeconfig", "x", "--token-file", "x"), "--confirm"),
         (("--confirm", "--token-file", "/absent"), "can't be read"),
+        (("--confirm", "--token-file", "/dev/null"), "holds no token: write one there with kubectl create token"),
     ],
 )
 def test_wrong_use_is_one_sentence(arguments: tuple[str, ...], word: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place
+from backoff_ctrl.k8s.settings import VARIABLES
 from tests.kubeconfigs import write_kubeconfig
 from tests.official import skip_without_proxy
 from tests.scripted_server import Seen, failure, scripted_server
@@ -55,7 +56,7 @@ def test_all_is_well(sandbox: BackgroundSandbox, capsys: pytest.CaptureFixture[s
     lines = capsys.readouterr().out.splitlines()
 
     assert code == 0
-    assert all(line.startswith("ok") for line in lines)
+    assert all(line.startswith(("ok", "    BACKOFF_CTRL_")) for line in lines)
     assert lines[-1].endswith("pods in team")
 
 
@@ -93,6 +94,47 @@ def test_an_answer_that_is_no_list_of_quotas_is_reported(page: Any, capsys: pyte
     assert code == 1
     assert "the answer is not a list" in out
     assert "not limited" not in out
+
+
+def test_the_settings_in_force_are_printed_with_their_sources(
+    sandbox: BackgroundSandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the process and of its platform; no secret among them, and what is wrong is no setting but a check."""
+    for name, value in {
+        "BACKOFF_CTRL_MODE": "Shadow, team=enforce",
+        "BACKOFF_CTRL_EVENTS": "0",
+        "BACKOFF_CTRL_TIMEOUT": "soon",
+        "BACKOFF_CTRL_STATUS_TOKEN": "a-secret-of-this-test",
+        "BACKOFF_CTRL_PLUGINS__K8S__DEFAULT_CPUS": "2",
+        "KUBECONFIG": "/nowhere",
+    }.items():
+        monkeypatch.setenv(name, value)
+    file = tmp_path / "platform.yaml"
+    file.write_text("plugins: {k8s: {default-cpus: 1, default-memory: 2Gi, default-env-vars: {KEY: a-secret}}}")
+    options = ["--config", str(file), "--set", "tasks.backoff.base-second=3"]
+    assert run(["doctor", "--server", sandbox.url, "--json", *options]) == 1
+
+    text = capsys.readouterr().out
+    document = json.loads(text)
+    found = {each["name"]: (each["value"], each["source"]) for each in document["settings"]}
+    assert {name: found.pop(name) for name in list(found) if found[name][1] != "default"} == {
+        "BACKOFF_CTRL_MODE": ("*=shadow,team=enforce", "environment"),
+        "BACKOFF_CTRL_EVENTS": ("0", "environment"),
+        "BACKOFF_CTRL_STATUS_TOKEN": ("(not shown)", "environment"),
+        "KUBECONFIG": ("/nowhere", "environment"),
+        "plugins.k8s.default-cpus": ("'2'", "environment"),
+        "plugins.k8s.default-memory": ("'2Gi'", str(file)),
+        "plugins.k8s.default-env-vars": ("{KEY} (values are not shown)", str(file)),
+        "tasks.backoff.base-second": ("3", "flag"),
+    }
+    assert found["BACKOFF_CTRL_TIMEOUT"] == ("no limit", "default")
+    assert set(found) < {each.name for each in VARIABLES.values() if each.ours}
+    assert "a-secret" not in text
+    assert [each["name"] for each in document["checks"] if not each["ok"]] == ["environment"]
+
+    file.write_text("plugins: {k8s: {no-such-key: 1}}")
+    assert run(["doctor", "--server", sandbox.url, "--config", str(file)]) == 1
+    assert f"no  settings                {file}: plugins.k8s.no-such-key: unknown key" in capsys.readouterr().out
 
 
 def test_json_is_one_document(sandbox: BackgroundSandbox, capsys: pytest.CaptureFixture[str]) -> None:

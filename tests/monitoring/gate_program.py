@@ -20,7 +20,7 @@ from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.client import GatedApiClient
 from backoff_ctrl.k8s.gated.gangs import gang
-from backoff_ctrl.k8s.sharing.environment import environment
+from backoff_ctrl.k8s.settings import read_settings
 from backoff_ctrl.k8s.sharing.process import notify
 from backoff_ctrl.k8s.status.serving import SERVICE
 from backoff_ctrl.k8s.watching.hosted import HostedWatch
@@ -50,7 +50,7 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     configuration = client.Configuration(host=settings["server"])
     gate = Gate(policy=Policy(**settings["policy"]), mode=settings.get("mode"))
-    notify(gate.ledger, environment())
+    notify(gate.ledger, read_settings())
     watch = HostedWatch(gate.ledger, configuration, everywhere=True) if settings["watch"] else None
     SERVICE.add(gate.ledger, settings["server"], lambda: None if watch is None else watch.record)
     if watch is not None:

@@ -120,3 +120,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_source(str(large))
     (tmp_path / "f.yaml").write_text("kind: Pod")
     assert read_source(str(tmp_path / "f.yaml")) == b"kind: Pod"
+
+
+def test_aliases_of_yaml_are_counted_where_their_number_is_limited() -> None:
+    """Each may stand for any amount of text; no other text is read for it."""
+    text = b"a: &a {b: 1}\nc: [*a, *a]"
+    assert load_manifests(text, "f.yaml", 2) == [{"a": {"b": 1}, "c": [{"b": 1}] * 2}]
+    with pytest.raises(ManifestError, match=r"^f\.yaml has more than 1 YAML aliases: write them out$"):
+        load_manifests(text, "f.yaml", 1)

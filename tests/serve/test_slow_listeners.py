@@ -15,9 +15,10 @@ from fastapi import FastAPI
 from starlette.responses import StreamingResponse
 
 from backoff_ctrl.api.status.access import while_permitted
+from backoff_ctrl.api.status.gates import Merged
 from backoff_ctrl.api.status.listening import bind
-from backoff_ctrl.api.status.merged_decisions import Merged
 from backoff_ctrl.k8s.status.asked import ProblemError
+from backoff_ctrl.k8s.status.streams import RETRY
 from tests.serve.serving import serving, until
 from tests.status.asking import ask
 
@@ -37,12 +38,13 @@ class Talk:
         """Serve it at a socket."""
         self.port = bound.getsockname()[1]
         self.merged = Merged()
+        self.streams = self.merged.streams()
         self.loop: asyncio.AbstractEventLoop | None = None
         app = FastAPI()
 
         async def listen() -> StreamingResponse:
             self.loop = asyncio.get_running_loop()
-            return StreamingResponse(self.merged.listen(0, "", None), media_type="text/event-stream")
+            return StreamingResponse(self.streams.listen(0, None, RETRY), media_type="text/event-stream")
 
         app.add_api_route("/v1/decisions", listen, response_model=None)
         self.server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
@@ -54,7 +56,7 @@ class Talk:
 
         def tell() -> None:
             for _ in range(count):
-                self.merged.tell("decision", DECISION)
+                self.merged.take("decision", DECISION)
 
         self.loop.call_soon_threadsafe(tell)
 
@@ -76,7 +78,7 @@ def talking() -> Iterator[Talk]:
         yield talk
     finally:
         if talk.loop is not None:
-            talk.loop.call_soon_threadsafe(talk.merged.close)
+            talk.loop.call_soon_threadsafe(talk.streams.close)
         talk.server.should_exit = True
         talk.thread.join(30)
 
@@ -86,14 +88,14 @@ def talking() -> Iterator[Talk]:
 def test_who_takes_nothing_is_dropped_while_others_listen() -> None:
     """Its place is free again; who reads gets all decisions meanwhile."""
     with talking() as talk, talk.connect(2048) as slow, talk.connect(1 << 20) as quick:
-        until(lambda: talk.merged.listeners == 2)
+        until(lambda: len(talk.streams) == 2)
         talk.tell(2000)  # 4 MB: more than the kernel keeps for both ends
         read, last = quick.makefile("rb"), 0
         while last < 2000:
             line = read.readline()
             if line.startswith(b"id: "):
                 last = int(line.rpartition(b"-")[2])
-        until(lambda: talk.merged.listeners == 1)
+        until(lambda: len(talk.streams) == 1)
         slow.settimeout(30)
         with contextlib.suppress(ConnectionError):
             while slow.recv(1 << 16):
@@ -110,6 +112,7 @@ async def test_a_listener_hears_no_longer_than_it_may() -> None:
     now = [0.0]
     asked: list[float] = []
     merged = Merged()
+    streams = merged.streams()
 
     async def permit() -> None:
         asked.append(now[0])
@@ -117,14 +120,14 @@ async def test_a_listener_hears_no_longer_than_it_may() -> None:
             raise ProblemError(403, "no longer")
 
     heard = []
-    stream = while_permitted(merged.listen(0, "", None), permit, lambda: now[0])
+    stream = while_permitted(streams.listen(0, None, RETRY), permit, lambda: now[0])
     async for _ in stream:
         heard.append(now[0])
         now[0] += 6
-        merged.tell("decision", DECISION)
+        merged.take("decision", DECISION)
     assert heard == [0, 6, 12, 18]
     assert asked == [12, 24]
-    assert merged.listeners == 0
+    assert len(streams) == 0
 
 
 @pytest.mark.long

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.status.decisions import Ring
+from backoff_ctrl.k8s.status.decisions import Decisions
 from backoff_ctrl.k8s.status.serving import Service
 from backoff_ctrl.k8s.status.streams import PAUSE_MAX, PIECE, Streams
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SUBJECT = ("id-1", "team", "pods", "web")
 
 
-def tell(ring: Ring, count: int) -> None:
+def tell(ring: Decisions, count: int) -> None:
     """Append decisions."""
     for _ in range(count):
         ring.tell(0.0, "gate", "waits", SUBJECT)
@@ -37,7 +37,7 @@ def test_whoever_reads_from_any_number_gets_what_follows_or_is_told_how_much_is_
     kept: int, steps: list[tuple[int, int]]
 ) -> None:
     """Every decision is read or counted as missed, exactly once, in order; a naive list is the twin."""
-    ring = Ring(kept)
+    ring = Decisions(kept)
     every: list[int] = []
     for more, seq in steps:
         tell(ring, more)
@@ -52,7 +52,7 @@ def test_whoever_reads_from_any_number_gets_what_follows_or_is_told_how_much_is_
 @given(st.integers(0, 40), st.integers(1, 9))
 def test_pieces_of_the_ring_make_up_the_whole(count: int, piece: int) -> None:
     """``limit`` cuts the newest off, not the oldest."""
-    ring = Ring(16)
+    ring = Decisions(16)
     tell(ring, count)
     seq, found = 0, []
     while read := ring.after(seq, piece).decisions:
@@ -64,7 +64,7 @@ def test_pieces_of_the_ring_make_up_the_whole(count: int, piece: int) -> None:
 class Ear:
     """One who listens."""
 
-    def __init__(self, streams: Streams, last: str | None = None, namespace: str | None = None) -> None:
+    def __init__(self, streams: Streams[Told], last: str | None = None, namespace: str | None = None) -> None:
         """Begin behind the event ``last``."""
         seq, first = streams.place(last)
         self.pieces: AsyncIterator[bytes] = streams.listen(seq, namespace, first)
@@ -85,18 +85,20 @@ def render(told: Told) -> str:
 
 
 @pytest.fixture
-def ring() -> Ring:
+def ring() -> Decisions:
     """A small ring."""
-    return Ring(10)
+    return Decisions(10)
 
 
 @pytest.fixture
-def streams(ring: Ring) -> Streams:
+def streams(ring: Decisions) -> Streams[Told]:
     """Its streams."""
     return Streams(ring, render, epoch="e")
 
 
-async def test_a_listener_hears_what_comes_and_resumes_behind_what_it_heard(ring: Ring, streams: Streams) -> None:
+async def test_a_listener_hears_what_comes_and_resumes_behind_what_it_heard(
+    ring: Decisions, streams: Streams[Told]
+) -> None:
     """Without the last id it hears what comes next; with it, nothing is lost or repeated."""
     tell(ring, 2)
     ear = Ear(streams)
@@ -110,7 +112,7 @@ async def test_a_listener_hears_what_comes_and_resumes_behind_what_it_heard(ring
     streams.close()
 
 
-async def test_what_was_forgotten_is_told_as_a_gap(ring: Ring, streams: Streams) -> None:
+async def test_what_was_forgotten_is_told_as_a_gap(ring: Decisions, streams: Streams[Told]) -> None:
     """With its length, before what follows."""
     tell(ring, 25)
     ear = Ear(streams, "e-3")
@@ -120,7 +122,9 @@ async def test_what_was_forgotten_is_told_as_a_gap(ring: Ring, streams: Streams)
 
 
 @pytest.mark.parametrize("last", ["old-3", "e-99", "nonsense", "e-x"])
-async def test_an_id_of_an_earlier_process_begins_anew_behind_a_gap(ring: Ring, streams: Streams, last: str) -> None:
+async def test_an_id_of_an_earlier_process_begins_anew_behind_a_gap(
+    ring: Decisions, streams: Streams[Told], last: str
+) -> None:
     """How much is missing is unknown then."""
     tell(ring, 2)
     ear = Ear(streams, last)
@@ -130,7 +134,7 @@ async def test_an_id_of_an_earlier_process_begins_anew_behind_a_gap(ring: Ring, 
 
 
 async def test_what_a_listener_missed_comes_at_once(
-    ring: Ring, streams: Streams, monkeypatch: pytest.MonkeyPatch
+    ring: Decisions, streams: Streams[Told], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It needs no new decision to push it, nor the next sign of life."""
     monkeypatch.setattr("backoff_ctrl.k8s.status.streams.ALIVE_EVERY", 3600.0)
@@ -140,14 +144,14 @@ async def test_what_a_listener_missed_comes_at_once(
     streams.close()
 
 
-async def test_a_silent_stream_gives_signs_of_life(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_stream_gives_signs_of_life(streams: Streams[Told], monkeypatch: pytest.MonkeyPatch) -> None:
     """Proxies close what is silent."""
     monkeypatch.setattr("backoff_ctrl.k8s.status.streams.ALIVE_EVERY", 0.01)
     assert await anext(streams.listen(0, None)) == b": alive\n\n"
     streams.close()
 
 
-async def test_a_listener_hears_of_its_namespace_alone(ring: Ring, streams: Streams) -> None:
+async def test_a_listener_hears_of_its_namespace_alone(ring: Decisions, streams: Streams[Told]) -> None:
     """Others are skipped, and do not count as missed."""
     ear = Ear(streams, namespace="other")
     coming = asyncio.create_task(ear.event())
@@ -158,9 +162,9 @@ async def test_a_listener_hears_of_its_namespace_alone(ring: Ring, streams: Stre
     streams.close()
 
 
-async def test_many_decisions_of_others_do_not_hold_up_a_listener(streams: Streams) -> None:
+async def test_many_decisions_of_others_do_not_hold_up_a_listener(streams: Streams[Told]) -> None:
     """It goes on over pieces in which there is nothing for it."""
-    ring = Ring(4096)
+    ring = Decisions(4096)
     streams = Streams(ring, render, epoch="e")
     tell(ring, 3 * PIECE)
     ring.tell(0.0, "gate", "waits", ("id", "other", "pods", "x"))
@@ -170,7 +174,7 @@ async def test_many_decisions_of_others_do_not_hold_up_a_listener(streams: Strea
 
 
 async def test_listeners_that_are_behind_are_told_of_their_own_gap_and_then_hear_the_same(
-    ring: Ring, streams: Streams
+    ring: Decisions, streams: Streams[Told]
 ) -> None:
     """They share what is read and written for them, wherever each was."""
     tell(ring, 300)
@@ -195,7 +199,7 @@ async def test_listeners_that_are_behind_are_told_of_their_own_gap_and_then_hear
     streams.close()
 
 
-async def test_news_from_another_thread_is_heard(ring: Ring, streams: Streams) -> None:
+async def test_news_from_another_thread_is_heard(ring: Decisions, streams: Streams[Told]) -> None:
     """Whichever thread decides."""
     ear = Ear(streams)
     coming = asyncio.create_task(ear.event())
@@ -205,7 +209,7 @@ async def test_news_from_another_thread_is_heard(ring: Ring, streams: Streams) -
     streams.close()
 
 
-async def test_the_streams_end_with_the_server(streams: Streams) -> None:
+async def test_the_streams_end_with_the_server(streams: Streams[Told]) -> None:
     """And nothing asks the ring any more."""
     ear = Ear(streams)
     coming = asyncio.create_task(anext(ear.pieces, None))
@@ -227,7 +231,7 @@ async def test_streaming_takes_a_small_share_of_a_core_however_much_is_decided()
         written.append(time.monotonic())
         return "{}"
 
-    ring = Ring(4096)
+    ring = Decisions(4096)
     streams = Streams(ring, slow, epoch="e")
     ear = Ear(streams, "e-0")
     tell(ring, 2 * PIECE)
@@ -253,7 +257,7 @@ async def test_the_loop_goes_on_while_a_long_piece_is_written() -> None:
             pass
         return "{}"
 
-    ring = Ring(4096)
+    ring = Decisions(4096)
     streams = Streams(ring, slow, epoch="e")
     tell(ring, PIECE)
     beside = asyncio.create_task(others())

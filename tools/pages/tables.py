@@ -16,8 +16,9 @@ import yaml
 
 from backoff_ctrl.engine.blocks import BLOCKS
 from backoff_ctrl.engine.requests import REQUESTS
-from backoff_ctrl.k8s.plugins.config import Backoff, CoPilot, K8sPluginConfig, Settings, TaskPlugins
-from backoff_ctrl.k8s.status.catalogue import METRICS, SERIES_MAX
+from backoff_ctrl.k8s.plugins.config import Backoff, CoPilot, K8sPluginConfig, Section, TaskPlugins
+from backoff_ctrl.k8s.settings import SERIES_MAX, VARIABLES
+from backoff_ctrl.k8s.status.catalogue import METRICS
 
 from . import walks
 
@@ -39,7 +40,7 @@ def metrics() -> str:
 
 def settings() -> str:
     """Return the table of settings: sections, and those in them."""
-    sections: tuple[tuple[type[Settings], str], ...] = (
+    sections: tuple[tuple[type[Section], str], ...] = (
         (K8sPluginConfig, "plugins.k8s."),
         (TaskPlugins, "tasks.task-plugins."),
         (Backoff, "tasks.backoff."),
@@ -47,11 +48,17 @@ def settings() -> str:
     return _table(("key", "default", "meaning"), (row for model, prefix in sections for row in _keys(model, prefix)))
 
 
-def _keys(model: type[Settings], prefix: str) -> Iterator[tuple[str, str, str]]:
+def variables(*, ours: bool) -> str:
+    """Return the table of environment variables, ours or those of others."""
+    shown = [each for each in VARIABLES.values() if each.ours is ours]
+    return _table(("variable", "default", "meaning"), ((f"`{each.name}`", each.unset, each.meaning) for each in shown))
+
+
+def _keys(model: type[Section], prefix: str) -> Iterator[tuple[str, str, str]]:
     defaults = model().model_dump(mode="json", by_alias=True)
     for field in model.model_fields.values():
         section: Any = field.annotation
-        if isinstance(section, type) and issubclass(section, Settings) and section is not CoPilot:
+        if isinstance(section, type) and issubclass(section, Section) and section is not CoPilot:
             yield from _keys(section, f"{prefix}{field.alias}.")
             continue
         default = defaults[str(field.alias)]
@@ -131,6 +138,8 @@ PAGES: Final = {
         **{f"walk-{name}": partial(walks.walk, name) for name in walks.WALKS},
     ),
     "docs/metrics.md": with_parts(metrics=metrics),
-    "docs/settings.md": with_parts(settings=settings),
+    "docs/settings.md": with_parts(
+        settings=settings, variables=partial(variables, ours=True), others=partial(variables, ours=False)
+    ),
     "helm/backoff-ctrl/README.md": with_parts(values=values),
 }

@@ -176,9 +176,14 @@ def find_cluster(upstream: str | None, kubeconfig: str | None, context: str | No
         raise BadInput(str(error).replace("--server", "--upstream")) from None
 
 
-def needs_packages() -> None:
-    """Raise ``BadInput`` if the packages of the plugin manager are not installed."""
+def can_run_tasks() -> bool:
+    """Return whether the packages of the plugin manager are installed."""
     from importlib.util import find_spec  # noqa: PLC0415
 
-    if find_spec("pydantic") is None or find_spec("pydantic_settings") is None or find_spec("jsonpath") is None:
+    return all(map(find_spec, ("pydantic", "pydantic_settings", "jsonpath")))
+
+
+def needs_packages() -> None:
+    """Raise ``BadInput`` if the packages of the plugin manager are not installed."""
+    if not can_run_tasks():
         raise BadInput("task needs further packages: pip install 'backoff-ctrl[tasks]'")

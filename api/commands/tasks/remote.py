@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 from urllib.parse import urlencode
 
-from backoff_ctrl.api.commands.instance import Instance, RefusedError, read_url
-from backoff_ctrl.api.commands.instance_options import token_in
+from backoff_ctrl.api.commands.instance import Instance, RefusedError, read_url, token_in
 from backoff_ctrl.api.exits import BadInput, Failed
 from backoff_ctrl.k8s.status.token import read_token
 from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem
@@ -28,7 +27,9 @@ class RemoteTasks:
     def __init__(self, server: str, token_file: str | None) -> None:
         """Prepare to ask. Raises ``BadInput``."""
         place = read_url(server)
-        token = token_in(token_file) if token_file is not None else read_token(place.port) if place.local else ""
+        token = read_token(place.port) if place.local else ""
+        if token_file is not None:
+            token = token_in(token_file, "write the server's there")
         self._instance = Instance(place, TIMEOUT, token)
         self.url = place.url
 

@@ -6,21 +6,22 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
+from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.plugins.following import Watches
-from backoff_ctrl.k8s.plugins.marks import Key, is_going, key_of_task, metadata_of
+from backoff_ctrl.k8s.plugins.marks import Key, is_going, key_of_task
 from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo
-from backoff_ctrl.k8s.plugins.protocol import JSON, PODS, PluginContext, TaskContext
+from backoff_ctrl.k8s.plugins.protocol import JSON, PluginContext, TaskContext
 
 from .figures import ManagerCounts
 from .launching import Launcher
-from .objects import ClusterError, Objects
+from .objects import Objects
 from .outcomes import DELETED, PLUGIN_FAILED, UNEXPECTED_DELETION, system_failure
 from .plugin_calls import PluginBugError, PluginCalls
 from .state import Made, State
 
-FORBIDDEN: Final = 403
 ERRORS_MAX: Final = 5
 """Errors of a plugin in a row that end an attempt: a state that it does not understand may pass."""
 ERROR_PAUSE: Final = 10.0
@@ -58,7 +59,9 @@ class Checker:
             self._counts.unexpected_deletions[plugin.id] += 1
             return known, system_failure(DELETED, said)
         key = key_of_task(task.metadata)
-        context = PluginContext(task.config, self._now(), await self._pods(plugin, resource, key))
+        known_pods = partial(self._watches.pods, key=key)
+        pods = await self._objects.pods_of(plugin, resource, plugin.pod_labels(resource), known_pods)
+        context = PluginContext(task.config, self._now(), pods)
         info = plugin.phase(context, resource)
         if known.plugin_errors:
             known = replace(known, plugin_errors=0)
@@ -117,27 +120,6 @@ class Checker:
         self._watches.events.claim(uid, key)
         reasons, told = self._watches.events.news(uid, known.told)
         return replace(known, told=told), replace(info, reasons=(*info.reasons, *reasons))
-
-    async def _pods(self, plugin: PluginCalls, resource: JSON, key: Key) -> tuple[JSON, ...]:
-        """Return the object's pods: by its labels or, if none has them, by its names."""
-        namespace = str(metadata_of(resource).get("namespace"))
-        found: tuple[JSON, ...] | None = ()
-        if labels := plugin.pod_labels(resource):
-            found = self._watches.pods(namespace, labels, key)
-            if found is None:
-                found = await self._objects.pods(namespace, labels)
-        if found:
-            return found
-        named = [await self._named(namespace, name) for name in plugin.pod_names(resource)]
-        return tuple(pod for pod in named if pod is not None)
-
-    async def _named(self, namespace: str, name: str) -> JSON | None:
-        try:
-            return await self._objects.read(PODS, namespace, name)
-        except ClusterError as error:
-            if error.status != FORBIDDEN:  # an account that may only list pods has to do without
-                raise
-            return None
 
 
 def _is(resource: JSON, made: Made) -> bool:

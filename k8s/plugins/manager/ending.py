@@ -8,9 +8,10 @@ from typing import Final
 
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential, wait_random
 
+from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.following import Watches
-from backoff_ctrl.k8s.plugins.marks import FINALIZER, is_going, key_of, key_of_task, metadata_of, object_name
+from backoff_ctrl.k8s.plugins.marks import FINALIZER, is_going, key_of, key_of_task, object_name
 from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo, aborted
 from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
 

@@ -17,6 +17,7 @@ from backoff_ctrl.engine.backoff import full_jitter
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.parts import Parts
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
+from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.answers.rejections import rejection_of
 from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.creates.actions import State as CreateState
@@ -26,7 +27,7 @@ from backoff_ctrl.k8s.creates.wait import Wait
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.gangs import GangAsked, GangRefused, GangWait, gang_of
-from backoff_ctrl.k8s.plugins.marks import Key, is_going, key_of, metadata_of
+from backoff_ctrl.k8s.plugins.marks import Key, is_going, key_of
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed, not_ready, waiting
 from backoff_ctrl.k8s.plugins.protocol import JSON
 

@@ -11,12 +11,13 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
+from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.gangs import GangAsked, GangRefused
 from backoff_ctrl.k8s.plugins.following import Watches
-from backoff_ctrl.k8s.plugins.marks import Key, is_going, key_of, key_of_task, metadata_of, object_name, with_metadata
+from backoff_ctrl.k8s.plugins.marks import Key, is_going, key_of, key_of_task, object_name, with_metadata
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo, queued
 from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, TaskContext
 

@@ -5,7 +5,6 @@ A step is quick: a create that waits for room stays in the background, and ``wak
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -13,16 +12,17 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Self
 
+from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.plugins.core import Handled
 from backoff_ctrl.k8s.plugins.events import EventBook
 from backoff_ctrl.k8s.plugins.following import Monitor, Watches
-from backoff_ctrl.k8s.plugins.marks import Key, is_label_value, key_of, key_of_task, metadata_of
+from backoff_ctrl.k8s.plugins.marks import Key, is_label_value, key_of, key_of_task
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo, failed, not_ready
 from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, PluginEntry, PluginError, TaskContext, TaskSpecError
 from backoff_ctrl.k8s.plugins.registry import Registry, of_objects
-from backoff_ctrl.k8s.sharing.environment import environment
+from backoff_ctrl.k8s.settings import settings
 from backoff_ctrl.k8s.sharing.process import Share
 
 from .checking import Checker
@@ -86,7 +86,7 @@ class PluginManager:
         session = await self._stack.enter_async_context(ClusterSession(self._configuration))
         share = Share(self._configuration, self._given_gate)
         self._stack.callback(share.release)
-        mode = environment().mode or None
+        mode = settings().mode or None
         self.gate = self._given_gate or AsyncGate(ledger=share.ledger, mode=mode)
         self._stack.push_async_callback(self.gate.drain)
         objects = Objects(session, self._may_create)
@@ -250,7 +250,7 @@ class PodTemplates:
 
     def __init__(self, objects: Objects, now: Callable[[], datetime]) -> None:
         self._objects, self._now = objects, now
-        self._home = os.environ.get("POD_NAMESPACE", "")  # its template is used where a namespace has none
+        self._home = settings().pod_namespace  # its template is used where a namespace has none
         self._kept: dict[tuple[str, str], tuple[datetime, JSON | None]] = {}
 
     async def complete(self, task: TaskContext) -> TaskContext:

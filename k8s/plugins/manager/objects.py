@@ -10,16 +10,23 @@ from urllib.parse import quote
 import aiohttp
 
 from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.answers.rejections import rejection_of
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.creates.calls import quotas_url
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.together import READ_PATIENCE
-from backoff_ctrl.k8s.plugins.marks import is_going, metadata_of
-from backoff_ctrl.k8s.plugins.protocol import JSON, Kind
+from backoff_ctrl.k8s.plugins.marks import is_going
+from backoff_ctrl.k8s.plugins.protocol import JSON, PODS, Kind
 
+from .plugin_calls import PluginCalls
+
+FORBIDDEN: Final = 403
 MERGE: Final = "application/merge-patch+json"
 GONE: Final = (404, 410)
+
+Known = Callable[[str, Mapping[str, str]], tuple[JSON, ...] | None]
+"""Finds pods by namespace and labels; None: they have to be read."""
 
 
 class ClusterError(Exception):
@@ -56,6 +63,30 @@ class Objects:
         found = await self._object(f"list the pods of {namespace}", "GET", path, query=[("labelSelector", selector)])
         items = (found or {}).get("items") or ()
         return tuple({"apiVersion": "v1", "kind": "Pod", **pod} for pod in items)
+
+    async def pods_of(
+        self, plugin: PluginCalls, resource: JSON, labels: Mapping[str, str], known: Known | None = None
+    ) -> tuple[JSON, ...]:
+        """Return an object's pods: by these labels or, if none has them, by the names that its plugin knows.
+
+        ``known`` finds pods by labels in a cache. Raises ``ClusterError`` and ``PluginBugError``.
+        """
+        namespace = str(metadata_of(resource).get("namespace"))
+        found = known(namespace, labels) if known and labels else None
+        if found is None and labels:
+            found = await self.pods(namespace, labels)
+        if found:
+            return found
+        named = [await self._named_pod(namespace, name) for name in plugin.pod_names(resource)]
+        return tuple(pod for pod in named if pod is not None)
+
+    async def _named_pod(self, namespace: str, name: str) -> JSON | None:
+        try:
+            return await self.read(PODS, namespace, name)
+        except ClusterError as error:
+            if error.status != FORBIDDEN:  # an account that may only list pods has to do without
+                raise
+            return None
 
     async def patch(self, kind: Kind, resource: JSON, patch: JSON) -> JSON | None:
         """Apply a JSON merge patch. None: the object is gone. Raises ``ClusterError``; a conflict has status 409."""

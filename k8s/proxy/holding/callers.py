@@ -23,6 +23,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from backoff_ctrl.engine.requests import Identity
 from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.answers.fields import mapping, metadata_of, text
 from backoff_ctrl.k8s.answers.rejections import Lane
 from backoff_ctrl.k8s.cluster.rights import REVIEW, Right, granted
 from backoff_ctrl.k8s.creates.calls import Target
@@ -63,8 +64,7 @@ def identity(caller: Caller, target: Target, manifest: Mapping[str, Any] | None,
 
     ``who`` is the credential, until the API server has named its user.
     """
-    metadata = None if manifest is None else manifest.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
+    metadata = metadata_of(manifest)
     name = metadata.get("name") or metadata.get("generateName") or ""
     digest = hashlib.blake2b(body, digest_size=16).digest()
     return Identity(caller.digest, (target.resource, target.rest, str(name)[:NAME_MAX], digest))
@@ -151,10 +151,9 @@ class Reviews:
     async def _who_asks(self, caller: Caller, head: Head) -> tuple[Hashable, float]:
         """Return the user that the server names, with the requested impersonation; else the credential."""
         answer = await self._ask(WHO, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}, head)
-        found = (answer.json() or {}).get("status") if answer is not None and answer.ok else None
-        user = found.get("userInfo") if isinstance(found, dict) else None
-        name = user.get("username") if isinstance(user, dict) else None
-        if isinstance(user, dict) and isinstance(name, str) and name:
+        found = answer.json() if answer is not None and answer.ok else None
+        user = mapping(mapping(mapping(found).get("status")).get("userInfo"))
+        if name := text(user.get("username")):
             return (name, str(user.get("uid") or ""), *impersonation(head.headers)), SAID_S
         told = answer is not None and answer.status in {403, 404}
         return caller.digest, SAID_S if told else UNSAID_S

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.k8s.answers.answer import Answer, CallerAway, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
-from backoff_ctrl.k8s.answers.fields import FieldError
+from backoff_ctrl.k8s.answers.fields import FieldError, metadata_of
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, rejection_of
 from backoff_ctrl.k8s.charges.footprint import footprint, remembered_footprint
 from backoff_ctrl.k8s.creates.creation import Creation
@@ -72,7 +72,7 @@ class CreateRequest:
         self._unproven = self.identity
         self._call = same_call(self.caller, request.head, self.identity)
         self.sender = Sender(shared.ask, shared.own, shared.kinds, chosen.target.namespace, request)
-        self.sender.names_itself = bool(self._metadata.get("name"))
+        self.sender.names_itself = bool(metadata_of(self._manifest).get("name"))
         self.task: asyncio.Task[Any] | None = None
         self.create: Create | None = None
         """Its create, which waits in line."""
@@ -82,14 +82,9 @@ class CreateRequest:
     @property
     def label(self) -> tuple[str, str]:
         """The resource, and the name as far as it is known."""
-        metadata = self._metadata
+        metadata = metadata_of(self._manifest)
         name = metadata.get("name") or metadata.get("generateName") or self._chosen.target.rest.strip("/")
         return self._chosen.target.resource, one_line(str(name))
-
-    @property
-    def _metadata(self) -> dict[str, Any]:
-        metadata = (self._manifest or {}).get("metadata")
-        return metadata if isinstance(metadata, dict) else {}
 
     async def answer(self) -> Answer:
         """Return the caller's answer. Cancelled when it hangs up. Raises only internal errors."""

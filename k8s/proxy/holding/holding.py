@@ -15,7 +15,7 @@ from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.proxy.http.messages import Ask, Head, Request, Response
 from backoff_ctrl.k8s.proxy.place import Account, Place, Trust
 from backoff_ctrl.k8s.proxy.upstream import ApiServer
-from backoff_ctrl.k8s.sharing.environment import environment
+from backoff_ctrl.k8s.settings import settings as process_settings
 from backoff_ctrl.k8s.sharing.process import Share
 
 from .callers import KeptCreates, Noticed, Reviews
@@ -240,7 +240,7 @@ def open_holding(server: ApiServer, settings: HoldSettings | None = None) -> Hol
     """
     place = server.place
     share = Share(OwnAccount(place), None)
-    gate = AsyncGate(ledger=share.ledger, mode=environment().mode or None)
+    gate = AsyncGate(ledger=share.ledger, mode=process_settings().mode or None)
     has_account = bool(place.token or place.basic or place.certificate)
     own = server.ask_as_proxy if has_account else None
     return Holding(server.ask, gate, place.url, settings, own=own, at_end=share.release, lends=server.uses_own)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.k8s.answers.fields import annotations_of, metadata_of
 from backoff_ctrl.k8s.charges.resources import CLAIMS, PODS, SERVICES
 from backoff_ctrl.k8s.creates.calls import quotas_url
 from backoff_ctrl.k8s.creates.naming import CREATE_ID, Named
@@ -88,7 +89,7 @@ def may_be_marked(request: Request, manifest: dict[str, Any]) -> bool:
     )
 
 
-def marked_body(request: Request, name: str, annotations: dict[str, str]) -> bytes:
+def marked_body(request: Request, name: str, annotations: Mapping[str, str]) -> bytes:
     """Return a request's bytes with our annotations, and the name if it is not empty. Only its metadata changes.
 
     Raises ``ValueError`` if that can't be done: see ``may_be_marked``.
@@ -220,11 +221,10 @@ class Sender:
         return answer
 
     def _marked(self, body: dict[str, Any]) -> bytes:
-        metadata = body.get("metadata")
-        annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-        if not isinstance(annotations, dict) or CREATE_ID not in annotations or metadata is None:
+        annotations = annotations_of(body)
+        if CREATE_ID not in annotations:
             return self.request.body
-        name = "" if self.names_itself else metadata.get("name") or ""
+        name = "" if self.names_itself else metadata_of(body).get("name") or ""
         return marked_body(self.request, name, annotations)
 
     async def _get(self, path: bytes, accept: bytes) -> Answer:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kubernetes import client
 from kubernetes.client import ApiException
 
 from backoff_ctrl import Gate, GatedApiClient, WaitedTooLong, waiting
 from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.creates.naming import Signature
-from backoff_ctrl.k8s.sharing.environment import read_environment
+from backoff_ctrl.k8s.settings import VARIABLES, Settings, in_force, read_settings
 from tests.gated_creates import core_of, fill, pod
 
 if TYPE_CHECKING:
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def modes(text: str) -> dict[str, str]:
-    return dict(read_environment({"BACKOFF_CTRL_MODE": text}).mode)
+    return dict(read_settings({"BACKOFF_CTRL_MODE": text}).mode)
 
 
 def test_a_mode_for_all_and_modes_of_namespaces() -> None:
@@ -44,7 +47,7 @@ def test_a_mode_for_all_and_modes_of_namespaces() -> None:
 )
 def test_a_typo_in_a_mode_sends_creates_at_once_as_without_the_gate(text: str, read: dict[str, str]) -> None:
     """It must neither stop a platform nor make its creates wait where that may not be meant."""
-    found = read_environment({"BACKOFF_CTRL_MODE": text})
+    found = read_settings({"BACKOFF_CTRL_MODE": text})
     assert found.mode == read
     (sentence,) = found.wrong
     assert sentence.startswith(f"BACKOFF_CTRL_MODE={text!r} is not understood at ")
@@ -53,14 +56,38 @@ def test_a_typo_in_a_mode_sends_creates_at_once_as_without_the_gate(text: str, r
 
 def test_other_typos_count_as_not_set() -> None:
     """Each has its sentence."""
-    found = read_environment(
-        {"BACKOFF_CTRL_TIMEOUT": "10m", "BACKOFF_CTRL_GATE_NAME": "a/b", "BACKOFF_CTRL_TRUSTED_GATES": "front,b c"}
-    )
+    found = read_settings(
+        {
+            "BACKOFF_CTRL_TIMEOUT": "10m", "BACKOFF_CTRL_SERIES_MAX": "-1", "BACKOFF_CTRL_GATE_NAME": "a/b",
+            "BACKOFF_CTRL_TRUSTED_GATES": "front,b c", "BACKOFF_CTRL_STATUS_TOKEN": "a-short-secret",
+        }
+    )  # fmt: skip
     assert (found.timeout, found.signature) == (None, Signature("", frozenset({"front"})))
-    assert [sentence.split(":")[0].split("=")[0] for sentence in found.wrong] == [
-        "BACKOFF_CTRL_TIMEOUT", "BACKOFF_CTRL_GATE_NAME", "BACKOFF_CTRL_TRUSTED_GATES",
+    assert found.series_max == Settings().series_max
+    assert [re.split("[:= ]", sentence)[0] for sentence in found.wrong] == [
+        "BACKOFF_CTRL_TIMEOUT", "BACKOFF_CTRL_STATUS_TOKEN", "BACKOFF_CTRL_SERIES_MAX", "BACKOFF_CTRL_GATE_NAME",
+        "BACKOFF_CTRL_TRUSTED_GATES",
     ]  # fmt: skip
-    assert read_environment({"BACKOFF_CTRL_TIMEOUT": "nan"}).wrong
+    assert "a-short-secret" not in "".join(found.wrong)
+    assert read_settings({"BACKOFF_CTRL_TIMEOUT": "nan"}).wrong
+
+
+@given(st.dictionaries(st.sampled_from([each.name for each in VARIABLES.values()]), st.text()))
+def test_no_text_stops_a_platform_and_no_secret_is_shown(texts: dict[str, str]) -> None:
+    """Whatever the variables hold; each sentence names its variable, and each of ours has a value in force."""
+    found = read_settings(texts)
+    assert all(sentence.startswith(tuple(texts)) for sentence in found.wrong)
+    shown = {each.name: each for each in in_force(texts)}
+    assert {each.name for each in VARIABLES.values() if each.ours} <= shown.keys()
+    texts["BACKOFF_CTRL_STATUS_TOKEN"] = "a-secret-of-this-test"
+    assert not any("a-secret-of-this-test" in each.value for each in in_force(texts))
+
+
+def test_the_defaults_are_those_of_an_empty_environment() -> None:
+    """And a variable that is empty counts as not set, but for the ports and sockets that others pass."""
+    ours = {each.name: "" for each in VARIABLES.values() if each.ours}
+    assert read_settings({}) == read_settings(ours) == Settings()
+    assert {each.source for each in in_force({})} == {"default"}
 
 
 def test_a_typo_is_logged_once_and_doctor_reports_it(

@@ -14,7 +14,6 @@ from kubernetes.client import Configuration
 from backoff_ctrl.engine import Controller, Policy, Rejected
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
-from backoff_ctrl.k8s.sharing.environment import MEMORY
 from backoff_ctrl.k8s.sharing.memory import MemoryFile, MemoryKeeper, memory_file_of
 from backoff_ctrl.k8s.sharing.process import Share
 
@@ -144,7 +143,7 @@ def test_a_slow_disk_delays_no_client_of_another_server(tmp_path: Path, monkeypa
         saving.set()
         go.wait(300)
 
-    monkeypatch.setenv(MEMORY, str(tmp_path))
+    monkeypatch.setenv("BACKOFF_CTRL_MEMORY", str(tmp_path))
     share = Share(Configuration(host="http://one"), None)
     learn(share.ledger)
     monkeypatch.setattr("os.fsync", slow)
@@ -183,7 +182,7 @@ def test_the_environment_makes_a_program_remember(sandbox: BackgroundSandbox, tm
     for _ in range(2):
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, sandbox.url],
-            env={MEMORY: str(tmp_path), "PYTHONPATH": "."},
+            env={"BACKOFF_CTRL_MEMORY": str(tmp_path), "PYTHONPATH": "."},
             capture_output=True,
             text=True,
             timeout=50,

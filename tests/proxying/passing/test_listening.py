@@ -81,6 +81,8 @@ def _config(**changes: Any) -> dict[str, Any]:
         (_config(clusters=[{"name": "c", "cluster": {"proxy-url": "x"}}]), "asks for a proxy-url"),
         (["secret"], "does not have the structure of a kubeconfig"),
         ("{", "is not valid YAML"),
+        ("a: 2001-99-99", "is not valid YAML"),
+        ("a: 1" + ":1" * 600, "is not valid YAML"),
     ],
 )
 def test_a_kubeconfig_that_can_not_be_used_is_one_sentence(tmp_path: Path, document: Any, sentence: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.sandbox import BackgroundSandbox, running_sandbox
-from backoff_ctrl.k8s.sharing.environment import read_environment
+from backoff_ctrl.k8s.settings import read_settings
 
 
 @contextmanager
@@ -111,10 +111,10 @@ def test_a_server_without_a_gate_of_its_own_takes_none(capsys: pytest.CaptureFix
 
 def test_a_wrong_variable_stops_nothing() -> None:
     """The defaults count, and doctor and the log have the sentence."""
-    found = read_environment({"BACKOFF_CTRL_POLICY": "base=2,cap=1"})
+    found = read_settings({"BACKOFF_CTRL_POLICY": "base=2,cap=1"})
     assert found.policy == {}
     (sentence,) = found.wrong
     assert sentence.startswith(
         "BACKOFF_CTRL_POLICY='base=2,cap=1' is not understood: base (2) must not be greater than"
     )
-    assert read_environment({"BACKOFF_CTRL_POLICY": " base=2, cap=60 ,"}).policy == {"base": 2, "cap": 60}
+    assert read_settings({"BACKOFF_CTRL_POLICY": " base=2, cap=60 ,"}).policy == {"base": 2, "cap": 60}
