@@ -32,6 +32,7 @@ class _Chosen(NamedTuple):
     by_id: Mapping[str, Entry]
     by_type: Mapping[str, Entry]
     fallback: Entry | None
+    """Serves the types that no other plugin serves: a default plugin, else one that does not know all its types yet."""
 
 
 class Registry:
@@ -55,7 +56,8 @@ class Registry:
         if len(fallbacks) > 1:
             names = ", ".join(entry.id for entry in fallbacks)
             raise PluginError(f"plugins {names} all serve whatever no other plugin serves: name one in {ENABLED}")
-        self._chosen = _Chosen(chosen, by_type, fallbacks[0] if fallbacks else None)
+        undecided = [entry for entry in chosen.values() if isinstance(entry, WebPluginEntry) and entry.discovering]
+        self._chosen = _Chosen(chosen, by_type, next(iter((*fallbacks, *undecided)), None))
 
     def become(self, other: Registry) -> None:
         """Take over the plugins of another registry, after the settings have changed: this one is referred to."""
@@ -151,7 +153,7 @@ def _defaults(chosen: Mapping[str, Entry], found: Mapping[str, Entry], defaults:
         if entry is None:
             why = f"which {ENABLED} does not name: add it there" if name in found else "which is not a plugin"
             raise PluginError(f"{DEFAULTS} gives task type {task_type!r} to {name!r}, {why}")
-        if task_type not in map(_clean, entry.registered_task_types):
+        if not _may_serve(entry, task_type):
             types = ", ".join(entry.registered_task_types)
             raise PluginError(f"{DEFAULTS} gives task type {task_type!r} to {name!r}, which serves only: {types}")
         if task_type in result:
@@ -162,7 +164,10 @@ def _defaults(chosen: Mapping[str, Entry], found: Mapping[str, Entry], defaults:
 
 def _by_type(chosen: Mapping[str, Entry], defaults: Mapping[str, Entry]) -> dict[str, Entry]:
     served: dict[str, list[Entry]] = {}
+    discovered: dict[str, Entry] = {}
     for entry in chosen.values():
+        if isinstance(entry, WebPluginEntry):
+            discovered = {_clean(each): entry for each in entry.discovered_task_types or ()} | discovered
         for task_type in dict.fromkeys(map(_clean, entry.registered_task_types)):
             served.setdefault(task_type, []).append(entry)
     for task_type, entries in served.items():
@@ -172,7 +177,14 @@ def _by_type(chosen: Mapping[str, Entry], defaults: Mapping[str, Entry]) -> dict
                 f"plugins {names} both serve task type {task_type!r}: say which one does in {DEFAULTS}, "
                 f"as {{{task_type}: {entries[0].id}}}"
             )
-    return {task_type: entries[0] for task_type, entries in served.items()} | dict(defaults)
+    return discovered | {task_type: entries[0] for task_type, entries in served.items()} | dict(defaults)
+
+
+def _may_serve(entry: Entry, task_type: str) -> bool:
+    """Whether a plugin serves a task type, or may do so once its service tells it of that type."""
+    if isinstance(entry, WebPluginEntry) and entry.discovered_task_types is not None:
+        return True
+    return task_type in map(_clean, entry.registered_task_types)
 
 
 def builtin_entries() -> tuple[Entry, ...]:
