@@ -189,12 +189,19 @@ def _may_serve(entry: Entry, task_type: str) -> bool:
 
 def builtin_entries() -> tuple[Entry, ...]:
     from . import sleep  # noqa: PLC0415 - likewise
+    from .connector import directory  # noqa: PLC0415 - likewise
+    from .connector.entry import entry_of as connector_of  # noqa: PLC0415 - likewise
     from .generic import entry_of  # noqa: PLC0415 - loads pydantic, which --help does not need
     from .kinds import job, jobset, pods  # noqa: PLC0415 - likewise
     from .operator_config import shipped_configs  # noqa: PLC0415 - likewise
 
     kinds = (pods.container, job.entry, jobset.entry, pods.pod, pods.sidecar)
-    return (*kinds, *(entry_of(config) for config in shipped_configs()), sleep.entry)
+    return (
+        *kinds,
+        *(entry_of(config) for config in shipped_configs()),
+        sleep.entry,
+        connector_of(directory.Directory()),
+    )
 
 
 def registry(
@@ -205,7 +212,8 @@ def registry(
 ) -> Registry:
     """Return the registry of the built-in and the installed plugins. Raises ``PluginError``, see ``Registry``.
 
-    ``operators`` are those that the platform describes to the generic plugin; one replaces what ships under its id.
+    ``operators`` are plugins that follow from the platform's settings: the operators that it describes to the generic
+    plugin, and its connectors; one replaces what ships under its id.
     """
     own = tuple(operators)
     ids = {entry.id for entry in own}
