@@ -20,14 +20,14 @@ from backoff_ctrl.k8s.plugins.webapi.protocol import RemoteError
 from .settings import Deployment
 
 OPTIONS: Final = (
-    ("grpc.keepalive_time_ms", 300_000),  # a server takes more frequent pings for an attack
-    ("grpc.keepalive_timeout_ms", 20_000),  # sent data that is not acknowledged for so long ends a connection, too
-    (
-        "grpc.max_metadata_size",
-        262_144,
-    ),  # has the details of an error: tracebacks of flytekit
+    # A server takes more frequent pings for an attack. Data that is not acknowledged for 20 s ends a connection, too.
+    ("grpc.keepalive_time_ms", 300_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    # The details of an error are metadata. flytekit sends tracebacks, and 8 KiB is what gRPC allows by itself.
+    ("grpc.max_metadata_size", 262_144),
     ("grpc.absolute_max_metadata_size", 524_288),
-    ("grpc.max_reconnect_backoff_ms", 5_000),  # gRPC's own 2 minutes would keep a connector down that is up again
+    # gRPC's own 2 minutes would keep a connector down that is up again.
+    ("grpc.max_reconnect_backoff_ms", 5_000),
 )
 _CODES: Final = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,

@@ -76,7 +76,7 @@ def test_outputs_links_and_custom_info_are_shown() -> None:
     resource = Resource(
         phase=TaskExecution.SUCCEEDED,
         outputs=LiteralMap(literals={"n": Literal(scalar=Scalar(primitive=Primitive(integer=3)))}),
-        log_links=[TaskLog(uri="http://a", name="console"), TaskLog(uri="http://b"), TaskLog(name="no uri")] * 9,
+        log_links=[TaskLog(uri="http://a", name="console"), TaskLog(uri="http://b"), TaskLog(name="no uri")] * 900,
     )
     json_format.ParseDict({"job": 1}, resource.custom_info)
     info = phase_of(resource)

@@ -112,6 +112,18 @@ async def test_a_connector_whose_code_raises_fails_the_attempt_for_the_platform(
     assert scripted.seen["DeleteTask"] == []
 
 
+async def test_a_traceback_beyond_all_limits_fails_the_attempt_as_well() -> None:
+    """gRPC reports it like a connector that is overloaded; it would be created again and again."""
+    scripted = Scripted()
+    scripted.create = refusing(grpc.StatusCode.INTERNAL, "x" * 600_000)
+    async with served(scripted) as port, bench(section(port)) as at:
+        context = at.context(task())
+        created = await at.plugin.create(context)
+        info = at.status(context.task, created.meta, created.resource)
+    assert info.phase is Phase.RETRYABLE_FAILURE
+    assert "metadata size exceeds" in info.reason
+
+
 @pytest.mark.parametrize(
     ("code", "status"),
     [
@@ -220,6 +232,15 @@ async def test_what_speaks_no_grpc_is_a_fault_of_the_network() -> None:
     async with server, bench(settings) as at:
         with pytest.raises(ConnectionError):
             await at.plugin.create(at.context(task()))
+
+
+async def test_a_task_type_is_spelt_as_its_connector_spells_it() -> None:
+    """The registry knows no capital letters, and a connector is strict about them."""
+    scripted = Scripted()
+    async with served(scripted) as port, bench(section(port)) as at:
+        created = await at.plugin.create(at.context(task(" Sleep_Job")))
+    (asked,) = scripted.seen["CreateTask"]
+    assert (asked.template.type, created.meta["type"]) == ("sleep_job", "sleep_job")
 
 
 async def test_a_read_after_a_restart_needs_no_listing() -> None:

@@ -73,6 +73,20 @@ async def test_a_connector_that_is_down_is_told_once_and_asked_again(caplog: pyt
         assert directory.missing == ""
 
 
+async def test_connectors_are_not_asked_again_at_once_if_the_caller_says_so() -> None:
+    """A hundred tasks of an unknown type cost one question."""
+    scripted, directory = Scripted(), Directory()
+    questions: list[Any] = []
+    scripted.listing = lambda *_: questions.append(1) or messages.ListAgentsResponse(agents=scripted.agents)
+    async with served(scripted) as port:
+        directory.configure(section(port))
+        for _ in range(3):
+            await asyncio.to_thread(directory.ask, 60)
+        assert len(questions) == 1
+        await asked(directory)
+        assert len(questions) == 2
+
+
 async def test_an_older_connector_names_types_alone_or_lists_none() -> None:
     """The latter serves whatever the settings give to it, and as the default one everything else."""
     scripted, directory = Scripted(), Directory()
@@ -183,6 +197,15 @@ def test_wrong_settings_are_refused_with_their_key_and_change_nothing(
     platform.poll()
     assert platform.section("connector") == before
     assert caplog.text.count("the settings stay as they were") == 2
+
+
+def test_a_section_with_flytes_name_is_the_plugins_section(tmp_path: Path) -> None:
+    """In its present spelling, and the same object until it changes: the manager reads it anew only then."""
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({"plugins": {"agent-service": {"defaultAgent": {"endpoint": "a:1"}}}}))
+    platform = Platform(str(path))
+    assert platform.section("connector") == {"defaultConnector": {"endpoint": "a:1"}}
+    assert platform.section("connector") is platform.section("connector")
 
 
 def test_without_the_extra_one_line_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
