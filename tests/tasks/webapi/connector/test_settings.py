@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from backoff_ctrl.k8s.plugins.connector.plugin import OWN
-from backoff_ctrl.k8s.plugins.connector.settings import OWN_KEYS, read_settings, section_of
+from backoff_ctrl.k8s.plugins.connector.settings import (
+    OPERATIONS,
+    OWN_KEYS,
+    ConnectorSettings,
+    Deployment,
+    read_settings,
+    section_of,
+)
 from backoff_ctrl.k8s.plugins.webapi.settings import SettingsError, read_section, settings_of
 
 FLYTE: dict[str, Any] = yaml.safe_load(
@@ -69,6 +77,13 @@ def test_the_older_names_and_the_spelling_of_variables_are_read_as_well() -> Non
                                "connectors": {"b": {"endpoint": "b:1", "default-timeout": "4s"}}}}  # fmt: skip
     settings = read_settings(section_of(lambda name: variables.get(name, {})))
     assert [each.timeout("GetTask") for each in settings.deployments().values()] == [4, 3]
+
+
+def test_the_page_has_every_key() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "how-to" / "connectors.md").read_text("utf-8")
+    keys = [str(field.alias) for model in (ConnectorSettings, Deployment) for field in model.model_fields.values()]
+    assert [key for key in keys if f"`{key}`" not in page] == []
+    assert [each for each in OPERATIONS if f"`{each}`" not in page] == []
 
 
 def test_our_own_section_goes_first() -> None:
