@@ -77,7 +77,12 @@ async def test_connectors_are_not_asked_again_at_once_if_the_caller_says_so() ->
     """A hundred tasks of an unknown type cost one question."""
     scripted, directory = Scripted(), Directory()
     questions: list[Any] = []
-    scripted.listing = lambda *_: questions.append(1) or messages.ListAgentsResponse(agents=scripted.agents)
+
+    def listing(request: Any, _: Any) -> Any:
+        questions.append(request)
+        return messages.ListAgentsResponse(agents=scripted.agents)
+
+    scripted.listing = listing
     async with served(scripted) as port:
         directory.configure(section(port))
         for _ in range(3):
