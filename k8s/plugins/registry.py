@@ -32,6 +32,7 @@ class _Chosen(NamedTuple):
     by_id: Mapping[str, Entry]
     by_type: Mapping[str, Entry]
     fallback: Entry | None
+    """Serves the types that no other plugin serves: a default plugin, else one that does not know all its types yet."""
 
 
 class Registry:
@@ -55,7 +56,8 @@ class Registry:
         if len(fallbacks) > 1:
             names = ", ".join(entry.id for entry in fallbacks)
             raise PluginError(f"plugins {names} all serve whatever no other plugin serves: name one in {ENABLED}")
-        self._chosen = _Chosen(chosen, by_type, fallbacks[0] if fallbacks else None)
+        undecided = [entry for entry in chosen.values() if isinstance(entry, WebPluginEntry) and entry.discovering]
+        self._chosen = _Chosen(chosen, by_type, next(iter((*fallbacks, *undecided)), None))
 
     def become(self, other: Registry) -> None:
         """Take over the plugins of another registry, after the settings have changed: this one is referred to."""
@@ -151,7 +153,7 @@ def _defaults(chosen: Mapping[str, Entry], found: Mapping[str, Entry], defaults:
         if entry is None:
             why = f"which {ENABLED} does not name: add it there" if name in found else "which is not a plugin"
             raise PluginError(f"{DEFAULTS} gives task type {task_type!r} to {name!r}, {why}")
-        if task_type not in map(_clean, entry.registered_task_types):
+        if not _may_serve(entry, task_type):
             types = ", ".join(entry.registered_task_types)
             raise PluginError(f"{DEFAULTS} gives task type {task_type!r} to {name!r}, which serves only: {types}")
         if task_type in result:
@@ -162,7 +164,10 @@ def _defaults(chosen: Mapping[str, Entry], found: Mapping[str, Entry], defaults:
 
 def _by_type(chosen: Mapping[str, Entry], defaults: Mapping[str, Entry]) -> dict[str, Entry]:
     served: dict[str, list[Entry]] = {}
+    discovered: dict[str, Entry] = {}
     for entry in chosen.values():
+        if isinstance(entry, WebPluginEntry):
+            discovered = {_clean(each): entry for each in entry.discovered_task_types or ()} | discovered
         for task_type in dict.fromkeys(map(_clean, entry.registered_task_types)):
             served.setdefault(task_type, []).append(entry)
     for task_type, entries in served.items():
@@ -172,17 +177,31 @@ def _by_type(chosen: Mapping[str, Entry], defaults: Mapping[str, Entry]) -> dict
                 f"plugins {names} both serve task type {task_type!r}: say which one does in {DEFAULTS}, "
                 f"as {{{task_type}: {entries[0].id}}}"
             )
-    return {task_type: entries[0] for task_type, entries in served.items()} | dict(defaults)
+    return discovered | {task_type: entries[0] for task_type, entries in served.items()} | dict(defaults)
+
+
+def _may_serve(entry: Entry, task_type: str) -> bool:
+    """Whether a plugin serves a task type, or may do so once its service tells it of that type."""
+    if isinstance(entry, WebPluginEntry) and entry.discovered_task_types is not None:
+        return True
+    return task_type in map(_clean, entry.registered_task_types)
 
 
 def builtin_entries() -> tuple[Entry, ...]:
     from . import sleep  # noqa: PLC0415 - likewise
+    from .connector import directory  # noqa: PLC0415 - likewise
+    from .connector.entry import entry_of as connector_of  # noqa: PLC0415 - likewise
     from .generic import entry_of  # noqa: PLC0415 - loads pydantic, which --help does not need
     from .kinds import job, jobset, pods  # noqa: PLC0415 - likewise
     from .operator_config import shipped_configs  # noqa: PLC0415 - likewise
 
     kinds = (pods.container, job.entry, jobset.entry, pods.pod, pods.sidecar)
-    return (*kinds, *(entry_of(config) for config in shipped_configs()), sleep.entry)
+    return (
+        *kinds,
+        *(entry_of(config) for config in shipped_configs()),
+        sleep.entry,
+        connector_of(directory.Directory()),
+    )
 
 
 def registry(
@@ -193,7 +212,8 @@ def registry(
 ) -> Registry:
     """Return the registry of the built-in and the installed plugins. Raises ``PluginError``, see ``Registry``.
 
-    ``operators`` are those that the platform describes to the generic plugin; one replaces what ships under its id.
+    ``operators`` are plugins that follow from the platform's settings: the operators that it describes to the generic
+    plugin, and its connectors; one replaces what ships under its id.
     """
     own = tuple(operators)
     ids = {entry.id for entry in own}

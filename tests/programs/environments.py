@@ -28,18 +28,27 @@ INSTALLING: Final = 1800
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment with these packages. ``requirements``: what the program's users install."""
+    """A virtual environment with these packages. ``requirements``: what the program's users install.
+
+    ``alone``: our dependencies are not installed beside it, since it is a server that we only call.
+    """
 
     name: str
     requirements: tuple[str, ...]
+    alone: bool = False
 
     @property
     def folder(self) -> Path:
         """Where it is, or will be. Its name has a hash of all that it is made of."""
-        made_of = [*self.requirements, *_ours(), sys.version]
+        made_of = [*self.packages, sys.version]
         key = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:12]
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         return cache / "backoff-ctrl" / "programs" / f"{self.name}-{key}"
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """What pip installs."""
+        return self.requirements if self.alone else (*self.requirements, *_ours())
 
     @property
     def python(self) -> Path:
@@ -60,7 +69,7 @@ class Environment:
             subprocess.run([sys.executable, "-m", "venv", "--clear", str(self.folder)], check=True)
             pip = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
             with tempfile.TemporaryFile("w+") as words:
-                asked = [*pip, *self.requirements, *_ours()]
+                asked = [*pip, *self.packages]
                 code = subprocess.run(asked, stdout=words, stderr=words, timeout=INSTALLING, check=False).returncode
                 words.seek(0)
                 if code:
@@ -77,4 +86,5 @@ AIRFLOW: Final = Environment("airflow", ("apache-airflow==3.3.2", "apache-airflo
 KOPF: Final = Environment("kopf", ("kopf==1.45.2", "kubernetes==35.0.0"))
 OFFICIAL: Final = Environment("official", ("kubernetes==33.1.0",))
 SPAWNER: Final = Environment("kubespawner", ("jupyterhub-kubespawner==7.1.0",))
+FLYTEKIT: Final = Environment("flytekit", ("flytekit[connector]==1.16.31",), alone=True)
 OTHERS: Final = Environment("others", ("lightkube==1.0.1", "kr8s==0.20.15"))

@@ -86,6 +86,7 @@ def run(
 
     log_to_stderr(logging.WARNING)
     platform = Platform(given["config"], given["settings"])
+    platform.ask()
     set_policy(given["policy"], platform.policy())
     _serve(admin)
     cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -14,12 +16,16 @@ from backoff_ctrl.api.exits import BadInput
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.cluster.finding import ClusterAccess
-    from backoff_ctrl.k8s.plugins.config import K8sPluginConfig, PlatformSettings
-    from backoff_ctrl.k8s.plugins.registry import Registry
+    from backoff_ctrl.k8s.plugins.config import K8sPluginConfig, PlatformSettings, TaskPlugins
+    from backoff_ctrl.k8s.plugins.registry import Entry, Registry
 
 
 log = logging.getLogger(__name__)
 
+CONNECTOR: Final = "connector"
+"""The plugin whose section the platform reads itself, for its task types depend on it."""
+JUST_ASKED: Final = 1.0
+"""Seconds for which what connectors told is new."""
 SET: Callable[[Any], Any] = click.option(
     "--set",
     "settings",
@@ -35,11 +41,14 @@ class Platform:
     def __init__(self, file: str | None, flags: Sequence[str] = ()) -> None:
         """Read the file, and the settings that flags name. Raises ``BadInput``."""
         from backoff_ctrl.k8s.plugins.config_file import ConfigError, LiveSettings  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.connector.directory import Directory  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.registry import Registry  # noqa: PLC0415 - likewise
 
         self._file = file
+        self._connectors = Directory()
+        self._changing = Lock()
         self.registry: Registry = Registry(())
-        """The plugins; it follows the settings."""
+        """The plugins; it follows the settings, and the task types that connectors tell."""
         try:
             self._live = LiveSettings(None if file is None else Path(file), flags, self._adopt)
         except ConfigError as error:  # its message has the place
@@ -48,6 +57,7 @@ class Platform:
     def _adopt(self, settings: PlatformSettings) -> list[Path]:
         """Use the plugins of these settings; return the files that describe operators. Raises ``ConfigError``."""
         from backoff_ctrl.k8s.plugins.config_file import ConfigError  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.connector.settings import section_of  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.generic import entry_of  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.operator_config import (  # noqa: PLC0415 - likewise
             OperatorConfigError,
@@ -55,35 +65,50 @@ class Platform:
             files_of,
         )
         from backoff_ctrl.k8s.plugins.protocol import PluginError  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.registry import registry  # noqa: PLC0415 - loads pydantic
         from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.webapi.settings import SettingsError, read_section  # noqa: PLC0415 - likewise
 
         folder = Path() if self._file is None else Path(self._file).parent
-        generic, chosen = settings.plugins.generic, settings.tasks.task_plugins
-        where = "" if self._file is None else f"{self._file}: "
-        try:
-            fresh = registry(
-                enabled=chosen.enabled_plugins,
-                defaults=chosen.default_for_task_types,
-                operators=[entry_of(each) for each in configured(generic, folder, f"{self._file}: plugins.generic")],
-            )
-            for entry in fresh.entries():
-                if isinstance(entry, WebPluginEntry):
-                    read_section(entry.id, settings.plugins.section(entry.id), entry.own_keys)
-        except OperatorConfigError as error:
-            raise ConfigError(str(error)) from None
-        except (PluginError, SettingsError) as error:
-            raise ConfigError(f"{where}{error}") from None
-        self.registry.become(fresh)
+        generic, before = settings.plugins.generic, self._connectors.section
+        with self._changing:
+            try:
+                described = [entry_of(each) for each in configured(generic, folder, f"{self._file}: plugins.generic")]
+                self._connectors.configure(section_of(settings.plugins.section))
+                fresh = self._registry_of(settings.tasks.task_plugins, described)
+                for entry in fresh.entries():
+                    if isinstance(entry, WebPluginEntry):
+                        read_section(entry.id, self._section(settings, entry.id), entry.own_keys)
+            except OperatorConfigError as error:
+                raise ConfigError(str(error)) from None
+            except (PluginError, SettingsError) as error:
+                self._connectors.configure(before)
+                raise ConfigError(f"{self._file}: {error}" if self._file is not None else str(error)) from None
+            self._chosen = settings.tasks.task_plugins, described
+            self.registry.become(fresh)
         return files_of(generic, folder)
+
+    def _registry_of(self, chosen: TaskPlugins, described: Sequence[Entry]) -> Registry:
+        """Return the registry with these operators, and with the task types that connectors have told."""
+        from backoff_ctrl.k8s.plugins.connector.entry import entry_of  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.registry import registry  # noqa: PLC0415 - loads pydantic
+
+        return registry(
+            enabled=chosen.enabled_plugins,
+            defaults=chosen.default_for_task_types,
+            operators=[*described, entry_of(self._connectors)],
+        )
 
     def config(self) -> K8sPluginConfig:
         return self._live.current.k8s
 
     def section(self, plugin: str) -> Mapping[str, Any]:
         """Return the present section ``plugins.ID`` of a plugin, as it was written."""
-        return self._live.current.plugins.section(plugin)
+        return self._section(self._live.current, plugin)
+
+    def _section(self, settings: PlatformSettings, plugin: str) -> Mapping[str, Any]:
+        if plugin == CONNECTOR:  # it may have Flyte's name, and the spelling of its older versions
+            return self._connectors.section
+        return settings.plugins.section(plugin)
 
     def policy(self) -> Mapping[str, float]:
         """Return the gate's policy in the settings, which takes effect at the start of the gate."""
@@ -93,9 +118,22 @@ class Platform:
         """Apply changes of the file, and return them, a line for each key."""
         return self._live.poll()
 
+    def ask(self) -> None:
+        """Ask the connectors for their task types, and serve those. Blocks; one that is down is asked again later."""
+        if self._connectors.ask(JUST_ASKED):
+            with self._changing:
+                self.registry.become(self._registry_of(*self._chosen))
+
     async def follow(self) -> None:
-        """Apply changes of the file, until cancelled."""
-        await self._live.follow(self._note)
+        """Apply changes of the file, and task types that connectors tell, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._live.follow(self._note))
+            group.create_task(self._follow_connectors())
+
+    async def _follow_connectors(self) -> None:
+        while True:
+            await asyncio.to_thread(self.ask)
+            await asyncio.sleep(self._connectors.settings.poll_interval.total_seconds())
 
     def _note(self, changes: Sequence[str]) -> None:
         if any(each.startswith("tasks.backoff.") for each in changes):

@@ -29,6 +29,10 @@ class WebPluginEntry:
     ``supported_task_types`` that it serves although other plugins could, too; ``is_default``: it serves the task types
     that no other plugin serves. ``check`` raises ``TaskSpecError`` for a task that the plugin could not run, before the
     task is stored; it is pure.
+
+    A plugin may learn task types from its service. ``discovered_task_types`` are those that it knows of, and serves
+    where no other plugin does; None: it learns none. ``discovering``: the service has not told all of them yet, so a
+    task of a type that nobody serves is given to this plugin, which waits for the answer.
     """
 
     id: str
@@ -39,6 +43,8 @@ class WebPluginEntry:
     check: Callable[[TaskContext], None] = accept_any
     own_keys: frozenset[str] = frozenset()
     """The keys below ``plugins.ID`` that the plugin reads by itself, beside those of ``settings``."""
+    discovered_task_types: tuple[str, ...] | None = None
+    discovering: bool = False
 
     def __post_init__(self) -> None:
         """Raise ``PluginError`` for an invalid entry."""

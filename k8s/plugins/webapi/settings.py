@@ -26,13 +26,15 @@ class SettingsError(ValueError):
     """A section can't be used; the message names the key, and says what is possible."""
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """A section: unknown keys are errors, and values are immutable."""
+
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, use_attribute_docstrings=True
     )
 
 
-class Caching(_Section):
+class Caching(Section):
     """How jobs are followed."""
 
     size: int = Field(default=100_000, ge=10, le=500_000)
@@ -45,7 +47,7 @@ class Caching(_Section):
     """How many reads of a job may fail in a row; one more ends the attempt as `RefreshFailed`."""
 
 
-class Limiter(_Section):
+class Limiter(Section):
     """A rate limit."""
 
     qps: float | None = Field(default=None, ge=1, le=100_000)
@@ -58,7 +60,7 @@ class Limiter(_Section):
         return RateLimit(own.qps if self.qps is None else self.qps, own.burst if self.burst is None else self.burst)
 
 
-class Constraints(_Section):
+class Constraints(Section):
     """How much of each pool one project, and one namespace, may have."""
 
     project: int | None = Field(default=None, ge=0, le=POOL_MAX)
@@ -67,7 +69,7 @@ class Constraints(_Section):
     """The most tokens of one namespace; not set: the plugin's own limit."""
 
 
-class WebApiSection(_Section):
+class WebApiSection(Section):
     """The keys of a section that every web API plugin has."""
 
     caching: Caching = Caching()
@@ -111,9 +113,9 @@ def read_section(plugin: str, section: Mapping[str, Any], own_keys: frozenset[st
     own = {plain(key) for key in own_keys}
     common = {key: value for key, value in section.items() if plain(key) not in own}
     try:
-        return WebApiSection.model_validate(_spelt(common, WebApiSection))
+        return WebApiSection.model_validate(spelt(common, WebApiSection))
     except ValidationError as error:
-        raise SettingsError("; ".join(_sentence(plugin, each) for each in error.errors())) from None
+        raise SettingsError("; ".join(sentence(plugin, each) for each in error.errors())) from None
 
 
 def settings_of(section: WebApiSection, own: PluginConfig) -> WebApiSettings:
@@ -137,19 +139,20 @@ def plain(key: object) -> str:
     return str(key).replace("-", "").replace("_", "").lower()
 
 
-def _spelt(section: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+def spelt(section: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     """Return a section with its keys as the model spells them; of two spellings of one key the later counts."""
     known = {plain(field.alias): (field.alias, field.annotation) for field in model.model_fields.values()}
-    spelt: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for key, value in section.items():
         alias, inner = known.get(plain(key), (None, None))
         if isinstance(inner, type) and issubclass(inner, BaseModel) and isinstance(value, Mapping):
-            value = _spelt(value, inner)  # noqa: PLW2901
-        spelt[alias or str(key)] = value
-    return spelt
+            value = spelt(value, inner)  # noqa: PLW2901
+        found[alias or str(key)] = value
+    return found
 
 
-def _sentence(plugin: str, error: Any) -> str:
+def sentence(plugin: str, error: Any) -> str:
+    """Return an error of pydantic with its key."""
     key = ".".join(("plugins", plugin, *(str(each) for each in error["loc"])))
     told = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":

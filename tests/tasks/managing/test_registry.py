@@ -9,6 +9,7 @@ import pytest
 
 from backoff_ctrl.k8s.plugins.protocol import PluginEntry, PluginError, PluginProperties
 from backoff_ctrl.k8s.plugins.registry import Registry
+from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
 from tests.tasks.small_plugins import POD, PodPlugin, entry
 
 PODS = entry(PodPlugin(), "container", "python-task", name="pod")
@@ -64,3 +65,24 @@ BAD: list[tuple[Callable[[], Any], str]] = [
 def test_what_can_not_work_is_refused_at_the_start(make: Callable[[], Any], said: str) -> None:
     with pytest.raises(PluginError, match=said):
         make()
+
+
+def connecting(*types: str, waits: bool = False) -> WebPluginEntry:
+    """A plugin that has learned these task types from its service; ``waits``: it has not learned all yet."""
+    return WebPluginEntry("web", ("web",), lambda _: NotImplemented, discovered_task_types=types, discovering=waits)
+
+
+def test_task_types_that_a_service_tells_are_served_where_no_plugin_does() -> None:
+    """Or where the settings say so, before the service has told them, too."""
+    registry = Registry([connecting("Rest", "sidecar"), SIDECAR])
+    assert [registry.resolve(each).id for each in ("rest", "sidecar", "web")] == ["web", SIDECAR.id, "web"]
+    with pytest.raises(PluginError):
+        registry.resolve("other")
+    chosen = Registry([connecting(), SIDECAR], defaults={"sidecar": "web", "soon": "web"})
+    assert [chosen.resolve(each).id for each in ("sidecar", "soon")] == ["web", "web"]
+
+
+def test_while_a_service_has_not_told_all_an_unknown_type_may_be_its() -> None:
+    """A default plugin goes first."""
+    assert Registry([connecting(waits=True), SIDECAR]).resolve("other").id == "web"
+    assert Registry([connecting(waits=True), OTHERS]).resolve("other") is OTHERS
