@@ -25,7 +25,7 @@ import yaml
 from backoff_ctrl.api.main import cli
 from backoff_ctrl.k8s.events.webhooks import read_receivers
 from backoff_ctrl.k8s.plugins.config_file import settings_from, without_effect
-from backoff_ctrl.k8s.plugins.operator_config import OperatorConfig, read_config
+from backoff_ctrl.k8s.plugins.operator_config import OPERATORS, OperatorConfig
 from backoff_ctrl.k8s.status.catalogue import METRICS
 from backoff_ctrl.k8s.status.endpoints import URLS
 from backoff_ctrl.k8s.tasks.model import Task
@@ -332,7 +332,7 @@ def accepted_description(found: dict[str, Any]) -> None:
     known = {str(field.alias) for field in OperatorConfig.model_fields.values()}
     if not set(found) <= known:
         found = {"states": {**whole["states"], **found}}
-    read_config({**whole, **found}, "page")
+    OPERATORS.read({**whole, **found}, "page")
 
 
 def python_block(block: Block) -> None:

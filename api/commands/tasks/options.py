@@ -46,37 +46,39 @@ class Platform:
             raise BadInput(str(error)) from None
 
     def _adopt(self, settings: PlatformSettings) -> list[Path]:
-        """Use the plugins of these settings; return the files that describe operators. Raises ``ConfigError``."""
+        """Use the plugins of these settings; return the files that describe some. Raises ``ConfigError``."""
         from backoff_ctrl.k8s.plugins.config_file import ConfigError  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.descriptions import DescriptionError, files_of  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.generic import entry_of  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.operator_config import (  # noqa: PLC0415 - likewise
-            OperatorConfigError,
-            configured,
-            files_of,
-        )
+        from backoff_ctrl.k8s.plugins.operator_config import OPERATORS  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.protocol import PluginError  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.registry import registry  # noqa: PLC0415 - loads pydantic
+        from backoff_ctrl.k8s.plugins.rest.entry import entry_of as service_of  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.rest.service_config import SERVICES  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.webapi.settings import SettingsError, read_section  # noqa: PLC0415 - likewise
 
         folder = Path() if self._file is None else Path(self._file).parent
-        generic, chosen = settings.plugins.generic, settings.tasks.task_plugins
+        generic, rest, chosen = settings.plugins.generic, settings.plugins.rest, settings.tasks.task_plugins
         where = "" if self._file is None else f"{self._file}: "
         try:
             fresh = registry(
                 enabled=chosen.enabled_plugins,
                 defaults=chosen.default_for_task_types,
-                operators=[entry_of(each) for each in configured(generic, folder, f"{self._file}: plugins.generic")],
+                described=[
+                    *map(entry_of, OPERATORS.configured(generic, folder, self._file)),
+                    *map(service_of, SERVICES.configured(rest, folder, self._file)),
+                ],
             )
             for entry in fresh.entries():
                 if isinstance(entry, WebPluginEntry):
                     read_section(entry.id, settings.plugins.section(entry.id), entry.own_keys)
-        except OperatorConfigError as error:
+        except DescriptionError as error:
             raise ConfigError(str(error)) from None
         except (PluginError, SettingsError) as error:
             raise ConfigError(f"{where}{error}") from None
         self.registry.become(fresh)
-        return files_of(generic, folder)
+        return [*files_of(generic, folder), *files_of(rest, folder)]
 
     def config(self) -> K8sPluginConfig:
         """Return the settings of plugins' objects."""

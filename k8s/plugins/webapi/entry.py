@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from backoff_ctrl.k8s.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.plugins.protocol import Right, TaskContext, check_names, rights_on_tasks
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class WebPluginEntry:
     check: Callable[[TaskContext], None] = accept_any
     own_keys: frozenset[str] = frozenset()
     """The keys below ``plugins.ID`` that the plugin reads by itself, beside those of ``settings``."""
+    phase_of: Callable[[Mapping[str, Any]], PhaseInfo] | None = None
+    """What an answer of the service means, for `backoff-ctrl phase`. Pure; None: it can't be tried so."""
 
     def __post_init__(self) -> None:
         """Raise ``PluginError`` for an invalid entry."""
