@@ -46,19 +46,12 @@ class Answer:
         return 200 <= self.status < 300
 
     @property
-    def is_redirect(self) -> bool:
-        return 300 <= self.status < 400
-
-    @property
     def is_gone(self) -> bool:
         return self.status in (404, 410)
 
 
-def read_answer(status: int, content: bytes, limit: int, location: str = "", retry_after: str = "") -> Answer:
-    """Read an answer's bytes, of which there may be more than ``limit``, and what its headers say."""
-    if 300 <= status < 400:
-        where = printable(location[:SAID]) or "nowhere"
-        return Answer(status, flaw=f"it redirects to {where}, and redirects are not followed")
+def read_answer(status: int, content: bytes, limit: int, retry_after: str = "") -> Answer:
+    """Read an answer's bytes, of which there may be more than ``limit``, and its header ``Retry-After``."""
     after = min(float(retry_after), RETRY_AFTER_MAX) if retry_after.strip().isdecimal() else None
     if len(content) > limit:
         return Answer(status, flaw=f"it has more than {limit} bytes (answer-max)", retry_after=after)

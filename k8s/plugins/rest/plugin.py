@@ -211,12 +211,11 @@ class RestPlugin:
                 if len(content) > limit:
                     response.close()  # the rest is not read
                     break
-            where = response.headers.get("Location", "")
-            return read_answer(response.status, bytes(content), limit, where, response.headers.get("Retry-After", ""))
+            return read_answer(response.status, bytes(content), limit, response.headers.get("Retry-After", ""))
 
     def _good(self, where: str, call: _Call, answer: Answer) -> Any:
         """Return what a good answer holds. Raises ``RemoteError`` for any other."""
-        if not answer.is_good and not answer.is_redirect:
+        if not answer.is_good:
             raise RemoteError(answer.status, self._told(where, call, answer), answer.retry_after)
         if answer.body is None:
             raise self._unreadable(where, call, answer.flaw)

@@ -51,6 +51,7 @@ FINDING: JSON = {
     "appears-within": "50ms",
 }
 GIVEN: JSON = {
+    "appears-within": "50ms",
     "job-id": {"given": "job-{$.key}", "path": "$.id"},
     "create": {**LEAST["create"], "body": {**LEAST["create"]["body"], "id": "$.id"}},
 }

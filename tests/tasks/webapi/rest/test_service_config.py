@@ -87,7 +87,7 @@ def test_a_service_can_find_jobs_by_a_look_up_or_a_given_id() -> None:
 def test_an_entry_serves_the_described_types() -> None:
     """Its url is a setting of its own."""
     entry = entry_of(described())
-    assert (entry.id, entry.supported_task_types, entry.own_keys) == ("jobs", ("job-there",), {"url"})
+    assert (entry.id, entry.supported_task_types, entry.own_keys) == ("jobs", ("job-there",), frozenset({"url"}))
 
 
 def test_the_shipped_services_are_read_like_any_other() -> None:
