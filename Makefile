@@ -17,7 +17,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(nproc 2>/dev/null || getconf _NPROCE
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
-.PHONY: help install demo run test test-quick test-go test-oldest test-clients test-programs cluster fix check hooks dashboards bench calls throughput proxy proxied held processes tasks wake looking faults soak storm figures clean
+.PHONY: help install demo run test test-quick test-go test-oldest test-clients test-programs test-ray cluster fix check hooks dashboards bench calls throughput proxy proxied held processes tasks wake looking faults soak storm figures clean
 .PHONY: chart pages installer audit pins archives image-tree
 
 help: ## show the targets
@@ -51,6 +51,9 @@ test-clients: $(STAMP) ## run the tests of the gate on every version of the offi
 
 test-programs: $(STAMP) ## run real programs (Airflow, kopf, KubeSpawner, ...) against a full quota on a real Kubernetes; writes docs/programs.md
 	$(BIN)/python -m tests.programs $(ARGS)
+
+test-ray: $(STAMP) ## run tasks as jobs of a real Ray, the manager and the head killed meanwhile; writes docs/ray-jobs.md
+	$(BIN)/python -m tests.programs.ray_jobs $(ARGS)
 
 cluster: $(STAMP) ## start a Kubernetes control plane and say how to reach it; Ctrl-C ends it
 	@$(BIN)/python -m tests.cluster

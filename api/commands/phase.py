@@ -85,7 +85,7 @@ def command(
     else:
         pods = tuple(each for each in objects if each is not resource and each.get("kind") == "Pod")
         info = entry.plugin.get_task_phase(PluginContext(platform.config(), now, pods), resource)
-    document = _document(info, entry, resource)
+    document = _document(info, entry, resource if isinstance(entry, PluginEntry) else {})
     click.echo(json.dumps(document, indent=2, default=str) if as_json else _page(document))
 
 

@@ -184,8 +184,8 @@ def builtin_entries() -> tuple[Entry, ...]:
     from .rest.service_config import SERVICES  # noqa: PLC0415 - likewise
 
     kinds = (pods.container, job.entry, jobset.entry, pods.pod, pods.sidecar)
-    described = (*map(entry_of, OPERATORS.shipped()), *map(service_of, SERVICES.shipped()))
-    return (*kinds, *described, sleep.entry)
+    operators, services = map(entry_of, OPERATORS.shipped()), map(service_of, SERVICES.shipped())
+    return (*kinds, *operators, *services, sleep.entry)
 
 
 def registry(

@@ -38,6 +38,7 @@ RUN: Final = {
     "docs/clients.md": {"python": (3, "tests/programs/examples.py")},
     "docs/gangs.md": {"python": (3, "tests/shipping/test_examples_of_pages.py")},
     "docs/how-to/describe-an-operator.md": {"": (2, "tests/tasks/test_operator_page.py")},
+    "docs/how-to/describe-a-service.md": {"": (3, "tests/tasks/test_service_page.py")},
     "docs/how-to/embed-the-manager.md": {"python": (1, "tests/tasks/managing/test_embedding_page.py")},
     "docs/how-to/run-a-task.md": {"prints": (3, "tests/tasks/commanding/test_how_to_page.py")},
     "docs/how-to/write-a-plugin.md": {"python": (4, "tests/shipping/test_wheel.py")},
@@ -301,6 +302,8 @@ def readers(page: str, found: dict[str, Any]) -> Iterator[Callable[[], object]]:
         yield lambda: accepted_settings(text)
     elif page == "docs/how-to/describe-an-operator.md":
         yield lambda: accepted_description(found)
+    elif page == "docs/how-to/describe-a-service.md":
+        pass  # its own test reads it
     elif keys == {"spec"}:
         pass  # of a pod: as a manifest
     elif keys <= {"scrape_configs", "rule_files"}:
