@@ -39,6 +39,8 @@ class WebPluginEntry:
     check: Callable[[TaskContext], None] = accept_any
     own_keys: frozenset[str] = frozenset()
     """The keys below ``plugins.ID`` that the plugin reads by itself, beside those of ``settings``."""
+    made_of: object = None
+    """What the plugin is made of beside its settings, such as a description: if that changes, it is loaded anew."""
     phase_of: Callable[[Mapping[str, Any]], PhaseInfo] | None = None
     """What an answer of the service means, for `backoff-ctrl phase`. Pure; None: it can't be tried so."""
 
