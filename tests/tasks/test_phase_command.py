@@ -211,7 +211,14 @@ def test_an_answer_is_shown_with_outputs_and_logs(tmp_path: Path, capsys: pytest
     }  # fmt: skip
     (tmp_path / "settings.yaml").write_text(yaml.safe_dump({"plugins": {"rest": [service]}}))
     (tmp_path / "answer.json").write_text('{"id": "j1", "state": "done", "loss": 0.5}')
-    words = ["-f", str(tmp_path / "answer.json"), "--task-type", "job-there", "--config", str(tmp_path / "settings.yaml")]
+    words = [
+        "-f",
+        str(tmp_path / "answer.json"),
+        "--task-type",
+        "job-there",
+        "--config",
+        str(tmp_path / "settings.yaml"),
+    ]
     assert run(["phase", *words]) == 0
     assert capsys.readouterr().out == (
         'Answer\n  phase: Success  (plugin jobs)\n  outputs: {"loss": 0.5}\n  page: http://jobs/#/j1\n'

@@ -26,6 +26,7 @@ def entry_of(config: ServiceConfig) -> WebPluginEntry:
         partial(_load, config),
         check=partial(checked, config),
         own_keys=frozenset({URL}),
+        made_of=config,
         phase_of=partial(_phase_of, config),
     )
 
