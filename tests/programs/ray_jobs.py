@@ -35,10 +35,11 @@ JSON = dict[str, Any]
 PAGE: Final = ROOT / "docs" / "ray-jobs.md"
 NAMESPACE: Final = "team"
 UNTIL_RAY_STARTS: Final = 180.0
-UNTIL_IT_ENDS: Final = 240.0
+UNTIL_IT_ENDS: Final = 400.0
 MANY: Final = 20
 KILLS: Final = 3
-HEAD_STARTS: Final = 4
+HEAD_STARTS: Final = 5
+STARTED: Final = "Ray runtime started."
 MARK: Final = "BACKOFF_CTRL_RAY_HEAD"
 """The variable by which all processes of a head are found again: Ray gives some of them sessions of their own."""
 
@@ -107,6 +108,8 @@ class Head:
         assert self._process is not None
         if self._process.returncode is not None:
             raise RayError("Ray has not started")
+        if STARTED not in (self._folder / f"head-{self._starts}.log").read_text():
+            return False  # its page answers earlier
         return isinstance(await self.asked("/api/jobs/"), list)
 
     async def asked(self, path: str) -> Any:
