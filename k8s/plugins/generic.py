@@ -13,9 +13,9 @@ from backoff_ctrl.k8s.charges.parts import Part, makes_others, parts_of
 
 from .config import format_duration
 from .marks import is_going, metadata_of
-from .meanings import Told, meaning_of, said_by, word_of
+from .meanings import Told, meaning_of, said_by
 from .operator_config import OperatorConfig, PodsMade
-from .paths import joined
+from .paths import joined, word_of
 from .phases import ErrorKind, Phase, PhaseInfo, failed
 from .pod_building import TEMPLATE, object_of, pod_template
 from .pod_phases import cause_of_failure, explained, never_starting, own_pods, still_starting

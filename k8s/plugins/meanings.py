@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from backoff_ctrl.k8s.answers.fields import moment
 
 from .config import Settings
-from .paths import ObjectPath, Path, Paths
+from .paths import ObjectPath, Path, Paths, word_of
 from .phases import ErrorKind, Phase, PhaseInfo, failed
 
 SHOWN: Final = 2_000
@@ -183,13 +183,6 @@ def meant_by(meaning: StateMeaning, config: Described, resource: Mapping[str, An
         cleanup=bool(_chosen(case, meaning, "cleanup")),
     )
     return replace(info, occurred_at=told.since)
-
-
-def word_of(value: object) -> str:
-    """Return a scalar as a config writes it: ``true``, ``3``; empty for any other value."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, str | int | float) else ""
 
 
 def said_by(word: ObjectPath | str | None, resource: Mapping[str, Any]) -> str:

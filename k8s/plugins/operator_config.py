@@ -5,6 +5,7 @@ Keys are written with dashes; ``docs/how-to/describe-an-operator.md`` explains t
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from importlib.resources import files
 from typing import Annotated, Final, Self
@@ -14,19 +15,21 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from .config import Duration, Settings
 from .descriptions import Descriptions
 from .meanings import Described, Word, WordOrPath
-from .paths import NamePattern, ObjectPath, Path
+from .paths import ObjectPath, Path, Text
 from .protocol import NAME_LEAST, NAME_MAX
 
 
-def _name_pattern(value: object) -> NamePattern:
-    if isinstance(value, NamePattern):
+def _pod_name(value: object) -> Text:
+    if isinstance(value, Text):
         return value
     if not isinstance(value, str) or not value:
         raise ValueError("must be the name of a pod, such as {$.metadata.name}-driver")
-    return NamePattern(value)
+    for braces in re.findall(r"\{(.*?)\}", value):
+        ObjectPath(braces)
+    return Text(value)
 
 
-PodName = Annotated[NamePattern, BeforeValidator(_name_pattern), PlainSerializer(str)]
+PodName = Annotated[Text, BeforeValidator(_pod_name), PlainSerializer(str)]
 """The name of a pod, with paths in braces: ``{$.metadata.name}-driver``."""
 
 

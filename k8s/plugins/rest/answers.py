@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.fields import mapping
 from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.plugins.meanings import Told, meaning_of, meant_by, word_of
+from backoff_ctrl.k8s.plugins.meanings import Told, meaning_of, meant_by
+from backoff_ctrl.k8s.plugins.paths import Text, word_of
 from backoff_ctrl.k8s.plugins.phases import OUTPUTS_MAX, Phase, PhaseInfo, TaskLog
 
 from .service_config import ANSWER, ID, ID_LONGEST, ServiceConfig
-from .templates import Text
 
 SAID: Final = 500
 """Characters of what a service says that a sentence repeats."""

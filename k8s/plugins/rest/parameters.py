@@ -8,10 +8,11 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from backoff_ctrl.k8s.answers.fields import mapping
+from backoff_ctrl.k8s.plugins.paths import Text
 from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext, TaskSpecError, object_at, objects_at
 
 from .service_config import CUSTOM, ENV, ID, Parameter, Request, ServiceConfig, checked_url
-from .templates import Text, filled, root_of
+from .templates import filled, root_of
 
 _OF_PODS: Final = ("container", "podTemplate", "primaryContainer", "template", "resources", "accelerator")
 """The parts of a spec that describe what runs in a pod."""

@@ -16,10 +16,10 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from backoff_ctrl.k8s.plugins.config import Duration, Settings
 from backoff_ctrl.k8s.plugins.descriptions import Descriptions
 from backoff_ctrl.k8s.plugins.meanings import Described, StateMeaning
-from backoff_ctrl.k8s.plugins.paths import Path, Paths
+from backoff_ctrl.k8s.plugins.paths import Path, Paths, Text
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
 
-from .templates import Template, Text, root_of, texts_in
+from .templates import Template, root_of, texts_in
 
 ID_LONGEST: Final = 1_000
 """Characters of a job's id: a longer one is none."""

@@ -7,55 +7,17 @@ stands for a word. What a path does not find is left out, with the field that it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, PlainSerializer
 
-from backoff_ctrl.k8s.plugins.meanings import word_of
-from backoff_ctrl.k8s.plugins.paths import ObjectPath
+from backoff_ctrl.k8s.plugins.paths import ObjectPath, Text, is_path
 
 SPREAD: Final = "..."
 """The key of an object in a template whose value is an object, too: its fields are put there."""
-_PLACEHOLDER: Final = re.compile(r"\{(\$[^{}]*)\}")
 _ROOT: Final = re.compile(r"\$\.([A-Za-z]+)(?:\.([A-Za-z0-9_-]+))?")
 _NOTHING: Final = object()
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A text with placeholders. Raises ``ValueError`` for one that is no JSONPath."""
-
-    text: str
-
-    def __post_init__(self) -> None:
-        for path in self.paths:
-            ObjectPath(path)
-
-    @property
-    def paths(self) -> list[str]:
-        return self._parts()[1::2]
-
-    def of(self, document: Mapping[str, Any], written: Callable[[str], str] = str) -> str | None:
-        """Return the text, with ``written`` applied to each value; None if a path finds no word."""
-        parts = self._parts()
-        words = [word_of(ObjectPath(path).first(document)) for path in parts[1::2]]
-        if not all(words):
-            return None
-        parts[1::2] = map(written, words)
-        return "".join(parts)
-
-    def lacking(self, document: Mapping[str, Any]) -> str:
-        """Return the first path that finds no word; empty: each finds one."""
-        return next((path for path in self.paths if not word_of(ObjectPath(path).first(document))), "")
-
-    def _parts(self) -> list[str]:
-        """Return literals and paths in turn."""
-        return ["", self.text, ""] if _is_path(self.text) else _PLACEHOLDER.split(self.text)
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def filled(template: Any, document: Mapping[str, Any]) -> Any:
@@ -86,7 +48,7 @@ def root_of(path: str) -> tuple[str, str]:
 
 def _filled(template: Any, document: Mapping[str, Any]) -> Any:
     if isinstance(template, str):
-        found = ObjectPath(template).first(document) if _is_path(template) else Text(template).of(document)
+        found = ObjectPath(template).first(document) if is_path(template) else Text(template).of(document)
         return _NOTHING if found is None else found
     if isinstance(template, Mapping):
         return _filled_object(template, document)
@@ -109,10 +71,6 @@ def _over(below: Any, above: Any) -> Any:
     if not (isinstance(below, Mapping) and isinstance(above, Mapping)):
         return above
     return {**below, **{key: _over(below.get(key), value) for key, value in above.items()}}
-
-
-def _is_path(text: str) -> bool:
-    return text.startswith(("$.", "$["))
 
 
 def _read(value: object) -> Text:
