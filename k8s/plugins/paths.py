@@ -55,7 +55,7 @@ class ObjectPath:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text with paths in braces, ``{$.metadata.name}-driver``, or one path. Raises ``ValueError`` for a wrong path."""
+    """A text with paths in braces, ``{$.metadata.name}-driver``, or one path. Raises ``ValueError`` for a wrong one."""
 
     text: str
 
