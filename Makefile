@@ -17,7 +17,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(nproc 2>/dev/null || getconf _NPROCE
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
-.PHONY: help install demo run test test-quick test-go test-oldest test-clients test-programs test-connector cluster fix check hooks dashboards bench calls throughput proxy proxied held processes tasks wake looking faults soak storm figures clean
+.PHONY: help install demo run test test-quick test-go test-oldest test-clients test-programs test-connector test-ray cluster fix check hooks dashboards bench calls throughput proxy proxied held processes tasks wake looking faults soak storm figures clean
 .PHONY: chart pages installer audit pins archives image-tree
 
 help: ## show the targets
@@ -54,6 +54,9 @@ test-programs: $(STAMP) ## run real programs (Airflow, kopf, KubeSpawner, ...) a
 
 test-connector: $(STAMP) ## run 200 tasks through a real connector of flytekit, the manager killed and the connector stopped on the way
 	$(BIN)/python -m tests.programs.connector $(ARGS)
+
+test-ray: $(STAMP) ## run tasks as jobs of a real Ray, the manager and the head killed meanwhile; writes docs/ray-jobs.md
+	$(BIN)/python -m tests.programs.ray_jobs $(ARGS)
 
 cluster: $(STAMP) ## start a Kubernetes control plane and say how to reach it; Ctrl-C ends it
 	@$(BIN)/python -m tests.cluster

@@ -1,11 +1,11 @@
-"""``backoff-ctrl phase``: the phase of a Kubernetes object, as a plugin reads it."""
+"""``backoff-ctrl phase``: the phase of a Kubernetes object, or of a service's answer, as a plugin reads it."""
 
 from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -14,6 +14,7 @@ from backoff_ctrl.k8s.answers.fields import mappings, metadata_of
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
 from backoff_ctrl.k8s.plugins.protocol import PluginEntry
+from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
 
 from .tasks.options import SET
 
@@ -22,13 +23,26 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.plugins.protocol import JSON
     from backoff_ctrl.k8s.plugins.registry import Entry, Registry
 
+    _Reads: TypeAlias = PluginEntry | WebPluginEntry
+
 
 @click.command("phase")
-@click.option("-f", "--file", "source", required=True, metavar="FILE", help="The object, as YAML or JSON; - is stdin.")
 @click.option(
-    "--task-type", metavar="TYPE", help="Ask the plugin of this task type; default: that of the object's kind."
+    "-f",
+    "--file",
+    "source",
+    required=True,
+    metavar="FILE",
+    help="The object, or the answer, as YAML or JSON; - is stdin.",
 )
-@click.option("--config", metavar="FILE", help="The platform's settings, as YAML: plugins.k8s and plugins.generic.")
+@click.option(
+    "--task-type",
+    metavar="TYPE",
+    help="Ask the plugin of this task type; default: that of the object's kind. Answers of services need it.",
+)
+@click.option(
+    "--config", metavar="FILE", help="The platform's settings, as YAML: plugins.k8s, plugins.generic and plugins.rest."
+)
 @SET
 @click.option(
     "--at", "at", metavar="TIME", help="The time that grace periods are measured at (RFC 3339); default: now."
@@ -37,13 +51,14 @@ if TYPE_CHECKING:
 def command(
     source: str, task_type: str | None, config: str | None, settings: tuple[str, ...], at: str | None, as_json: bool
 ) -> None:
-    """Show how a plugin reads a Kubernetes object: its phase, the reason, and who caused a failure.
+    """Show how a plugin reads a Kubernetes object, or the answer of a service: the phase, and who caused a failure.
 
     The file may also contain the object's pods, as a List or as several documents: an image that can't be pulled, or a
     container that ran out of memory, shows only there. No cluster is needed.
 
     \b
     kubectl get rayjob train -o yaml | backoff-ctrl phase -f -
+    curl -s http://ray-head:8265/api/jobs/train | backoff-ctrl phase -f - --task-type ray-job
 
     Exit codes: 0 done, whatever the phase; 2 wrong usage or bad input.
     """
@@ -64,9 +79,13 @@ def command(
         resource, entry = _chosen(objects, platform.registry, task_type, where)
     except PluginError as error:
         raise BadInput(str(error)) from None
-    pods = tuple(each for each in objects if each is not resource and each.get("kind") == "Pod")
-    info = entry.plugin.get_task_phase(PluginContext(platform.config(), now, pods), resource)
-    document = _document(info, entry, resource)
+    if isinstance(entry, WebPluginEntry):
+        assert entry.phase_of is not None
+        info = entry.phase_of(resource)
+    else:
+        pods = tuple(each for each in objects if each is not resource and each.get("kind") == "Pod")
+        info = entry.plugin.get_task_phase(PluginContext(platform.config(), now, pods), resource)
+    document = _document(info, entry, resource if isinstance(entry, PluginEntry) else {})
     click.echo(json.dumps(document, indent=2, default=str) if as_json else _page(document))
 
 
@@ -78,10 +97,12 @@ def _time(text: str) -> datetime:
         raise BadInput(f"--at: {text!r} is not a time: write it as 2026-03-01T12:00:00Z") from None
 
 
-def _chosen(objects: list[JSON], plugins: Registry, task_type: str | None, where: str) -> tuple[JSON, PluginEntry]:
+def _chosen(objects: list[JSON], plugins: Registry, task_type: str | None, where: str) -> tuple[JSON, _Reads]:
     """Return the object in question, and its plugin. Raises ``BadInput`` if there is none, or more than one."""
     if task_type is not None:
         entry = _registered(plugins, task_type)
+        if isinstance(entry, WebPluginEntry) and entry.phase_of is not None:
+            return _only(objects, objects, where), entry
         if not isinstance(entry, PluginEntry):
             raise BadInput(f"--task-type: plugin {entry.id} runs {task_type} without a Kubernetes object: leave it out")
         kind = entry.resource_to_watch
@@ -144,7 +165,7 @@ def _group(api_version: str) -> str:
     return api_version.rpartition("/")[0] or "the core group"
 
 
-def _document(info: PhaseInfo, entry: PluginEntry, resource: JSON) -> dict[str, Any]:
+def _document(info: PhaseInfo, entry: _Reads, resource: JSON) -> dict[str, Any]:
     metadata, error = metadata_of(resource), info.error
     return {
         "plugin": entry.id,
@@ -158,13 +179,18 @@ def _document(info: PhaseInfo, entry: PluginEntry, resource: JSON) -> dict[str, 
         "occurred_at": info.occurred_at.strftime("%Y-%m-%dT%H:%M:%SZ") if info.occurred_at else None,
         "object": {"kind": resource.get("kind"), "namespace": metadata.get("namespace"), "name": metadata.get("name")},
         "custom": dict(info.custom),
+        "outputs": None if info.outputs is None else dict(info.outputs),
+        "logs": [{"name": each.name, "uri": each.uri} for each in info.logs],
     }
 
 
 def _page(document: dict[str, Any]) -> str:
     about = document["object"]
     name = "/".join(str(each) for each in (about["namespace"], about["name"]) if each)
-    lines = [f"{about['kind']} {name}".strip(), f"  phase: {document['phase']}  (plugin {document['plugin']})"]
+    lines = [
+        f"{about['kind'] or 'Answer'} {name}".strip(),
+        f"  phase: {document['phase']}  (plugin {document['plugin']})",
+    ]
     if document["reason"]:
         lines.append(f"  reason: {' '.join(document['reason'].split())}")
     if document["kind"]:
@@ -174,4 +200,7 @@ def _page(document: dict[str, Any]) -> str:
     if document["cleanup_on_failure"]:
         lines.append("  the object still holds resources: it has to be deleted")
     lines += [f"  {name}: {json.dumps(value, default=str)}" for name, value in document["custom"].items()]
+    if document["outputs"] is not None:
+        lines.append(f"  outputs: {json.dumps(document['outputs'])}")
+    lines += [f"  {each['name']}: {each['uri']}" for each in document["logs"]]
     return "\n".join(printable(line) for line in lines)

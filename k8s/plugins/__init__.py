@@ -8,7 +8,8 @@ registry nor a plugin imports them, so a second manager could run plugins of ano
 
 *Which plugin.* ``registry`` has the built-in plugins, those that the platform describes, and those of installed
 packages. ``kinds`` has the built-in ones that are code. ``generic`` is one plugin for all operators of custom
-resources; an ``operator_config``, a page of YAML, describes one operator. Those in ``operators`` ship.
+resources; an ``operator_config``, a page of YAML, describes one operator. Those in ``operators`` ship. ``rest`` is the
+same for services with a REST API. What a state means is said alike in both (``meanings``, ``descriptions``).
 
 *What the platform adds.* ``config`` has the keys and defaults of ``plugins.k8s`` and its neighbours, ``config_file``
 reads them and follows their file. Each call of a plugin passes the present ones, so that a change needs no restart.

@@ -294,6 +294,8 @@ class Plugins(Section):
     k8s: K8sPluginConfig = K8sPluginConfig()
     generic: Any = None
     """The operators of the generic plugin, unparsed: it reads them itself."""
+    rest: Any = None
+    """The services of the rest plugin, likewise."""
 
     def section(self, plugin: str) -> Mapping[str, Any]:
         """Return the section of a plugin, by its id, as it was written; empty: it has none."""

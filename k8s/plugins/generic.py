@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -13,8 +13,9 @@ from backoff_ctrl.k8s.charges.parts import Part, makes_others, parts_of
 
 from .config import format_duration
 from .marks import is_going
-from .operator_config import Case, OperatorConfig, PodsMade, StateMeaning
-from .paths import ObjectPath, joined
+from .meanings import Told, meaning_of, said_by
+from .operator_config import OperatorConfig, PodsMade
+from .paths import joined, word_of
 from .phases import ErrorKind, Phase, PhaseInfo, failed
 from .pod_building import TEMPLATE, object_of, pod_template
 from .pod_phases import cause_of_failure, explained, never_starting, own_pods, still_starting
@@ -33,8 +34,6 @@ from .statuses import Condition, conditions_of
 
 OPERATOR_TIMEOUT: Final = "OperatorTimeout"
 """The code of an object that no operator has looked at in time."""
-SHOWN: Final = 2_000
-"""Characters of an operator's own message that a reason repeats."""
 _CONTAINER: Final = "container."
 """The prefix of a container's fields."""
 
@@ -111,8 +110,7 @@ class GenericPlugin:
         told = told_by(self.config, resource)
         if not meaning_of(self.config, resource, told).phase.is_terminal:
             return None
-        times = (moment(value) for path in self.config.completion_time for value in path.all(resource))
-        return next(filter(None, times), told.since)
+        return self.config.ended_at(resource) or told.since
 
     def _is_suspended(self, resource: JSON) -> bool:
         return self.config.suspended is not None and self.config.suspended.first(resource) is True
@@ -166,9 +164,8 @@ class GenericPlugin:
 
     def _with_facts(self, info: PhaseInfo, resource: JSON) -> PhaseInfo:
         """Add the details that the config names, and the time of the end."""
-        shown = {name: value for name, path in self.config.show.items() if (value := path.first(resource)) is not None}
         ended = self.get_completion_time(resource) if info.phase.is_terminal else None
-        return replace(info, custom=shown, occurred_at=ended or info.occurred_at)
+        return replace(info, custom=self.config.facts(resource), occurred_at=ended or info.occurred_at)
 
 
 def entry_of(config: OperatorConfig) -> PluginEntry:
@@ -186,21 +183,9 @@ def _is_main(pod: JSON, resource: JSON, labels: Mapping[str, str], names: tuple[
     return by_labels or metadata.get("name") in names
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """The state in an object: a word, the operator's own message, and its time, if known."""
-
-    state: str
-    words: str = ""
-    code: str = ""
-    since: datetime | None = None
-    message: str = ""
-    """The message of the condition that holds."""
-
-
 def told_by(config: OperatorConfig, resource: Mapping[str, Any]) -> Told:
     """Read an object's state. One without a state is in the state ``""``."""
-    words = ": ".join(filter(None, (word_of(path.first(resource)) for path in config.message)))
+    words = config.words(resource)
     if config.state.path is not None:
         return Told(word_of(config.state.path.first(resource)), words)
     assert config.state.conditions is not None
@@ -220,42 +205,6 @@ def last_ended(config: OperatorConfig, resource: Mapping[str, Any]) -> datetime 
     return max((each.since for each in conditions if each.since and each.status == "False"), default=None)
 
 
-def meaning_of(config: OperatorConfig, resource: Mapping[str, Any], told: Told) -> PhaseInfo:
-    """Return the meaning of the state, by its first matching case."""
-    meaning = config.states.get(told.state, config.other)
-    case = next((each for each in meaning.cases if _fits(each, resource)), None)
-    phase = case.phase if case is not None and case.phase is not None else meaning.phase
-    said = (case.reason if case is not None else "") or meaning.reason
-    if not said and told.state and told.state not in config.states:
-        said = f"in state {told.state[:100]}"
-    words = told.words if phase.is_failure or config.message or not said else ""
-    if "{message}" in said:
-        said, words = said.replace("{reason}", told.code).replace("{message}", told.message[:SHOWN]), ""
-    reason = ": ".join(filter(None, (said, words[:SHOWN])))
-    if not phase.is_failure:
-        return PhaseInfo(phase, reason=reason, occurred_at=told.since)
-    info = failed(
-        said_by(_chosen(case, meaning, "code") or config.code, resource) or told.code,
-        reason,
-        kind=_chosen(case, meaning, "kind") or ErrorKind.USER,
-        retryable=phase is Phase.RETRYABLE_FAILURE,
-        cleanup=bool(_chosen(case, meaning, "cleanup")),
-    )
-    return replace(info, occurred_at=told.since)
-
-
-def word_of(value: object) -> str:
-    """Return a scalar as a config writes it: ``true``, ``3``; empty for any other value."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, str | int | float) else ""
-
-
-def said_by(word: ObjectPath | str | None, resource: Mapping[str, Any]) -> str:
-    """Return a word of the config, or the object's value where the config names a path."""
-    return word_of(word.first(resource)) if isinstance(word, ObjectPath) else word or ""
-
-
 def _current(conditions: list[Condition], config: OperatorConfig) -> Condition | None:
     """Return the condition that holds: one that ends the object, else the latest; of equally late ones the last.
 
@@ -272,16 +221,6 @@ def _current(conditions: list[Condition], config: OperatorConfig) -> Condition |
         later = [each for each in true if each[2].type in config.states and each[0] > found[0]]
         found = max(later, default=found, key=lambda each: each[:2])
     return found[2]
-
-
-def _fits(case: Case, resource: Mapping[str, Any]) -> bool:
-    found = case.path.all(resource) or [""]
-    return any(word_of(value) in case.values for value in found)
-
-
-def _chosen(case: Case | None, meaning: StateMeaning, key: str) -> Any:
-    own = getattr(case, key) if case is not None else None
-    return getattr(meaning, key) if own is None else own
 
 
 def gang_parts(config: OperatorConfig, resource_name: str, manifest: Mapping[str, Any]) -> tuple[Part, ...]:

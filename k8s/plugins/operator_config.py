@@ -5,116 +5,32 @@ Keys are written with dashes; ``docs/how-to/describe-an-operator.md`` explains t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from datetime import timedelta
 from importlib.resources import files
-from pathlib import Path as FilePath
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, model_validator
-
-from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from .config import Duration, Section
-from .paths import NamePattern, ObjectPath, Path, Paths
-from .phases import ErrorKind, Phase
+from .descriptions import Descriptions
+from .meanings import Described, Word, WordOrPath
+from .paths import ObjectPath, Path, Text
 from .protocol import NAME_LEAST, NAME_MAX
 
-PHASES: Final = {
-    phase.title: phase
-    for phase in (
-        Phase.QUEUED,
-        Phase.INITIALIZING,
-        Phase.RUNNING,
-        Phase.SUCCESS,
-        Phase.RETRYABLE_FAILURE,
-        Phase.PERMANENT_FAILURE,
-    )
-}
-"""The phases that an object can be in by its own state."""
 
-
-class OperatorConfigError(ValueError):
-    """A config can't be used; the message names the key and the valid values."""
-
-
-def _phase(value: object) -> Phase:
-    if isinstance(value, Phase):
-        return value
-    if value not in PHASES:
-        raise ValueError(f"{value!r} is not a phase of an object: choose {', '.join(PHASES)}")
-    return PHASES[str(value)]
-
-
-def _text(value: object) -> object:
-    """Read ``true`` and ``1`` as words: YAML reads them as other types."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int | float) else value
-
-
-def _text_keys(value: object) -> object:
-    return (
-        {_text("" if key is None else key): rule for key, rule in value.items()} if isinstance(value, dict) else value
-    )
-
-
-def _name_pattern(value: object) -> NamePattern:
-    if isinstance(value, NamePattern):
+def _pod_name(value: object) -> Text:
+    if isinstance(value, Text):
         return value
     if not isinstance(value, str) or not value:
         raise ValueError("must be the name of a pod, such as {$.metadata.name}-driver")
-    return NamePattern(value)
+    for braces in re.findall(r"\{(.*?)\}", value):
+        ObjectPath(braces)
+    return Text(value)
 
 
-def _word_or_path(value: object) -> object:
-    word = _text(value)
-    if not isinstance(word, str | ObjectPath):
-        raise ValueError("must be a word, or the JSONPath of one, such as $.status.reason")  # noqa: TRY004
-    return ObjectPath(word) if isinstance(word, str) and word.startswith("$") else word
-
-
-PhaseName = Annotated[Phase, BeforeValidator(_phase)]
-Word = Annotated[str, BeforeValidator(_text)]
-WordOrPath = Annotated[ObjectPath | str, BeforeValidator(_word_or_path)]
-"""A word, or the path of one in the object: then it begins with ``$``."""
-PodName = Annotated[NamePattern, BeforeValidator(_name_pattern), PlainSerializer(str)]
+PodName = Annotated[Text, BeforeValidator(_pod_name), PlainSerializer(str)]
 """The name of a pod, with paths in braces: ``{$.metadata.name}-driver``."""
-
-
-class Meaning(Section):
-    """What a state means. A field that a case leaves out is that of its state.
-
-    ``reason`` is for people; the object's own message is added. ``kind``, ``code`` and ``cleanup`` are for failures.
-    """
-
-    phase: PhaseName | None = None
-    reason: str = ""
-    kind: ErrorKind | None = None
-    code: WordOrPath | None = None
-    cleanup: bool | None = None
-
-
-class Case(Meaning):
-    """Another meaning of a state where ``path`` holds one of ``values``."""
-
-    path: Path
-    values: list[Word] = Field(min_length=1)
-
-
-class StateMeaning(Meaning):
-    """What a state means, and its exceptions: the first matching case."""
-
-    phase: PhaseName
-    cases: list[Case] = Field(default_factory=list)
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if not self.phase.is_failure and not self.cases:
-            given = [key for key in ("kind", "code", "cleanup") if getattr(self, key) is not None]
-            if given:
-                raise ValueError(f"{given[0]} is only for failures, and {self.phase.title} is not one: leave it out")
-        return self
 
 
 class State(Section):
@@ -205,105 +121,25 @@ class Resource(Section):
     plural: str = Field(min_length=1, pattern=r"^[a-z0-9.-]+$")
 
 
-class OperatorConfig(Section):
+class OperatorConfig(Described):
     """Everything that the generic plugin knows of an operator."""
 
-    id: str = Field(min_length=1)
-    task_types: list[str] = Field(min_length=1)
     resource: Resource
     state: State
-    states: Annotated[dict[str, StateMeaning], BeforeValidator(_text_keys)] = Field(min_length=1)
-    other: StateMeaning = Field(default_factory=lambda: StateMeaning(phase=Phase.RUNNING))
-    message: Paths = ()
-    code: WordOrPath | None = None
-    completion_time: Paths = ()
     suspended: Path | None = None
     started: Started | None = None
     pods: Pods | None = None
     pods_made: list[PodsMade] = Field(default_factory=list)
-    show: dict[str, Path] = Field(default_factory=dict)
     name_max_length: int = Field(default=NAME_MAX, ge=NAME_LEAST, le=253)
     owned: bool = True
 
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        phases = {each.phase for each in self.states.values()}
-        if Phase.SUCCESS not in phases:
-            raise ValueError("states: none of them means Success: a task of this kind would never end")
-        if self.other.phase.is_terminal:
-            raise ValueError(
-                "other: an undescribed state may be new in the operator, so it can't end a task; "
-                "choose Queued, Initializing or Running"
-            )
-        return self
 
-
-def read_config(document: Any, where: str) -> OperatorConfig:
-    """Check a config that was read from YAML. ``where`` names it in errors. Raises ``OperatorConfigError``."""
-    if not isinstance(document, dict):
-        raise OperatorConfigError(f"{where}: must be an object with keys such as id, task-types, resource and states")
-    try:
-        return OperatorConfig.model_validate(document)
-    except ValidationError as error:
-        raise OperatorConfigError(in_words(error, where)) from None
-
-
-def in_words(error: ValidationError, where: str) -> str:
-    """Return the first error as a sentence with its key, and the number of further ones."""
-    first, more = error.errors()[0], error.error_count() - 1
-    key = ".".join(map(str, first["loc"]))
-    rest = f" (and {more} more)" if more else ""
-    return f"{where}: {f'{key}: ' if key else ''}{_sentence(first['type'], first['msg'])}{rest}"
-
-
-def _sentence(kind: str, message: str) -> str:
-    if kind == "missing":
-        return "this key is missing, and needed"
-    if kind == "extra_forbidden":
-        return "unknown key: docs/how-to/describe-an-operator.md lists the valid ones"
-    return message.removeprefix("Value error, ")
-
-
-def shipped_configs() -> Iterator[OperatorConfig]:
-    """Return the operators that ship: Spark, Ray, Dask, and Kubeflow's PyTorch, TensorFlow and MPI jobs."""
-    for file in sorted((files(__package__) / "operators").iterdir(), key=lambda each: each.name):
-        if file.name.endswith(".yaml"):
-            yield _read_document(file.read_bytes(), file.name)
-
-
-def read_file(path: FilePath) -> OperatorConfig:
-    """Read the config of one operator. Raises ``OperatorConfigError``, which names the file and the key."""
-    try:
-        return _read_document(read_source(str(path)), str(path))
-    except ManifestError as error:
-        raise OperatorConfigError(str(error)) from None
-
-
-def configured(section: Any, folder: FilePath, where: str = "plugins.generic") -> list[OperatorConfig]:
-    """Return the operators of the section ``plugins.generic``: a list of configs, and of files with one config each.
-
-    Files are found from ``folder``, that of the configuration. Raises ``OperatorConfigError``.
-    """
-    if section is None:
-        return []
-    if not isinstance(section, list):
-        raise OperatorConfigError(f"{where}: must be a list of operators: configs, or the names of files with one")
-    found: list[OperatorConfig] = []
-    for index, each in enumerate(section):
-        place = f"{where}[{index}]"
-        config = read_file(folder / each) if isinstance(each, str) else read_config(each, place)
-        if config.id in {known.id for known in found}:
-            raise OperatorConfigError(f"{place}: there are two operators with the id {config.id}: choose another")
-        found.append(config)
-    return found
-
-
-def files_of(section: Any, folder: FilePath) -> list[FilePath]:
-    return [folder / each for each in section if isinstance(each, str)] if isinstance(section, list) else []
-
-
-def _read_document(content: bytes, name: str) -> OperatorConfig:
-    documents = load_manifests(content, name)
-    if len(documents) > 1:
-        raise OperatorConfigError(f"{name}: holds {len(documents)} documents: write one operator to a file")
-    return read_config(documents[0], name)
+OPERATORS: Final = Descriptions(
+    OperatorConfig,
+    "operator",
+    "plugins.generic",
+    "id, task-types, resource and states",
+    "docs/how-to/describe-an-operator.md",
+    files(__package__) / "operators",
+)
+"""The operators that ship: Spark, Ray, Dask, and Kubeflow's PyTorch, TensorFlow and MPI jobs; and how one is read."""

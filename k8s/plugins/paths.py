@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Final
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import jsonpath
 from pydantic import BeforeValidator, PlainSerializer
 
-_BRACES: Final = re.compile(r"\{(.*?)\}")
+_BRACES: Final = re.compile(r"\{(\$[^{}]*)\}")
 
 
 @cache
@@ -54,24 +54,49 @@ class ObjectPath:
 
 
 @dataclass(frozen=True, slots=True)
-class NamePattern:
-    """A name with paths in braces, ``{$.metadata.name}-driver``. Raises ``ValueError`` for an invalid path."""
+class Text:
+    """A text with paths in braces, ``{$.metadata.name}-driver``, or one path. Raises ``ValueError`` for a wrong one."""
 
     text: str
 
     def __post_init__(self) -> None:
-        for path in _BRACES.findall(self.text):
-            _compiled(path)
+        for path in self.paths:
+            ObjectPath(path)
 
-    def of(self, document: Mapping[str, Any]) -> str:
-        """Return the name for an object; empty while one of its paths finds no text."""
-        found = {path: ObjectPath(path).first(document) for path in _BRACES.findall(self.text)}
-        if not all(isinstance(each, str) and each for each in found.values()):
-            return ""
-        return _BRACES.sub(lambda braces: found[braces[1]], self.text)
+    @property
+    def paths(self) -> list[str]:
+        return self._parts()[1::2]
+
+    def of(self, document: Mapping[str, Any], written: Callable[[str], str] = str) -> str | None:
+        """Return the text, with ``written`` applied to each value; None if a path finds no word."""
+        parts = self._parts()
+        words = [word_of(ObjectPath(path).first(document)) for path in parts[1::2]]
+        if not all(words):
+            return None
+        parts[1::2] = map(written, words)
+        return "".join(parts)
+
+    def lacking(self, document: Mapping[str, Any]) -> str:
+        """Return the first path that finds no word; empty: each finds one."""
+        return next((path for path in self.paths if not word_of(ObjectPath(path).first(document))), "")
+
+    def _parts(self) -> list[str]:
+        """Return literals and paths in turn."""
+        return ["", self.text, ""] if is_path(self.text) else _BRACES.split(self.text)
 
     def __str__(self) -> str:
         return self.text
+
+
+def word_of(value: object) -> str:
+    """Return a scalar as a config writes it: ``true``, ``3``; empty for any other value."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, str | int | float) else ""
+
+
+def is_path(text: str) -> bool:
+    return text.startswith(("$.", "$["))
 
 
 def joined(*places: str) -> str:

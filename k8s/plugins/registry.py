@@ -1,8 +1,8 @@
 """All plugins, and the choice of one for a task type: an exact match, then the default, then a clear error.
 
-Plugins are built in, described by the platform for the generic plugin, or offered by installed packages through entry
-points of the group ``backoff_ctrl.plugins``. The choice is made at the start, and again when the settings change; a
-contradiction is an error then. A module of ``kinds`` ends with its entries; add them to ``builtin_entries``.
+Plugins are built in, described by the platform for the generic or the rest plugin, or offered by installed packages
+through entry points of the group ``backoff_ctrl.plugins``. The choice is made at the start, and again when the settings
+change; a contradiction is an error then. A module of ``kinds`` ends with its entries; add them to ``builtin_entries``.
 """
 
 from __future__ import annotations
@@ -193,29 +193,27 @@ def builtin_entries() -> tuple[Entry, ...]:
     from .connector.entry import entry_of as connector_of  # noqa: PLC0415 - likewise
     from .generic import entry_of  # noqa: PLC0415 - loads pydantic, which --help does not need
     from .kinds import job, jobset, pods  # noqa: PLC0415 - likewise
-    from .operator_config import shipped_configs  # noqa: PLC0415 - likewise
+    from .operator_config import OPERATORS  # noqa: PLC0415 - likewise
+    from .rest.entry import entry_of as service_of  # noqa: PLC0415 - likewise
+    from .rest.service_config import SERVICES  # noqa: PLC0415 - likewise
 
     kinds = (pods.container, job.entry, jobset.entry, pods.pod, pods.sidecar)
-    return (
-        *kinds,
-        *(entry_of(config) for config in shipped_configs()),
-        sleep.entry,
-        connector_of(directory.Directory()),
-    )
+    operators, services = map(entry_of, OPERATORS.shipped()), map(service_of, SERVICES.shipped())
+    return (*kinds, *operators, *services, sleep.entry, connector_of(directory.Directory()))
 
 
 def registry(
     *,
     enabled: Iterable[str] = (),
     defaults: Mapping[str, str] | None = None,
-    operators: Iterable[Entry] = (),
+    described: Iterable[Entry] = (),
 ) -> Registry:
     """Return the registry of the built-in and the installed plugins. Raises ``PluginError``, see ``Registry``.
 
-    ``operators`` are plugins that follow from the platform's settings: the operators that it describes to the generic
-    plugin, and its connectors; one replaces what ships under its id.
+    ``described`` are plugins that follow from the platform's settings: the operators and services that it describes,
+    and its connectors; one replaces what ships under its id.
     """
-    own = tuple(operators)
+    own = tuple(described)
     ids = {entry.id for entry in own}
     shipped = (entry for entry in builtin_entries() if entry.id not in ids)
     return Registry((*shipped, *own, *installed_entries()), enabled=enabled, defaults=defaults)

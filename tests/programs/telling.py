@@ -38,7 +38,7 @@ class Telling:
     def _on_wait(self, wait: Any) -> None:
         if self._waits_since is None:
             self._waits_since = time.monotonic()
-            print(json.dumps({"waits_for": f"{wait.resource} of quota {wait.quota}"}), flush=True)  # noqa: T201
+            print(json.dumps({"waits_for": f"{wait.resource} of quota {wait.quota}"}), flush=True)
 
     def is_in(self) -> None:
         """Note that the create has returned."""
@@ -55,7 +55,7 @@ class Telling:
             "waited_s": round(self._waited, 2),
             "failed_open": counts.failed_open,
         }
-        print(json.dumps(report), flush=True)  # noqa: T201
+        print(json.dumps(report), flush=True)
 
 
 def pod_manifest(name: str) -> dict[str, Any]:

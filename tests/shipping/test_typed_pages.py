@@ -25,7 +25,7 @@ import yaml
 from backoff_ctrl.api.main import cli
 from backoff_ctrl.k8s.events.webhooks import read_receivers
 from backoff_ctrl.k8s.plugins.config_file import settings_from, without_effect
-from backoff_ctrl.k8s.plugins.operator_config import OperatorConfig, read_config
+from backoff_ctrl.k8s.plugins.operator_config import OPERATORS, OperatorConfig
 from backoff_ctrl.k8s.status.catalogue import METRICS
 from backoff_ctrl.k8s.status.endpoints import URLS
 from backoff_ctrl.k8s.tasks.model import Task
@@ -38,6 +38,7 @@ RUN: Final = {
     "docs/clients.md": {"python": (3, "tests/programs/examples.py")},
     "docs/gangs.md": {"python": (3, "tests/shipping/test_examples_of_pages.py")},
     "docs/how-to/describe-an-operator.md": {"": (2, "tests/tasks/test_operator_page.py")},
+    "docs/how-to/describe-a-service.md": {"": (3, "tests/tasks/test_service_page.py")},
     "docs/how-to/embed-the-manager.md": {"python": (1, "tests/tasks/managing/test_embedding_page.py")},
     "docs/how-to/run-a-task.md": {"prints": (3, "tests/tasks/commanding/test_how_to_page.py")},
     "docs/how-to/write-a-plugin.md": {"python": (4, "tests/shipping/test_wheel.py")},
@@ -301,6 +302,8 @@ def readers(page: str, found: dict[str, Any]) -> Iterator[Callable[[], object]]:
         yield lambda: accepted_settings(text)
     elif page == "docs/how-to/describe-an-operator.md":
         yield lambda: accepted_description(found)
+    elif page == "docs/how-to/describe-a-service.md":
+        pass  # its own test reads it
     elif keys == {"spec"}:
         pass  # of a pod: as a manifest
     elif keys <= {"scrape_configs", "rule_files"}:
@@ -332,7 +335,7 @@ def accepted_description(found: dict[str, Any]) -> None:
     known = {str(field.alias) for field in OperatorConfig.model_fields.values()}
     if not set(found) <= known:
         found = {"states": {**whole["states"], **found}}
-    read_config({**whole, **found}, "page")
+    OPERATORS.read({**whole, **found}, "page")
 
 
 def python_block(block: Block) -> None:

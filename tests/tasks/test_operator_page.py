@@ -11,15 +11,9 @@ import yaml
 from pydantic import BaseModel
 
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.plugins.operator_config import (
-    Case,
-    OperatorConfig,
-    OperatorConfigError,
-    PodsMade,
-    Started,
-    StateMeaning,
-    read_config,
-)
+from backoff_ctrl.k8s.plugins.descriptions import DescriptionError
+from backoff_ctrl.k8s.plugins.meanings import Case, StateMeaning
+from backoff_ctrl.k8s.plugins.operator_config import OPERATORS, OperatorConfig, PodsMade, Started
 from tests.pages import blocks, text_of, typed
 
 NAME = "docs/how-to/describe-an-operator.md"
@@ -67,8 +61,8 @@ def test_an_undescribed_state_runs(folder: Path, capsys: pytest.CaptureFixture[s
 def test_the_errors_of_the_page_are_those_that_are_told(old: str, new: str) -> None:
     """Each line of its last block, and for each a mistake that brings it about."""
     assert old in YAML[1]
-    with pytest.raises(OperatorConfigError) as raised:
-        read_config(yaml.safe_load(YAML[1].replace(old, new)), "argo.yaml")
+    with pytest.raises(DescriptionError) as raised:
+        OPERATORS.read(yaml.safe_load(YAML[1].replace(old, new)), "argo.yaml")
     assert str(raised.value) in PRINTED[-1].splitlines()
 
 
@@ -87,6 +81,8 @@ def test_the_examples_of_parts_can_be_used() -> None:
     argo = yaml.safe_load(YAML[1])
     made = next(text for text in YAML if text.startswith("pods-made"))
     case = next(text for text in YAML if text.startswith("Failed"))
-    config = read_config({**argo, **yaml.safe_load(made), "states": {**argo["states"], **yaml.safe_load(case)}}, "page")
+    config = OPERATORS.read(
+        {**argo, **yaml.safe_load(made), "states": {**argo["states"], **yaml.safe_load(case)}}, "page"
+    )
     assert [each.default_replicas for each in config.pods_made] == [1, 0]
     assert [each.kind for each in config.states["Failed"].cases] == ["USER"]

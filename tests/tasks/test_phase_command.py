@@ -178,3 +178,38 @@ def test_bad_settings_are_a_sentence(
     file.write_text(yaml.safe_dump({"plugins": plugins}))
     assert run(["phase", "-f", str(objects), "--config", str(file)]) == 2
     assert says in capsys.readouterr().err
+
+
+RAY_ANSWER = {"submission_id": "task-1", "status": "FAILED", "message": "exit code 3", "driver_exit_code": 3}
+
+
+def test_an_answer_of_a_service_needs_its_task_type(phase: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """It names no kind by which its plugin could be found."""
+    told = phase(RAY_ANSWER, options=("--task-type", "ray-job"))
+    assert [told[key] for key in KEYS] == [
+        "ray-jobs", "RetryableFailure", 0, "the Ray job failed: exit code 3", "TaskFailedWithError", "USER", False,
+    ]  # fmt: skip
+    assert told["custom"] == {"submissionId": "task-1", "exitCode": 3}
+
+
+def test_an_answer_is_shown_with_outputs_and_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As far as the answer and the settings have them."""
+    service = {
+        "id": "jobs", "task-types": ["job-there"], "url": "http://jobs", "job-id": {"path": "$.id"}, "create": {"path": "/"},
+        "get": {"path": "/{$.id}"}, "state": "$.state", "states": {"done": {"phase": "Success"}},
+        "outputs": {"loss": "$.loss"}, "logs": [{"name": "page", "url": "{$.url}/#/{$.id}"}],
+    }  # fmt: skip
+    (tmp_path / "settings.yaml").write_text(yaml.safe_dump({"plugins": {"rest": [service]}}))
+    (tmp_path / "answer.json").write_text('{"id": "j1", "state": "done", "loss": 0.5}')
+    words = [
+        "-f",
+        str(tmp_path / "answer.json"),
+        "--task-type",
+        "job-there",
+        "--config",
+        str(tmp_path / "settings.yaml"),
+    ]
+    assert run(["phase", *words]) == 0
+    assert capsys.readouterr().out == (
+        'Answer\n  phase: Success  (plugin jobs)\n  outputs: {"loss": 0.5}\n  page: http://jobs/#/j1\n'
+    )

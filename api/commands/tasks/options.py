@@ -55,37 +55,39 @@ class Platform:
             raise BadInput(str(error)) from None
 
     def _adopt(self, settings: PlatformSettings) -> list[Path]:
-        """Use the plugins of these settings; return the files that describe operators. Raises ``ConfigError``."""
+        """Use the plugins of these settings; return the files that describe some. Raises ``ConfigError``."""
         from backoff_ctrl.k8s.plugins.config_file import ConfigError  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.connector.settings import section_of  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.descriptions import DescriptionError, files_of  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.generic import entry_of  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.operator_config import (  # noqa: PLC0415 - likewise
-            OperatorConfigError,
-            configured,
-            files_of,
-        )
+        from backoff_ctrl.k8s.plugins.operator_config import OPERATORS  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.protocol import PluginError  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.rest.entry import entry_of as service_of  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.rest.service_config import SERVICES  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.webapi.settings import SettingsError, read_section  # noqa: PLC0415 - likewise
 
         folder = Path() if self._file is None else Path(self._file).parent
-        generic, before = settings.plugins.generic, self._connectors.section
+        generic, rest, before = settings.plugins.generic, settings.plugins.rest, self._connectors.section
         with self._changing:
             try:
-                described = [entry_of(each) for each in configured(generic, folder, f"{self._file}: plugins.generic")]
+                described: list[Entry] = [
+                    *map(entry_of, OPERATORS.configured(generic, folder, self._file)),
+                    *map(service_of, SERVICES.configured(rest, folder, self._file)),
+                ]
                 self._connectors.configure(section_of(settings.plugins.section))
                 fresh = self._registry_of(settings.tasks.task_plugins, described)
                 for entry in fresh.entries():
                     if isinstance(entry, WebPluginEntry):
                         read_section(entry.id, self._section(settings, entry.id), entry.own_keys)
-            except OperatorConfigError as error:
+            except DescriptionError as error:
                 raise ConfigError(str(error)) from None
             except (PluginError, SettingsError) as error:
                 self._connectors.configure(before)
                 raise ConfigError(f"{self._file}: {error}" if self._file is not None else str(error)) from None
             self._chosen = settings.tasks.task_plugins, described
             self.registry.become(fresh)
-        return files_of(generic, folder)
+        return [*files_of(generic, folder), *files_of(rest, folder)]
 
     def _registry_of(self, chosen: TaskPlugins, described: Sequence[Entry]) -> Registry:
         """Return the registry with these operators, and with the task types that connectors have told."""
@@ -95,7 +97,7 @@ class Platform:
         return registry(
             enabled=chosen.enabled_plugins,
             defaults=chosen.default_for_task_types,
-            operators=[*described, entry_of(self._connectors)],
+            described=[*described, entry_of(self._connectors)],
         )
 
     def config(self) -> K8sPluginConfig:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.cluster.rights import Right
+from backoff_ctrl.k8s.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.plugins.protocol import TaskContext, check_names, rights_on_tasks
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ class WebPluginEntry:
     """The keys below ``plugins.ID`` that the plugin reads by itself, beside those of ``settings``."""
     discovered_task_types: tuple[str, ...] | None = None
     discovering: bool = False
+    made_of: object = None
+    """What the plugin is made of beside its settings, such as a description: if that changes, it is loaded anew."""
+    phase_of: Callable[[Mapping[str, Any]], PhaseInfo] | None = None
+    """What an answer of the service means, for `backoff-ctrl phase`. Pure; None: it can't be tried so."""
 
     def __post_init__(self) -> None:
         """Raise ``PluginError`` for an invalid entry."""

@@ -321,6 +321,7 @@ class WebManager:
                 if (service := self._services.pop(entry.id, None)) is not None:
                     await service.aclose()
                 raise
+        service.follow_entry(entry)
         if service.follow_settings():
             for pool in service.settings.pools:
                 self.pools.limit(service.id, pool, service.limits(pool))

@@ -140,6 +140,21 @@ class Service:
 
     def load(self) -> None:
         """Load the plugin. Raises ``LoadError``."""
+        self._make()
+        self.pacer.begin(self.settings.read, self.settings.write)
+
+    def follow_entry(self, entry: WebPluginEntry) -> None:
+        """Load the plugin anew if what it is made of has changed. One that can't be loaded changes nothing."""
+        before, self._entry = self._entry, entry
+        if entry.made_of == before.made_of:
+            return
+        try:
+            self._make()
+        except LoadError:  # it is logged
+            return
+        self.pacer.change(self.settings.read, self.settings.write)
+
+    def _make(self) -> None:
         setup = PluginSetup(self.id, Scope(self.id, self._counts), self._section, self.session)
         try:
             plugin = self._entry.loader(setup)
@@ -151,7 +166,6 @@ class Service:
             raise LoadError(f"plugin {self.id} can't be loaded: {type(error).__name__}: {error}") from error
         self.plugin, self.own = plugin, own
         self.settings = settings_of(self._known, own)
-        self.pacer.begin(self.settings.read, self.settings.write)
 
     async def aclose(self) -> None:
         """End reads, and close the plugin and its session."""

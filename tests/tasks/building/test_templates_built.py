@@ -12,7 +12,7 @@ from backoff_ctrl.engine.quantities import NANO
 from backoff_ctrl.k8s.charges.parts import parts_of
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.generic import GenericPlugin
-from backoff_ctrl.k8s.plugins.operator_config import read_config
+from backoff_ctrl.k8s.plugins.operator_config import OPERATORS
 from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskMetadata, TaskSpecError
 from backoff_ctrl.k8s.plugins.registry import of_objects, registry
 from tests.tasks.phases.operator_cases import manifest
@@ -192,7 +192,7 @@ def of_cpu(cpu: str) -> JSON:
 
 def test_the_pods_of_an_unknown_kind_are_where_its_config_says() -> None:
     """Their number, their charge, where their labels go; none are made while it is suspended."""
-    plugin = GenericPlugin(read_config(THING, "here"))
+    plugin = GenericPlugin(OPERATORS.read(THING, "here"))
     groups: list[JSON] = [
         {"template": of_cpu("1"), "size": 3},
         {"template": of_cpu("2")},
@@ -234,7 +234,7 @@ def test_a_config_says_what_gets_no_defaults_and_what_can_not_be_counted() -> No
         {"section": "$.spec.plain", "defaults": False},
         {"section": "$.spec.flat", "fields": {"nodes": "nodeSelector"}},
     ]
-    plugin = GenericPlugin(read_config({**THING, "pods-made": made}, "here"))
+    plugin = GenericPlugin(OPERATORS.read({**THING, "pods-made": made}, "here"))
     flat = {"template": of_cpu("2"), "nodes": {"disk": "ssd"}}
     template = {
         "apiVersion": "example.com/v1",

@@ -9,7 +9,7 @@ import pytest
 
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.plugins.generic import entry_of
-from backoff_ctrl.k8s.plugins.operator_config import read_config
+from backoff_ctrl.k8s.plugins.operator_config import OPERATORS
 from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
 from backoff_ctrl.k8s.sandbox import BackgroundSandbox
@@ -47,7 +47,7 @@ DEFINITION: JSON = {
 async def bench(sandbox: BackgroundSandbox) -> AsyncIterator[Bench]:
     """A manager that knows the operator by its config, whose ledger watches a quota of 4 cores."""
     sandbox.create_quota("team", "cpus", {"requests.cpu": "4"})
-    async with Bench(sandbox.url, entry_of(read_config(CONFIG, "here")), shared=True) as bench:
+    async with Bench(sandbox.url, entry_of(OPERATORS.read(CONFIG, "here")), shared=True) as bench:
         assert (await bench.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", DEFINITION))[
             "http"
         ] == 201

@@ -9,14 +9,9 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.descriptions import DescriptionError
 from backoff_ctrl.k8s.plugins.generic import entry_of
-from backoff_ctrl.k8s.plugins.operator_config import (
-    OperatorConfigError,
-    configured,
-    read_config,
-    read_file,
-    shipped_configs,
-)
+from backoff_ctrl.k8s.plugins.operator_config import OPERATORS
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.plugins.protocol import PluginContext
 
@@ -34,7 +29,7 @@ LEAST: JSON = {
 
 def told(resource: JSON, **config: Any) -> PhaseInfo:
     """Return what a plugin of this config says."""
-    plugin = entry_of(read_config({**LEAST, **config}, "here")).plugin
+    plugin = entry_of(OPERATORS.read({**LEAST, **config}, "here")).plugin
     return plugin.get_task_phase(PluginContext(K8sPluginConfig(), NOW), resource)
 
 
@@ -117,7 +112,7 @@ def test_pods_say_nothing_where_the_config_names_none() -> None:
     """An operator may make pods that fail, and try again."""
     pod = {"kind": "Pod", "metadata": {"name": "p"}, "status": {"phase": "Failed", "reason": "NodeShutdown"}}
     for pods, kind in (({}, "USER"), ({"pods": {"labels": {"a": "b"}}}, "SYSTEM")):
-        plugin = entry_of(read_config({**LEAST, **pods}, "here")).plugin
+        plugin = entry_of(OPERATORS.read({**LEAST, **pods}, "here")).plugin
         info = plugin.get_task_phase(PluginContext(K8sPluginConfig(), NOW, (pod,)), in_state("Broken"))
         assert info.error is not None
         assert info.error.kind == kind
@@ -126,7 +121,7 @@ def test_pods_say_nothing_where_the_config_names_none() -> None:
 def test_labels_that_the_object_does_not_tell_yet_select_nothing() -> None:
     """Half of the labels would select the pods of others."""
     pods = {"labels": {"app": "thing", "of": "$.status.cluster"}}
-    plugin = entry_of(read_config({**LEAST, "pods": pods}, "here")).plugin
+    plugin = entry_of(OPERATORS.read({**LEAST, "pods": pods}, "here")).plugin
     assert plugin.pod_labels(in_state("New")) == {}  # type: ignore[attr-defined]
     assert plugin.pod_labels(in_state("New", cluster="c")) == {"app": "thing", "of": "c"}  # type: ignore[attr-defined]
 
@@ -161,8 +156,8 @@ BAD: dict[str, tuple[JSON, str]] = {
 @pytest.mark.parametrize(("change", "says"), BAD.values(), ids=BAD)
 def test_a_wrong_config_is_a_sentence_with_the_key(change: JSON, says: str) -> None:
     """And one mistake is told once."""
-    with pytest.raises(OperatorConfigError) as raised:
-        read_config({**LEAST, **change}, "here")
+    with pytest.raises(DescriptionError) as raised:
+        OPERATORS.read({**LEAST, **change}, "here")
     assert str(raised.value).startswith(says)
     assert "\n" not in str(raised.value)
     assert "more)" not in str(raised.value)
@@ -171,8 +166,8 @@ def test_a_wrong_config_is_a_sentence_with_the_key(change: JSON, says: str) -> N
 def test_operators_are_named_in_the_settings_or_in_files(tmp_path: Path) -> None:
     """Files are found beside the settings; the same id twice, and a file that is none, are refused."""
     (tmp_path / "a.yaml").write_text('{"id": "file"}\n---\n{}')
-    assert configured(None, tmp_path) == []
-    assert [each.id for each in configured([LEAST, {**LEAST, "id": "other"}], tmp_path)] == ["thing", "other"]
+    assert OPERATORS.configured(None, tmp_path) == []
+    assert [each.id for each in OPERATORS.configured([LEAST, {**LEAST, "id": "other"}], tmp_path)] == ["thing", "other"]
     for section, says in (
         ([LEAST, LEAST], r"plugins.generic\[1\]: there are two operators with the id thing"),
         (["a.yaml"], "a.yaml: holds 2 documents"),
@@ -180,14 +175,14 @@ def test_operators_are_named_in_the_settings_or_in_files(tmp_path: Path) -> None
         ([3], r"plugins.generic\[0\]: must be an object"),
         ({}, "plugins.generic: must be a list"),
     ):
-        with pytest.raises(OperatorConfigError, match=says):
-            configured(section, tmp_path)
+        with pytest.raises(DescriptionError, match=says):
+            OPERATORS.configured(section, tmp_path)
 
 
 def test_the_shipped_operators_are_read_like_any_other() -> None:
     """One per file, each under its file's name, and no two of them for one task type."""
-    shipped = list(shipped_configs())
+    shipped = list(OPERATORS.shipped())
     folder = Path(__file__).parents[3] / "k8s" / "plugins" / "operators"
-    assert {each.id: each for each in shipped} == {path.stem: read_file(path) for path in folder.iterdir()}
+    assert {each.id: each for each in shipped} == {path.stem: OPERATORS.read_file(path) for path in folder.iterdir()}
     types = [name for each in shipped for name in each.task_types]
     assert sorted(types) == ["dask", "mpi", "mpi-v2beta1", "pytorch", "ray", "spark", "tensorflow"]

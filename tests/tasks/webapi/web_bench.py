@@ -99,8 +99,9 @@ async def web_bench(
     configuration: Configuration | None = None,
     may_create: Callable[[], bool] = lambda: True,
     own_keys: frozenset[str] = frozenset(),
+    entry_now: Callable[[], WebPluginEntry] | None = None,
 ) -> AsyncIterator[WebBench]:
-    """Run a manager of one plugin, ``jobs``, of the service at ``url``."""
+    """Run a manager of one plugin, ``jobs``, of the service at ``url``; or of what ``entry_now`` returns each time."""
     kept = {} if store is None else store
     load = loader or (lambda setup: plugin(setup, url))
     entry = WebPluginEntry("jobs", ("job",), load, own_keys=own_keys)
@@ -116,7 +117,7 @@ async def web_bench(
         "store", lambda key: woken.setdefault(key, asyncio.Event()).set(), may_create, unfinished, configuration,
         (lambda _: settings()) if callable(section) else (lambda _: present),
     )  # fmt: skip
-    async with WebManager(lambda _plugin, _type: entry, setup) as manager:
+    async with WebManager(lambda _plugin, _type: entry_now() if entry_now else entry, setup) as manager:
         bench = WebBench(manager, kept)
         bench.woken = woken
         yield bench
