@@ -14,6 +14,3 @@ the task; ``plugin`` makes the calls. All but ``settings`` and ``directory`` loa
 *Surprising.* A task type that no plugin serves may be one of a connector that has not answered yet: such a task waits.
 A connector has no key by which it could recognise a repeated create; after a kill a task may be created twice.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

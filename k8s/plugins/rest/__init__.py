@@ -10,6 +10,3 @@ service to the registry. ``services`` has the descriptions that ship.
 keeps of it is its meaning, a ``PhaseInfo``. A job stays at the address where it was created, whatever the settings say
 meanwhile. Secrets reach headers only, and are cut out of what a service says.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

@@ -17,6 +17,3 @@ reads and writes below the rates that the platform sets, and slows down when a s
 ``settings`` has the keys, defaults and ranges, which are Flyte's. Nothing here knows a Kubernetes object: that is the
 other manager's, and import-linter keeps the two apart.
 """
-
-if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
-    raise ImportError("import this room as part of backoff_ctrl", name=__name__)
