@@ -15,5 +15,10 @@ the task; ``plugin`` makes the calls. All but ``settings`` and ``directory`` loa
 A connector has no key by which it could recognise a repeated create; after a kill a task may be created twice.
 """
 
+import os
+
 if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
     raise ImportError("import this room as part of backoff_ctrl", name=__name__)
+
+# gRPC reads it when it is imported. Else its core writes to stderr, amid our lines, that a connector has gone.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

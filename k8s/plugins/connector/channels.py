@@ -6,7 +6,6 @@ network: nobody has answered. A connector of flytekit reports every exception of
 
 from __future__ import annotations
 
-import os
 from typing import Any, Final
 
 import grpc
@@ -44,7 +43,6 @@ _CODES: Final = {
 """HTTP's status of each; any other is 500."""
 TOO_LARGE: Final = 502
 """What an answer is that exceeds a limit of gRPC: the client reports it as ``RESOURCE_EXHAUSTED``, like a 429."""
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else its core writes to stderr that a connector has gone
 _OVER_LIMIT: Final = ("received message larger than max", "received metadata size exceeds")
 DETAILS_MAX: Final = 2_000
 """Characters of a connector's own message that are repeated: flytekit sends whole tracebacks, whose end says why."""
