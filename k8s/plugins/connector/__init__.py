@@ -14,3 +14,8 @@ the task; ``plugin`` makes the calls. All but ``settings`` and ``directory`` loa
 *Surprising.* A task type that no plugin serves may be one of a connector that has not answered yet: such a task waits.
 A connector has no key by which it could recognise a repeated create; after a kill a task may be created twice.
 """
+
+import os
+
+# gRPC reads it when it is imported. Else its core writes to stderr, amid our lines, that a connector has gone.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # noqa: TID251 - no setting of ours

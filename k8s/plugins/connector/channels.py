@@ -7,6 +7,7 @@ network: nobody has answered. A connector of flytekit reports every exception of
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -44,7 +45,6 @@ _CODES: Final = {
 """HTTP's status of each; any other is 500."""
 TOO_LARGE: Final = 502
 """What an answer is that exceeds a limit of gRPC: the client reports it as ``RESOURCE_EXHAUSTED``, like a 429."""
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # noqa: TID251 - gRPC reads it: its core writes to stderr otherwise
 _OVER_LIMIT: Final = ("received message larger than max", "received metadata size exceeds")
 DETAILS_MAX: Final = 2_000
 """Characters of a connector's own message that are repeated: flytekit sends whole tracebacks, whose end says why."""
@@ -60,12 +60,7 @@ class Channels:
         """Return the channel to a connector; it connects, and connects again, by itself."""
         key = (deployment.endpoint, deployment.insecure, deployment.default_service_config)
         if key not in self._open:
-            options = options_of(deployment)
-            self._open[key] = (
-                grpc.aio.insecure_channel(deployment.endpoint, options)
-                if deployment.insecure
-                else grpc.aio.secure_channel(deployment.endpoint, grpc.ssl_channel_credentials(), options)
-            )
+            self._open[key] = opened(grpc.aio, deployment)
         return self._open[key]
 
     async def aclose(self) -> None:
@@ -75,10 +70,17 @@ class Channels:
         self._open.clear()
 
 
-def options_of(deployment: Deployment) -> list[tuple[str, Any]]:
-    """Return the options of a channel to a connector."""
-    config = deployment.default_service_config
-    return [*OPTIONS, *([("grpc.service_config", config)] if config else [])]
+def opened(library: Any, deployment: Deployment) -> Any:
+    """Return a new channel to a connector, of ``grpc`` or of ``grpc.aio``.
+
+    Over TLS a connector is trusted by the authorities in the file ``SSL_CERT_FILE``, else by those that grpcio ships.
+    """
+    config, trusted = deployment.default_service_config, os.environ.get("SSL_CERT_FILE")
+    options = [*OPTIONS, *([("grpc.service_config", config)] if config else [])]
+    if deployment.insecure:
+        return library.insecure_channel(deployment.endpoint, options)
+    authorities = Path(trusted).read_bytes() if trusted else None
+    return library.secure_channel(deployment.endpoint, grpc.ssl_channel_credentials(authorities), options)
 
 
 def translated(error: grpc.aio.AioRpcError, who: str, operation: str, limit: float | None) -> Exception:

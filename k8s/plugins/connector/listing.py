@@ -14,7 +14,7 @@ import grpc
 from flyteidl.admin.agent_pb2 import ListAgentsRequest, ListAgentsResponse
 from flyteidl.service.agent_pb2_grpc import AgentMetadataServiceStub
 
-from .channels import options_of
+from .channels import opened
 from .settings import Deployment, TaskType
 
 Answer: TypeAlias = Mapping[TaskType, bool] | str | None
@@ -26,18 +26,11 @@ def ask_all(deployments: Iterable[Deployment]) -> dict[str, Answer]:
     with ExitStack() as stack:
         calls = {}
         for each in deployments:
-            channel = stack.enter_context(_channel(each))
+            channel = stack.enter_context(opened(grpc, each))
             calls[each.endpoint] = AgentMetadataServiceStub(channel).ListAgents.future(
                 ListAgentsRequest(), timeout=each.timeout("ListAgents")
             )
         return {endpoint: _answer(call) for endpoint, call in calls.items()}
-
-
-def _channel(deployment: Deployment) -> grpc.Channel:
-    options = options_of(deployment)
-    if deployment.insecure:
-        return grpc.insecure_channel(deployment.endpoint, options)
-    return grpc.secure_channel(deployment.endpoint, grpc.ssl_channel_credentials(), options)
 
 
 def _answer(call: Any) -> Answer:

@@ -23,6 +23,7 @@ from backoff_ctrl.k8s.plugins.webapi.protocol import CallContext, PluginSetup, S
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.plugins.phases import PhaseInfo
+    from tests.proxying.passing.certificates import Pair
 
 UID = "5f0c8a1e-1111-4222-8333-944455556666"
 Behaviour = Callable[[Any, Any], Any]
@@ -99,13 +100,18 @@ def refusing(code: grpc.StatusCode, details: str = "no", metadata: tuple[Any, ..
 
 
 @asynccontextmanager
-async def served(scripted: Scripted, port: int = 0) -> AsyncIterator[int]:
-    """Serve on a port, by default a free one."""
+async def served(scripted: Scripted, port: int = 0, tls: Pair | None = None) -> AsyncIterator[int]:
+    """Serve on a port, by default a free one; with ``tls`` over TLS alone."""
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     services.add_AsyncAgentServiceServicer_to_server(scripted, server)
     services.add_SyncAgentServiceServicer_to_server(scripted, server)
     services.add_AgentMetadataServiceServicer_to_server(scripted, server)
-    bound = server.add_insecure_port(f"127.0.0.1:{port}")
+    where = f"127.0.0.1:{port}"
+    if tls is None:
+        bound = server.add_insecure_port(where)
+    else:
+        pair = tls.key.read_bytes(), tls.certificate.read_bytes()
+        bound = server.add_secure_port(where, grpc.ssl_server_credentials([pair]))
     await server.start()
     try:
         yield bound

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -20,6 +21,7 @@ from backoff_ctrl.k8s.plugins.connector.settings import TaskType
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.plugins.webapi.protocol import RemoteError
+from tests.proxying.passing.certificates import make_pair
 
 from .scripted import UID, Scripted, answered, bench, refusing, section, served, task
 
@@ -241,6 +243,21 @@ async def test_a_task_type_is_spelt_as_its_connector_spells_it() -> None:
         created = await at.plugin.create(at.context(task(" Sleep_Job")))
     (asked,) = scripted.seen["CreateTask"]
     assert (asked.template.type, created.meta["type"]) == ("sleep_job", "sleep_job")
+
+
+async def test_a_connector_behind_tls_is_trusted_by_its_authority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For its types and for its jobs; without the authority it is not spoken to."""
+    pair, scripted = make_pair(tmp_path), Scripted()
+    async with served(scripted, tls=pair) as port:
+        async with bench(section(port, insecure=False)) as at:
+            with pytest.raises(ConnectionError, match="has not told its task types yet"):
+                await at.plugin.create(at.context(task()))
+        monkeypatch.setenv("SSL_CERT_FILE", str(pair.certificate))
+        async with bench(section(port, insecure=False)) as at:
+            await at.plugin.create(at.context(task()))
+    assert len(scripted.seen["CreateTask"]) == 1
 
 
 async def test_a_read_after_a_restart_needs_no_listing() -> None:
