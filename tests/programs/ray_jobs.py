@@ -177,7 +177,7 @@ async def gateway_to(head: Head) -> AsyncIterator[Gateway]:
     gateway = Gateway(head)
     app = web.Application()
     app.router.add_route("*", "/{any:.*}", gateway.pass_on)
-    runner = web.AppRunner(app, shutdown_timeout=0, access_log=None)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
     await runner.setup()
     port = free_port()
     await web.TCPSite(runner, "127.0.0.1", port).start()

@@ -105,7 +105,7 @@ def state_of(config: ServiceConfig, body: object) -> str:
 
 def phase_of(config: ServiceConfig, body: Mapping[str, Any], document: Mapping[str, Any]) -> PhaseInfo:
     """Return what an answer means for the task. ``document`` has the values for links to logs."""
-    info = meaning_of(config, body, Told(state_of(config, body), config.words(body)))
+    info = meaning_of(config, body, Told(state_of(config, body), config.words(body).rstrip(".")))
     known = {**document, ANSWER: body}
     links = ((link.name, link.url.of(known)) for link in config.logs)
     facts = {name: shown for name, value in config.facts(body).items() if (shown := _bounded(value)) is not None}

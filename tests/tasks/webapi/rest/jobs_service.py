@@ -155,7 +155,7 @@ async def running_service() -> AsyncIterator[JobsService]:
     service = JobsService()
     app = web.Application()
     app.router.add_route("*", "/{rest:.*}", service.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

@@ -27,9 +27,9 @@ ValueError: Job with submission_id task-u-0 already exists. Please use a differe
 .
 """
 MEANS = {
-    "pending": ("Initializing", None, None, "Job has not started yet."),
-    "running": ("Running", None, None, "Job is currently running."),
-    "succeeded": ("Success", None, None, "Job finished successfully."),
+    "pending": ("Initializing", None, None, "Job has not started yet. It may be waiting"),
+    "running": ("Running", None, None, "Job is currently running"),
+    "succeeded": ("Success", None, None, "Job finished successfully"),
     "stopped": ("PermanentFailure", "USER", "Stopped", "somebody stopped the Ray job"),
     "failed": (
         "RetryableFailure",

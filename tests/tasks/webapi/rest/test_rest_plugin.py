@@ -262,6 +262,7 @@ BAD: dict[str, tuple[JSON, str]] = {
     "half": ({"text": '{"id": "j1", "sta'}, "it is no JSON, and begins with"),
     "other letters": ({"body": b'{"id": "\xff"}'}, "it is not UTF-8: byte 8 is wrong"),
     "too deep": ({"body": b"[" * 200_000}, "it is no JSON, and begins with"),
+    "no number": ({"text": '{"id": "j1", "state": "runs", "x": NaN}'}, "it is no JSON, and begins with"),
     "infinite": ({"text": '{"id": "j1", "state": "runs", "x": 1e999}'}, "it is no JSON, and begins with"),
 }
 
@@ -376,6 +377,33 @@ async def test_a_slow_body_is_given_up_in_time() -> None:
         with pytest.raises(TimeoutError):
             await plugin.get(context(), {"id": "j1", "url": service.url})
         over.set()
+
+
+async def test_no_more_of_an_answer_is_read_than_is_allowed() -> None:
+    """One that never ends is given up at once."""
+    async with talking(answer_max=2048, timeout="20s") as (service, plugin):
+        sent = 0
+
+        async def endless(request: web.Request) -> web.StreamResponse:
+            nonlocal sent
+            response = web.StreamResponse()
+            await response.prepare(request)
+            while True:
+                await response.write(b"x" * 65_536)
+                sent += 65_536
+
+        service.instead["GET"] = endless
+        with pytest.raises(RemoteError, match=r"it has more than 2048 bytes \(answer-max\)"):
+            await plugin.get(context(), {"id": "j1", "url": service.url})
+        assert sent < 16 * 1024 * 1024
+
+
+async def test_a_task_that_is_no_longer_right_is_not_sent() -> None:
+    """It was stored before the description has changed."""
+    async with talking() as (service, plugin):
+        with pytest.raises(TaskSpecError, match=r"spec\.custom\.rounds: must be of the type integer"):
+            await plugin.create(context(task(custom={"rounds": "3"})))
+        assert service.requests == []
 
 
 async def test_a_service_that_is_away_is_a_network_fault() -> None:
