@@ -15,6 +15,7 @@ from backoff_ctrl.k8s.plugins.protocol import PluginError
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
+from tests.tasks.webapi.rest.jobs_service import LEAST
 
 THING: dict[str, Any] = {
     "id": "thing",
@@ -69,6 +70,29 @@ def test_operators_come_and_change_with_the_files_that_describe_them(tmp_path: P
     write(tmp_path)
     assert platform.poll() == ["plugins.generic: ['thing.yaml'] -> None"]
     assert "thing" not in ids(platform)
+
+
+def test_services_come_and_change_with_the_files_that_describe_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As operators do; a wrong description, or a wrong setting of one, changes nothing."""
+    (tmp_path / "jobs.yaml").write_text(yaml.safe_dump(LEAST))
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({"plugins": {"rest": ["jobs.yaml"], "jobs": {"url": "http://jobs"}}}))
+    platform = Platform(str(path))
+    assert platform.registry.resolve("job-there").id == "jobs"
+    assert platform.section("jobs") == {"url": "http://jobs"}
+    (tmp_path / "jobs.yaml").write_text(yaml.safe_dump({**LEAST, "task-types": ["job-elsewhere"]}))
+    assert platform.poll() == [f"the file {tmp_path / 'jobs.yaml'}"]
+    assert platform.registry.resolve("job-elsewhere").id == "jobs"
+    (tmp_path / "jobs.yaml").write_text(yaml.safe_dump({**LEAST, "state": "state"}))
+    path.write_text(yaml.safe_dump({"plugins": {"rest": ["jobs.yaml"], "jobs": {"ur": "http://jobs"}}}))
+    assert platform.poll() == []
+    assert "jobs.yaml: state: 'state' is not a JSONPath" in caplog.text
+    (tmp_path / "jobs.yaml").write_text(yaml.safe_dump(LEAST))
+    assert platform.poll() == []
+    assert "plugins.jobs.ur: unknown key: correct or remove it" in caplog.text
+    assert platform.registry.resolve("job-elsewhere").id == "jobs"
 
 
 def test_what_can_not_work_changes_nothing_and_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
