@@ -25,8 +25,12 @@ import aiohttp
 import yaml
 from aiohttp import web
 
+from backoff_ctrl.k8s.plugins.rest.service_config import SERVICES
 from tests.programs.environments import RAY, ROOT
 from tests.tasks.sandbox_process import sandbox_process
+from tests.tasks.webapi.rest.jobs_service import context as call_context
+from tests.tasks.webapi.rest.jobs_service import plugin_of
+from tests.tasks.webapi.rest.jobs_service import task as task_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -220,10 +224,10 @@ class Tasks:
         await until(self._is_stored, UNTIL_IT_ENDS)
 
     async def kill(self) -> None:
-        assert self._process is not None
-        if self._process.returncode is None:
-            self._process.kill()
-        await self._process.wait()
+        if self._process is not None:
+            if self._process.returncode is None:
+                self._process.kill()
+            await self._process.wait()
 
     async def _is_stored(self) -> bool:
         assert self._process is not None
@@ -344,6 +348,17 @@ async def stops(bench: Bench) -> str:
     return f'{status["phase"]} ("{status["reason"]}"); Ray says {job["status"]}'
 
 
+async def sent_twice(bench: Bench) -> str:
+    """Both answers arrive: Ray refuses the second submission, and the plugin takes the job that is there."""
+    (ray,) = SERVICES.shipped()
+    twice = task_context("twice", custom={"entrypoint": "true"})
+    async with plugin_of(ray, {"url": bench.gateway.url}) as plugin:
+        first, second = await plugin.create(call_context(twice)), await plugin.create(call_context(twice))
+    jobs = [each["submission_id"] for each in await bench.head.jobs()]
+    expect(first.meta == second.meta and jobs.count(first.meta["id"]) == 1, [first, second, jobs])
+    return "1 job, which the second create has found"
+
+
 async def killed_before_the_answer(bench: Bench) -> str:
     """Ray has taken the submission, the manager is killed before it gets the answer, and another one goes on."""
     gateway = bench.gateway
@@ -414,6 +429,7 @@ TRIALS: Final[dict[str, Callable[[Bench], Awaitable[str]]]] = {
     "a job that fails, with one retry": fails,
     "a submission that Ray does not accept": refuses,
     "an abort while it runs": stops,
+    "the same submission twice, each with its answer": sent_twice,
     "the manager killed after Ray took the submission, before the answer": killed_before_the_answer,
     f"{MANY} tasks, the manager killed {KILLS} times while they are submitted": killed_again_and_again,
     "the head killed while a job runs, and started again": head_restarts,
@@ -432,7 +448,7 @@ def told(status: JSON, more: str = "") -> str:
 
 def sentence(reason: str) -> str:
     """Return the beginning of a reason, on one line."""
-    text = " ".join(reason.split())
+    text = " ".join(reason.split()).replace("|", r"\|")
     return text if len(text) <= 160 else f"{text[:157]}..."
 
 
@@ -456,7 +472,7 @@ async def try_all(folder: Path, upstream: str) -> list[tuple[str, str]]:
             try:
                 rows.append((title, await trial(Bench(head, gateway, tasks, own))))
             except (RayError, TimeoutError) as error:
-                log = (own / "manager.log").read_text()[-3000:]
+                log = "".join(each.read_text()[-3000:] for each in own.glob("manager.log"))
                 raise RayError(f"{title}: {str(error) or 'it took too long'}\n{log}") from None
             finally:
                 await tasks.kill()
