@@ -1,11 +1,14 @@
-"""Token pools alone, without a manager: how soon a released token is granted again, and what a waiting attempt costs.
+"""Token pools: how soon a released token is granted again, what a waiting attempt costs, and a manager that is killed.
 
-Usage: python benchmarks/token_pools.py [--waiting 10000]
+Usage: python -m benchmarks.token_pools [--waiting 10000] [--kills 8]
 
-The first run has a pool of 20, project 10 and namespace 5, and 500 tasks of 8 projects with two namespaces each, each
-of which keeps its token for 5 to 20 ms. A count of its own, by hand, looks after every step whether a limit is passed
-and whether somebody waits who fits, and for how long. The second lets so many tasks wait behind a full pool, and
-releases tokens then. Exit code 1 if a bar is missed.
+The first two runs are without a manager. The first has a pool of 20, project 10 and namespace 5, and 500 tasks of 8
+projects with two namespaces each, each of which keeps its token for 5 to 20 ms. A count of its own, by hand, looks
+after every step whether a limit is passed and whether somebody waits who fits, and for how long. The second lets so
+many tasks wait behind a full pool, and releases tokens then. In the third a manager in a process of its own carries out
+500 tasks at a service which counts for itself what it runs, and is killed with SIGKILL so often; in the fourth the jobs
+are read every 5 s, as those of most services are. The service is idle while it could run the job of one more task, from
+the time on when a new manager has filled all room. Exit code 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -15,14 +18,17 @@ import asyncio
 import gc
 import random
 import sys
+import tempfile
 import tracemalloc
 from collections import Counter
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Self
 
 from backoff_ctrl.k8s.plugins.protocol import TaskMetadata
 from backoff_ctrl.k8s.plugins.webapi.pools import PoolLimits, Pools
+from tests.tasks.webapi.counted_jobs import Limits, killed_again_and_again
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -188,6 +194,7 @@ def main() -> int:
     """Print the figures; 1: a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--waiting", type=int, default=10_000)
+    parser.add_argument("--kills", type=int, default=8)
     asked = parser.parse_args()
     done = asyncio.run(shared_out(500))
     sys.stdout.write(
@@ -202,7 +209,32 @@ def main() -> int:
             f"and {size:,.0f} bytes each\n{grants(took)}"
         )
         missed = missed or of(took, 0.99) > 1000 * GRANT_BAR or size > BYTES_BAR
+    for tasks, read in ((500, 0.0), (160, 1.0)) if asked.kills else ():
+        missed = killed(tasks, read, asked.kills) or missed
     return int(missed)
+
+
+def killed(tasks: int, read: float, kills: int) -> bool:
+    """Print what came of tasks whose manager was killed; say whether a bar is missed.
+
+    ``read``: the share of jobs that are read.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        limits = Limits(TOTAL, PROJECT, NAMESPACE)
+        proof = asyncio.run(killed_again_and_again(Path(folder), tasks, 8, limits, kills, read=read))
+    jobs = proof.jobs
+    sys.stdout.write(
+        f"{tasks} tasks, {proof.kills} SIGKILLs, {proof.seconds:.0f} s, {'read' if read else 'answered'} jobs: "
+        f"{jobs.most} ran at most, limits passed {len(jobs.passed)} times, "
+        f"{jobs.posts - len(jobs.jobs)} creates more than jobs, tokens left {proof.left}\n"
+    )
+    if not read:
+        sys.stdout.write(
+            f"  idle while somebody fits: {of(jobs.idle, 0.5):.1f} ms, p99 {of(jobs.idle, 0.99):.1f}, "
+            f"most {of(jobs.idle, 1):.1f}\n"
+        )
+    good = proof.phases == {("Success", 0): tasks} and not jobs.passed and proof.left == {"tokens": "0"}
+    return not good or (not read and of(jobs.idle, 0.99) > 1000 * IDLE_BAR)
 
 
 if __name__ == "__main__":
