@@ -221,7 +221,7 @@ def killed(tasks: int, read: float, kills: int) -> bool:
     """
     with tempfile.TemporaryDirectory() as folder:
         limits = Limits(TOTAL, PROJECT, NAMESPACE)
-        proof = asyncio.run(killed_again_and_again(Path(folder), tasks, 8, limits, kills, read=read))
+        proof = asyncio.run(killed_again_and_again(Path(folder), tasks, 8, limits, kills, read=read, longest=3.0))
     jobs = proof.jobs
     sys.stdout.write(
         f"{tasks} tasks, {proof.kills} SIGKILLs, {proof.seconds:.0f} s, {'read' if read else 'answered'} jobs: "

@@ -49,6 +49,9 @@ DEFAULT: Final = "default"
 """The name of a plugin's pool that needs no name of its own."""
 AGAIN: Final = 0.2
 """Seconds until a request is made anew that was refused: the engine had failed, or a limit was lowered meanwhile."""
+ROWS_MAX: Final = 4096
+"""Rows of a line that are gone over at once, so that a release grants before it returns: 2 us each."""
+WAITERS_MAX: Final = 10_000_000
 YEAR: Final = 31_536_000.0
 GRANTED: Final = Answer(201, {}, b"")
 
@@ -208,8 +211,7 @@ class Pools:
             wait = self._waits[key] = TokenWait(self._pool(plugin, pool), key, about)
             wait.pool.enter(wait.resources)
             self._begin(wait)
-        if wait.create is not None:
-            wait.told = granted
+        wait.told = granted
         return wait
 
     def has(self, key: Key) -> bool:
@@ -303,16 +305,5 @@ def resources_of(about: TaskMetadata) -> tuple[str, ...]:
 
 
 def exact(policy: Policy) -> Policy:
-    """Return a policy for a server that is never behind and never too busy: the pool, in this process."""
-    return replace(
-        policy,
-        settle_time=0.0,
-        settle_max=0.0,
-        answered_hold=0.0,
-        overload_start=4096,
-        overload_max=65_536,
-        scan_max=4096,
-        waiters_max=10_000_000,
-        wait_max=YEAR,
-        on_never_fits="wait",
-    )
+    """Return a policy for a server that is never behind: the pool, in this process. Whoever waits, waits as long."""
+    return replace(policy, settle_time=0.0, settle_max=0.0, scan_max=ROWS_MAX, waiters_max=WAITERS_MAX, wait_max=YEAR)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backoff_ctrl.engine.quantities import NANO
 from backoff_ctrl.k8s.plugins.protocol import TaskMetadata
 from backoff_ctrl.k8s.plugins.webapi.pools import PoolLimits, Pools
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
@@ -81,11 +82,29 @@ class Naive:
             and (limits.namespace is None or same_namespace < limits.namespace)
         )
 
+    def ceilings(self) -> dict[str, tuple[int, int]]:
+        """Return what is used and allowed, by resource: of all who have or want a token."""
+        found = {"tokens": (len(self.having), self.limits.total)}
+        for task in (*self.having.values(), *(each[2] for each in self.line)):
+            project = f"tokens.project/{task.project}" if task.project else "tokens.project"
+            if self.limits.project is not None:
+                found[project] = (sum(a.project == task.project for a in self.having.values()), self.limits.project)
+            if self.limits.namespace is not None:
+                used = sum(a.namespace == task.namespace for a in self.having.values())
+                found[f"tokens.namespace/{task.namespace}"] = used, self.limits.namespace
+        return found
+
     def grant(self) -> None:
         for each in list(self.line):
             if self.room_for(each[2]):
                 self.line.remove(each)
                 self.having[each[2].uid] = each[2]
+
+
+def ceilings(pools: Pools) -> dict[str, tuple[int, int]]:
+    found = pools.ledger.look(lambda engine, now: engine.namespace("pool.any", now))
+    assert found is not None
+    return {name: (each.used // NANO, each.limited // NANO) for name, each in found.quotas["pool"].items()}
 
 
 async def played(limits: PoolLimits, steps: Iterable[object]) -> None:
@@ -126,6 +145,7 @@ async def played(limits: PoolLimits, steps: Iterable[object]) -> None:
         assert having == naive.having.keys(), step
         places = [wait.place for _, _, task in naive.line if (wait := pools.wait((task.uid, 0))) is not None]
         assert places == [*range(1, len(naive.line) + 1)]
+        assert ceilings(pools) == naive.ceilings()
         await asyncio.sleep(0)
         assert all(told[uid] == (uid not in at_once) for uid in having)
     await pools.aclose()

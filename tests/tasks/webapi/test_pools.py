@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING
 
 from backoff_ctrl.engine.controller import Controller
+from backoff_ctrl.engine.quantities import NANO
 from backoff_ctrl.k8s.answers.answer import GateClosed
 from backoff_ctrl.k8s.plugins.protocol import TaskMetadata
 from backoff_ctrl.k8s.plugins.webapi.pools import AGAIN, PoolLimits, Pools, TokenWait
+from backoff_ctrl.k8s.sharing.process import use_policy
 from tests.virtual_tests import in_virtual_time
 
 if TYPE_CHECKING:
@@ -49,6 +52,12 @@ class Asking:
 
     def release(self, name: str) -> None:
         self.pools.release(key(name))
+
+    def ceilings(self) -> dict[str, tuple[int, int]]:
+        """Return what is used and what is allowed, by resource, as the status shows it."""
+        found = self.pools.ledger.look(lambda engine, now: engine.namespace("pool.connector", now))
+        assert found is not None
+        return {name: (each.used // NANO, each.limited // NANO) for name, each in found.quotas["pool"].items()}
 
     def why(self, name: str) -> tuple[str, str, int]:
         wait = self.pools.wait(key(name))
@@ -225,9 +234,55 @@ async def test_a_wait_ends_with_a_failure_after_the_time_that_its_task_allows() 
     assert asking.ask("b") is wait, "the failure stays until it is released"
     asking.release("a")
     assert not asking.has("b")
+    assert asking.ceilings() == {"tokens": (0, 1)}
     asking.release("b")
     asking.ask("c")
     assert asking.has("c")
+    assert asking.ceilings() == {"tokens": (1, 1), "tokens.namespace/team": (1, 1)}
+    asking.release("c")
+    assert asking.ceilings() == {"tokens": (0, 1)}
+
+
+@in_virtual_time
+async def test_a_project_or_namespace_is_listed_while_it_has_or_wants_a_token() -> None:
+    asking = Asking(PoolLimits(1, project=3, namespace=2))
+    asking.ask("a", "one", "x")
+    asking.ask("b", "two", "x")
+    x, one = ("tokens.project/x", (1, 3)), ("tokens.namespace/one", (1, 2))
+    assert asking.ceilings() == dict([("tokens", (1, 1)), x, one, ("tokens.namespace/two", (0, 2))])
+    asking.release("b")
+    assert asking.ceilings() == dict([("tokens", (1, 1)), x, one])
+    asking.release("a")
+    assert asking.ceilings() == {"tokens": (0, 1)}
+
+
+@in_virtual_time
+async def test_a_release_reaches_the_last_of_many_lines_at_once() -> None:
+    """However many wait before it, each for its own namespace."""
+    asking = Asking(PoolLimits(1000, namespace=1))
+    names = [f"n{number}" for number in range(200)]
+    for name in names:
+        asking.ask(name, name)
+    for name in names:
+        asking.ask(f"next-{name}", name)
+    asking.release(names[-1])
+    assert asking.has(*(f"next-{name}" for name in names)) == [f"next-{names[-1]}"]
+
+
+@in_virtual_time
+async def test_a_line_is_as_long_and_a_wait_takes_as_long_as_it_must() -> None:
+    """The limits of lines at API servers are not for pools; and a full pool is never asked on the chance of room."""
+    try:
+        use_policy(below={"waiters_max": 1, "wait_max": 60}, above={})
+        asking = Asking(PoolLimits(1))
+    finally:
+        use_policy(below={}, above={})
+    waits = [asking.ask(name) for name in "abcd"]
+    await asyncio.sleep(100_000)
+    wait = asking.pools.wait(key("d"))
+    assert wait is not None
+    assert (wait.place, wait.next_probe, [each.failure for each in waits]) == (3, None, [""] * 4)
+    assert asking.pools.ledger.counts.sent == 1
 
 
 @in_virtual_time
@@ -248,16 +303,32 @@ async def test_pools_of_a_plugin_are_apart() -> None:
 
 @in_virtual_time
 async def test_a_wait_that_an_operator_cancels_is_told_and_may_begin_anew() -> None:
-    asking = Asking(PoolLimits(1))
+    asking = Asking(PoolLimits(1, namespace=1))
     for name in "abc":
-        asking.ask(name)
-    (found,) = [each for each in asking.pools.ledger.under_way() if each.creation.name == "team/b-0"]
+        asking.ask(name, name)
+    (found,) = [each for each in asking.pools.ledger.under_way() if each.creation.name == "b/b-0"]
     found.cancel(GateClosed("cancelled by an operator"))
+    assert list(asking.ceilings()) == ["tokens", "tokens.namespace/a", "tokens.namespace/c"]
     await asyncio.sleep(0)
     assert asking.told == ["b"]
     assert asking.pools.wait(key("b")) is None
-    asking.ask("b")
+    asking.ask("b", "b")
     assert asking.why("b")[2] == 2
+
+
+async def test_a_pool_that_another_thread_resumes_grants_on_its_own() -> None:
+    """While its loop stands still nothing is granted: all that belongs to the pool happens there."""
+    asking = Asking()
+    asking.pools.ledger.halt("pool.connector", halted=True)
+    for name in "abc":
+        asking.ask(name)
+    resuming = threading.Thread(target=lambda: asking.pools.ledger.halt("pool.connector", halted=False))
+    resuming.start()
+    resuming.join()
+    assert asking.has(*"abc") == []
+    await asyncio.sleep(0)
+    assert asking.has(*"abc") == ["a", "b"]
+    await asking.pools.aclose()
 
 
 async def test_a_limit_lowered_while_another_thread_makes_room_is_not_passed() -> None:
@@ -296,9 +367,11 @@ async def test_an_engine_that_fails_breaks_no_limit_and_is_replaced(caplog: pyte
 
     asking.pools.ledger.engine.act(fail)
     assert asking.has(*names) == names[:2]
+    asking.release("n5")
     await asyncio.sleep(2 * AGAIN)
     assert asking.why("n2") == ("quota", "tokens", 1)
-    for done, next_one in zip(names, names[2:], strict=False):
+    assert len(asking.pools.ledger.under_way()) == 3, "who has left meanwhile does not come back"
+    for done, next_one in zip(names, names[2:5], strict=False):
         asking.release(done)
         assert asking.has(next_one)
     assert "a bug of the engine" in caplog.text
