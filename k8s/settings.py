@@ -223,6 +223,8 @@ class Settings:
     service_port: Annotated[str, Variable("KUBERNETES_SERVICE_PORT", _text, "`443`", "its port")] = "443"
     pod_namespace: Annotated[str, Variable("POD_NAMESPACE", _text, "none",
         "the task manager's namespace, whose PodTemplates serve namespaces that have none")] = ""
+    authorities: Annotated[str, Variable("SSL_CERT_FILE", _text, "those that grpcio ships",
+        "the file of the authorities that connectors are trusted by")] = ""
     state_home: Annotated[str, Variable("XDG_STATE_HOME", _text, "`~/.local/state`",
         "the directory below which tasks are stored")] = ""
     runtime_dir: Annotated[str, Variable("XDG_RUNTIME_DIR", _text, "the temporary directory",

@@ -136,7 +136,7 @@ BAD: dict[str, tuple[Any, tuple[str, ...], str]] = {
     "no such kind": (THING, (), "objects.yaml: no plugin runs Thing of example.com/v1: describe its operator"),
     "no kind": ({"a": 1}, (), "no plugin runs an object without a kind of no apiVersion"),
     "another kind": (JOB, ("--task-type", "spark"), "contains no SparkApplication of sparkoperator.k8s.io"),
-    "no such task type": (JOB, ("--task-type", "jobst"), "--task-type: no plugin registered 'jobst': choose one of clustered-task, container, dask, job,"),
+    "no such task type": (JOB, ("--task-type", "jobst"), "--task-type: no plugin registered 'jobst': choose one of clustered-task, connector, container, dask,"),
     "no such task type of a pod": ({"kind": "Pod", "apiVersion": "v1"}, ("--task-type", "nope"), "--task-type: no plugin registered 'nope'"),
     "a time before all times": (JOB, ("--at", "0001-01-01T00:00:00+05:00"), "is not a time"),
     "a time after all times": (JOB, ("--at", "9999-12-31T23:59:59-05:00"), "is not a time"),

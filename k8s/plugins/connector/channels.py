@@ -6,7 +6,6 @@ network: nobody has answered. A connector of flytekit reports every exception of
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from backoff_ctrl.k8s.plugins.webapi.protocol import RemoteError
+from backoff_ctrl.k8s.settings import settings
 
 from .settings import Deployment
 
@@ -75,7 +75,7 @@ def opened(library: Any, deployment: Deployment) -> Any:
 
     Over TLS a connector is trusted by the authorities in the file ``SSL_CERT_FILE``, else by those that grpcio ships.
     """
-    config, trusted = deployment.default_service_config, os.environ.get("SSL_CERT_FILE")
+    config, trusted = deployment.default_service_config, settings().authorities
     options = [*OPTIONS, *([("grpc.service_config", config)] if config else [])]
     if deployment.insecure:
         return library.insecure_channel(deployment.endpoint, options)
