@@ -66,7 +66,7 @@ async def test_a_connector_that_is_down_is_told_once_and_asked_again(caplog: pyt
             assert not await asked(directory)
             await asked(directory)
         (said,) = [each.getMessage() for each in caplog.records]
-        assert "plugins.connector, defaultConnector: 127.0.0.1" in said
+        assert "plugins.connector, defaultConnector at 127.0.0.1" in said
         assert "UNAVAILABLE: starting" in said
         assert "UNAVAILABLE: starting" in directory.missing
         scripted.listing = lambda *_: messages.ListAgentsResponse(agents=scripted.agents)
