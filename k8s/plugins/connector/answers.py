@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from flyteidl.admin.agent_pb2 import AgentError, Resource, State
 from flyteidl.core.execution_pb2 import ExecutionError, TaskExecution
@@ -57,14 +57,17 @@ def phase_of(resource: Resource) -> PhaseInfo:
         case TaskExecution.RUNNING:
             info = running(message)
         case TaskExecution.SUCCEEDED:
-            info = _with_outputs(success(message), resource)
+            info = success(message)
+            if resource.outputs.literals:
+                info = _keeping(info, "outputs", plain(resource.outputs))
         case TaskExecution.FAILED | TaskExecution.RETRYABLE_FAILED | TaskExecution.ABORTED:
             info = _failure(number, message, resource)
         case _:
             said = f"phase {resource.phase}" if resource.phase else f"state {resource.state}"
             info = running(": ".join(filter(None, (f"the connector reports {said}, which is unknown here", message))))
     logs = tuple(TaskLog(each.name or "log", each.uri) for each in resource.log_links[:LINKS_MAX] if each.uri)
-    return _with_custom(replace(info, logs=logs), resource)
+    info = replace(info, logs=logs)
+    return _keeping(info, "custom", plain_struct(resource.custom_info)) if resource.custom_info.fields else info
 
 
 def phase_at_once(resource: Resource) -> PhaseInfo:
@@ -94,23 +97,9 @@ def _failure(number: int, message: str, resource: Resource) -> PhaseInfo:
     )
 
 
-def _with_outputs(info: PhaseInfo, resource: Resource) -> PhaseInfo:
-    if not resource.outputs.literals:
-        return info
-    outputs = plain(resource.outputs)
-    if (size := _size(outputs)) > OUTPUTS_MAX:
-        return info.with_reason(f"its outputs have {size} bytes as JSON; more than {OUTPUTS_MAX} are not kept")
-    return replace(info, outputs=outputs)
-
-
-def _with_custom(info: PhaseInfo, resource: Resource) -> PhaseInfo:
-    if not resource.custom_info.fields:
-        return info
-    custom = plain_struct(resource.custom_info)
-    if (size := _size(custom)) > OUTPUTS_MAX:
-        return info.with_reason(f"its custom_info has {size} bytes as JSON; more than {OUTPUTS_MAX} are not kept")
-    return replace(info, custom=custom)
-
-
-def _size(value: Mapping[str, Any]) -> int:
-    return len(json.dumps(value, ensure_ascii=False).encode())
+def _keeping(info: PhaseInfo, field: Literal["outputs", "custom"], value: Mapping[str, Any]) -> PhaseInfo:
+    """Return the same with outputs or facts of the job, if they are small enough to keep."""
+    size = len(json.dumps(value, ensure_ascii=False).encode())
+    if size > OUTPUTS_MAX:
+        return info.with_reason(f"its {field}: {size} bytes as JSON, and more than {OUTPUTS_MAX} are not kept")
+    return replace(info, outputs=value) if field == "outputs" else replace(info, custom=value)

@@ -124,7 +124,7 @@ class Directory:
         for endpoint, answer in listing.ask_all([each for _, each in deployments.values()]).items():
             name = deployments[endpoint][0]
             if isinstance(answer, str):
-                self._complain(name, endpoint, answer)
+                self._complain(endpoint, f"{name} at {endpoint}", answer)
             else:
                 self._trouble.pop(endpoint, None)
                 self._told[endpoint] = _Told(answer or {}, lists=answer is not None)
@@ -146,11 +146,9 @@ class Directory:
             for task_type, is_sync in told.types.items():
                 known = places.setdefault(task_type, Place(name, each, task_type, is_sync))
                 if known.connector != name and task_type.name not in self.settings.connector_for_task_types:
-                    self._complain(
-                        f"{name}, {task_type.name}",
-                        "",
-                        f"{known.connector} serves it as well, and is used; connectorForTaskTypes decides",
-                    )
+                    about = f"{name}, task type {task_type.name}"
+                    said = f"{known.connector} serves it as well, and is used; connectorForTaskTypes decides"
+                    self._complain(about, about, said)
         for place in self._by_settings():
             places[place.type] = place
         self._places = places
@@ -171,10 +169,10 @@ class Directory:
         told = self._told.get(deployment.endpoint)
         return told is not None and not told.lists
 
-    def _complain(self, name: str, endpoint: str, trouble: str) -> None:
-        key = endpoint or name
+    def _complain(self, key: str, about: str, trouble: str) -> None:
+        """Log a trouble, once until another one takes its place."""
         if self._trouble.get(key) != trouble:
-            log.warning("plugins.%s, %s: %s", ID, name, f"{endpoint}: {trouble}" if endpoint else trouble)
+            log.warning("plugins.%s, %s: %s", ID, about, trouble)
         self._trouble[key] = trouble
 
 

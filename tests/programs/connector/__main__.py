@@ -37,7 +37,8 @@ KILLS: Final = 5
 STOPS: Final = 2
 STOPPED: Final = 20.0
 """Seconds that the connector is stopped."""
-WITHIN: Final = 900.0
+WITHIN: Final = 180.0
+"""Seconds for the next creates, and for all ends after the last interruption."""
 BETWEEN: Final = 12
 """Creates of the connector between two interruptions."""
 
@@ -159,7 +160,9 @@ class Connector:
     def begins_creates(self, number: int) -> None:
         """Block until it has begun so many creates."""
         until = time.monotonic() + WITHIN
-        while self.calls("create").total() < number and time.monotonic() < until:
+        while self.calls("create").total() < number:
+            if time.monotonic() > until:
+                raise RuntimeError(f"there are only {self.calls('create').total()} creates after {WITHIN:g} s")
             time.sleep(0.002)
 
     async def stop(self, seconds: float) -> None:
@@ -211,9 +214,10 @@ async def run(folder: Path) -> int:
         stack.callback(manager.kill)
         began = time.monotonic()
         manager.start()
-        async with asyncio.timeout(WITHIN):
-            await asyncio.gather(_interrupt(manager, connector), _abort(store))
-            await asyncio.to_thread(manager.wait)
+        aborting = asyncio.create_task(_abort(store))
+        await _interrupt(manager, connector)
+        await asyncio.to_thread(manager.wait)
+        aborting.cancel()
         return _report(await _listed(words), connector, hook, time.monotonic() - began, folder)
 
 

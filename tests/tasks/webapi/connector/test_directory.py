@@ -66,7 +66,7 @@ async def test_a_connector_that_is_down_is_told_once_and_asked_again(caplog: pyt
             assert not await asked(directory)
             await asked(directory)
         (said,) = [each.getMessage() for each in caplog.records]
-        assert "plugins.connector, defaultConnector: 127.0.0.1" in said
+        assert "plugins.connector, defaultConnector at 127.0.0.1" in said
         assert "UNAVAILABLE: starting" in said
         assert "UNAVAILABLE: starting" in directory.missing
         scripted.listing = lambda *_: messages.ListAgentsResponse(agents=scripted.agents)
@@ -166,6 +166,31 @@ async def test_the_registry_follows_what_connectors_tell(tmp_path: Path) -> None
         await asyncio.to_thread(platform.ask)
         assert platform.registry.resolve("new").id == "connector"
         assert platform.section("connector") == section(port)
+
+
+@pytest.mark.long
+async def test_connectors_are_asked_again_in_every_interval(tmp_path: Path) -> None:
+    """While a manager runs: what the second answer says is in force when the third is asked for."""
+    scripted, third = Scripted(), asyncio.Event()
+    answers = iter([[agent("a", "one")], [agent("a", "two")]])
+
+    def listing(request: Any, _: Any) -> Any:
+        agents = next(answers, None)
+        if agents is None:
+            third.set()
+        return messages.ListAgentsResponse(agents=agents or [])
+
+    scripted.listing = listing
+    async with served(scripted) as port, asyncio.timeout(30):
+        platform = Platform(str(settings_file(tmp_path, {**section(port), "pollInterval": "1s"})))
+        following = asyncio.create_task(platform.follow())
+        await third.wait()
+        assert platform.registry.resolve("two").id == "connector"
+        with pytest.raises(PluginError):
+            platform.registry.resolve("one")
+        following.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await following
 
 
 async def test_types_of_other_plugins_stay_theirs_unless_the_settings_say_so(tmp_path: Path) -> None:
