@@ -38,8 +38,8 @@ REFUSED: Final = 400
 _HIDDEN: Final = "***"
 
 
-class UnknownAddressError(OSError):
-    """The platform has not said where the service is: as with a network fault, the task waits until that is mended."""
+class UnknownAddressError(ConnectionRefusedError):
+    """The platform has not said where the service is: nothing was sent, and the task waits until that is mended."""
 
 
 class _Call(NamedTuple):

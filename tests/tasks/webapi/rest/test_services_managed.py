@@ -137,11 +137,24 @@ async def test_a_changed_description_needs_no_restart() -> None:
 
 
 async def test_an_address_that_is_not_set_is_waited_for() -> None:
-    """It costs no retry, and the reason names the setting."""
-    async with running_service() as service, managed(service, described(), url=None) as bench:
-        handled = await bench.until(task(), lambda each: "url" in each.info.reason)
-        assert "plugins.jobs.url: the address of the service is not set" in handled.info.reason
-        assert not handled.info.phase.is_terminal
+    """Nothing is in doubt, it costs no retry, and the reason names the setting."""
+    settings: JSON = {}
+    async with (
+        running_service() as service,
+        web_bench("", section=lambda: settings, entry_now=lambda: entry_of(described())) as bench,
+    ):
+        said_so: list[str] = []
+
+        def says_it_twice(handled: Handled) -> bool:
+            assert not handled.info.phase.is_terminal
+            if "plugins.jobs.url: the address of the service is not set; it is tried again" in handled.info.reason:
+                said_so.append(handled.info.reason)
+            return len(said_so) > 1
+
+        await bench.until(task(), says_it_twice)
+        settings["url"] = service.url
+        service.says("GET", json={"id": "j1", "state": "done"})
+        assert said(await bench.end(task())) == ("Success", "")
 
 
 async def test_an_abort_cancels_the_job() -> None:
