@@ -35,7 +35,7 @@ class Deletion:
         self._service = service
         self._key = key
         self._context = context
-        self._meta = meta
+        self.meta = meta
         self._reason = reason
         self._wake = wake
         self.task = asyncio.create_task(self._run())
@@ -61,7 +61,7 @@ class Deletion:
         limit = service.settings.call_timeout
         try:
             await service.call(
-                "delete", lambda: service.asynchronous.delete(self._context, self._meta, self._reason), limit
+                "delete", lambda: service.asynchronous.delete(self._context, self.meta, self._reason), limit
             )
         except Exception as wrong:  # noqa: BLE001 - it is tried again
             error = wrong

@@ -16,9 +16,18 @@ from typing import Final
 
 from backoff_ctrl.engine.backoff import full_jitter
 from backoff_ctrl.k8s.plugins.core import Key
-from backoff_ctrl.k8s.plugins.phases import PhaseInfo, flaw_of
+from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo
 
-from .outcomes import PLUGIN_FAILED, Judged, PluginBugError, in_doubt, judge_create, system_failure
+from .outcomes import (
+    CREATE_IN_DOUBT,
+    PLUGIN_FAILED,
+    Judged,
+    PluginBugError,
+    flaw_of_answer,
+    in_doubt,
+    judge_create,
+    system_failure,
+)
 from .pacing import Kind, Slot
 from .protocol import CallContext, Created, Finds
 from .service import Service
@@ -59,6 +68,7 @@ class Launch:
         self._stored = asyncio.Event()
         self._calling = False
         self._stopped = False
+        self._unwanted = False
         if resumes:
             self._stored.set()
         self._task = asyncio.create_task(self._run())
@@ -76,6 +86,18 @@ class Launch:
         self._stopped = True
         self._task.cancel()
 
+    async def give_up(self) -> bool:
+        """Create nothing more: its attempt is aborted. Say whether it is over; until then, call it again at news.
+
+        A call that was made is answered first. If a job may exist, the launch goes on until that is known.
+        """
+        self._unwanted = True
+        if self._service.is_sync or not (self.doubt or self._calling):
+            self._stopped = True
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        return self.over
+
     async def stop(self, patience: float) -> None:
         """End it. A call that was made is answered first, or given up after ``patience`` seconds."""
         self._stopped = True
@@ -90,9 +112,14 @@ class Launch:
             while not self._stopped:
                 if self.doubt and await self._is_settled():
                     return
+                if self._unwanted and not self.doubt:
+                    return
                 slot = await self._turn()
                 judged = await self._send(slot)
                 if judged is None:
+                    return
+                if judged.failure is not None:
+                    await self._fail(judged.failure)
                     return
                 tries += 1
                 self.said = f"{judged.said}; it is tried again"
@@ -121,7 +148,7 @@ class Launch:
         return slot
 
     async def _send(self, slot: Slot) -> Judged | None:
-        """Send it once. Return what an error means if it is to be tried again; None: it has ended."""
+        """Send it once. Return what an error means; None: there was none."""
         if not self._may_create():
             slot.end(used=False)
             return Judged("another manager may have the store now")
@@ -147,12 +174,21 @@ class Launch:
             return None
         judged = judge_create(service.id, error)
         self.doubt = self.doubt or judged.sent
-        self.end = judged.failure
-        return None if judged.failure is not None else judged
+        return judged
+
+    async def _fail(self, failure: PhaseInfo) -> None:
+        """End so, unless there is a job all the same. If that is unknown, no attempt follows: it would make another."""
+        plugin = self._service.plugin
+        if self.doubt and isinstance(plugin, Finds) and await self._found(plugin):
+            return
+        if self.doubt and failure.phase is Phase.RETRYABLE_FAILURE and not self._service.is_sync:
+            bug = failure.error is not None and failure.error.code == PLUGIN_FAILED
+            failure = in_doubt(self._service.id, failure.reason, PLUGIN_FAILED if bug else CREATE_IN_DOUBT)
+        self.end = failure
 
     async def _do(self) -> PhaseInfo:
         said: PhaseInfo = await self._service.call("do", lambda: self._service.synchronous.do(self._context))
-        if flaw := flaw_of(said):
+        if flaw := flaw_of_answer(said):
             raise PluginBugError(self._service.id, "do", TypeError(flaw))
         if not said.phase.is_terminal:
             raise PluginBugError(self._service.id, "do", TypeError(f"it returned {said.phase.title}, which is no end"))

@@ -13,7 +13,7 @@ import binascii
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
@@ -44,8 +44,9 @@ from .outcomes import (
     is_network_fault,
     system_failure,
 )
+from .pacing import OVERLOADED
 from .pools import Pools
-from .protocol import CallContext, SecretError, StatusContext
+from .protocol import CallContext, RemoteError, SecretError, StatusContext
 from .refreshing import Job, NetworkFaultError
 from .service import LoadError, Service, WebCounts
 from .state import Stage, StateError, WebState, read_state
@@ -57,6 +58,8 @@ CORE: Final = "webapi"
 LOAD_AGAIN: Final = 5.0
 """Seconds before a plugin that can't be loaded is tried again."""
 SECRET_SECONDS: Final = 10.0
+FINALIZE_SECONDS: Final = 1.0
+"""Seconds that a finalize waits for the delete of a job: meanwhile it takes a worker from all other tasks."""
 CLOSE_SECONDS: Final = 10.0
 """Seconds for the calls that are under way when the manager closes."""
 
@@ -142,8 +145,8 @@ class WebManager:
         """End an attempt for its user. A phase other than ``Aborted`` means that its job is not deleted yet."""
         try:
             known = read_state(state)
-        except StateError:
-            known = WebState()
+        except StateError as error:
+            return Handled(aborted(f"aborted; its job may still run: {error}"), state)
         if known.over and not known.cleanup:
             return Handled(known.info(), state)
         try:
@@ -152,7 +155,7 @@ class WebManager:
             if known.stage in (Stage.NOT_STARTED, Stage.ALLOCATION_TOKEN_ACQUIRED):
                 return self._said(task, known, aborted("aborted before anything was created"))
             return self._said(task, known, known.holding(f"the abort continues once it can: {error}"))
-        known, info = await self._aborted(task, service, known)
+        known, info = await self._aborted(task, service, known, "Aborted")
         return self._said(task, known, info)
 
     async def sweep(self, task: TaskContext, state: JSON | None) -> None:
@@ -165,13 +168,23 @@ class WebManager:
             known = read_state(state)
         except StateError:
             known = WebState()
-        if known.cleanup and known.meta is not None:
-            deletion = self._deletion(task, await self._service(task, known), known.meta, "its task has failed")
-            await asyncio.wait({deletion.task})
-            if not deletion.done:
-                raise RuntimeError(deletion.said)
+        holds = known.cleanup if known.over else known.stage in (Stage.CREATE_REQUESTED, Stage.RESOURCES_CREATED)
+        if holds:
+            await self._end(task, known)
         self._forget(key)
         self.pools.release(key)
+
+    async def _end(self, task: TaskContext, known: WebState) -> None:
+        """End the job of an attempt that has failed. Raises ``RuntimeError`` while that is not done."""
+        service = await self._service(task, known)
+        _, info = await self._aborted(task, service, known, "its task has failed")
+        deletion = self._deletions.get(key_of_task(task.metadata))
+        if deletion is not None:
+            await asyncio.wait({deletion.task}, timeout=FINALIZE_SECONDS)
+            if not deletion.done:
+                raise RuntimeError(deletion.said)
+        elif not info.phase.is_terminal:
+            raise RuntimeError(info.reason)
 
     # -- the stages: each returns the state to store, and what to report ---------
 
@@ -205,6 +218,7 @@ class WebManager:
         """Wait until the create may be sent; that it is about to be is stored before."""
         if len(service.refresher) >= service.settings.caching.size:
             most = service.settings.caching.size
+            service.want_room(key_of_task(task.metadata))
             return known, queued(f"{most} jobs are followed, as many as plugins.{service.id}.caching.size allows")
         launch = self._launch(task, service, resumes=False)
         if launch.ready:
@@ -223,7 +237,8 @@ class WebManager:
             known = replace(known, stage=Stage.RESOURCES_CREATED, meta=created.meta)
             info = None
             if created.resource is not None:
-                info = service.status(StatusContext(task, created.meta, self._now()), created.resource)
+                with suppress(PluginBugError, TaskSpecError):  # the job exists; its first read says what is wrong
+                    info = service.status(StatusContext(task, created.meta, self._now()), created.resource)
             self._again(task)
             if info is not None and info.phase.is_terminal:
                 return known, info
@@ -247,6 +262,8 @@ class WebManager:
         if job.info is None:
             trouble = f"; it can't be read now: {job.error}" if job.error else ""
             return known, queued(f"its job was created, and its state has not been read yet{trouble}")
+        if job.info.phase is Phase.UNDEFINED:
+            return known, known.holding(job.info.reason or "its state is unknown")
         if job.error and not job.info.phase.is_terminal:
             return known, job.info.with_reason(f"its job can't be read now: {job.error}")
         return known, job.info
@@ -260,46 +277,48 @@ class WebManager:
         Stage.RESOURCES_CREATED: _created,
     }
 
-    async def _aborted(self, task: TaskContext, service: Service, known: WebState) -> tuple[WebState, PhaseInfo]:
+    async def _aborted(
+        self, task: TaskContext, service: Service, known: WebState, reason: str
+    ) -> tuple[WebState, PhaseInfo]:
+        """End the job, if there is one; a create that was sent is answered first."""
         key = key_of_task(task.metadata)
-        launch = self._launches.pop(key, None)
-        if launch is None and known.stage is Stage.CREATE_REQUESTED and known.meta is None:
-            known, info = await self._aborted_in_doubt(task, service, known)
+        deletion = self._deletions.get(key)
+        if known.meta is None and deletion is not None:
+            known = replace(known, stage=Stage.RESOURCES_CREATED, meta=deletion.meta)
+        if known.meta is None:
+            known, info = await self._launch_ended(task, service, known)
             if info is not None:
                 return known, info
-        elif launch is not None:
-            await launch.stop(service.settings.call_timeout)
-            if launch.created is not None:
-                known = replace(known, stage=Stage.RESOURCES_CREATED, meta=launch.created.meta)
-            elif launch.end is not None and launch.end.phase is Phase.SUCCESS:
-                return known, launch.end
-            elif known.stage is Stage.CREATE_REQUESTED and launch.doubt and not service.is_sync:
-                return known, known.holding("the abort continues: a create was sent and not answered")
-        if known.meta is None:
-            return known, aborted("aborted before its job was created")
-        deletion = self._deletion(task, service, known.meta, "Aborted")
+        deletion = self._deletion(task, service, known.meta, reason)
         if not deletion.done:
             return known, not_ready(f"the abort continues: {deletion.said}")
         return known, aborted("aborted: its job was deleted")
 
-    async def _aborted_in_doubt(
+    async def _launch_ended(
         self, task: TaskContext, service: Service, known: WebState
     ) -> tuple[WebState, PhaseInfo | None]:
-        """Find the job of a create that was sent and not answered, so that it can be deleted.
+        """End the create, and return what is to be reported; None: there is a job, which is to be deleted.
 
-        A plugin that can look it up does; one whose create may be repeated is asked for the job by another create.
+        Of a create that was sent and not answered, a plugin that can look the job up does; one whose create may be
+        repeated is asked for the job by another create.
         """
         key = key_of_task(task.metadata)
-        if service.is_sync:
-            return known, aborted("aborted: its call may have been carried out")
-        launch = self._launch(task, service, resumes=True)
-        if not launch.over:
-            return known, not_ready("the abort continues: whether its job exists is being found out")
+        launch = self._launches.get(key)
+        sent = launch is None and known.stage is Stage.CREATE_REQUESTED
+        if launch is None and (service.is_sync or not sent):
+            said = ": its call may have been carried out" if sent else " before its job was created"
+            return known, aborted(f"aborted{said}")
+        launch = self._launch(task, service, resumes=sent)
+        if not await launch.give_up():
+            return known, known.holding(f"the abort continues: {launch.said}")
         del self._launches[key]
         if launch.created is not None:
             return replace(known, stage=Stage.RESOURCES_CREATED, meta=launch.created.meta), None
-        said = "" if launch.end is None else f" ({launch.end.reason})"
-        return replace(known, doubt=launch.doubt), aborted(f"aborted; no job of it is known{said}")
+        if launch.end is None:
+            return known, aborted("aborted before its job was created")
+        if launch.end.phase is Phase.SUCCESS:
+            return known, launch.end
+        return replace(known, doubt=launch.doubt), aborted(f"aborted; no job of it is known ({launch.end.reason})")
 
     # -- its own ---------
 
@@ -347,7 +366,7 @@ class WebManager:
         key = key_of_task(task.metadata)
         deletion = self._deletions.get(key)
         if deletion is None or (deletion.task.done() and not deletion.done):
-            service.refresher.forget(key)
+            service.forget(key)
             deletion = self._deletions[key] = Deletion(
                 service, key, self._context(task), meta, reason, self._setup.wake
             )
@@ -361,7 +380,7 @@ class WebManager:
             try:
                 resource = await service.call("get", lambda: service.asynchronous.get(context, meta), limit)
             except Exception as error:
-                if is_network_fault(error):
+                if is_network_fault(error) or (isinstance(error, RemoteError) and error.status in OVERLOADED):
                     raise NetworkFaultError(str(error) or "it has not answered in time") from error
                 raise
             return service.status(StatusContext(task, meta, self._now()), resource)
@@ -421,7 +440,7 @@ class WebManager:
 
     def _forget(self, key: Key) -> None:
         for service in self._services.values():
-            service.refresher.forget(key)
+            service.forget(key)
             service.seats.free(key)
         self._deletions.pop(key, None)
         launch = self._launches.pop(key, None)

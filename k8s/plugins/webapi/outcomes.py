@@ -13,7 +13,7 @@ from typing import Final
 
 import aiohttp
 
-from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed
+from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, failed, flaw_of
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
 from .pacing import OVERLOADED
@@ -39,11 +39,21 @@ _BY_STATUS: Final[Mapping[int, tuple[str, ErrorKind, bool]]] = {
 """The code of an answer, who has to fix it, and whether another attempt may help. Any other 4xx is ``BadRequest``."""
 
 
+_NOT_OF_A_SERVICE: Final[Mapping[Phase, str]] = {
+    Phase.WAITING_FOR_RESOURCES: "it means that nothing was created yet; Queued fits",
+    Phase.ABORTED: "it means that the task's user ended it; a failure fits",
+}
+
+
 class PluginBugError(Exception):
     """A plugin raised something that it may not raise."""
 
     def __init__(self, plugin: str, method: str, error: BaseException) -> None:
         super().__init__(f"plugin {plugin} failed in {method}: {type(error).__name__}: {error}")
+
+
+class HostRefusedError(Exception):
+    """A plugin wanted to reach a host that the settings do not allow."""
 
 
 def is_network_fault(error: BaseException) -> bool:
@@ -77,7 +87,7 @@ def judge_create(plugin: str, error: BaseException) -> Judged:
     if isinstance(error, SecretError):
         return Judged(str(error), failed(NO_SECRET, str(error)))
     said = str(error) if isinstance(error, PluginBugError) else str(PluginBugError(plugin, "create", error))
-    return Judged(said, system_failure(PLUGIN_FAILED, said))
+    return Judged(said, system_failure(PLUGIN_FAILED, said), sent=not isinstance(error.__cause__, HostRefusedError))
 
 
 def _judge_answer(plugin: str, error: RemoteError) -> Judged:
@@ -90,13 +100,21 @@ def _judge_answer(plugin: str, error: RemoteError) -> Judged:
     return Judged(said, failed(code, said, kind=kind, retryable=retryable))
 
 
-def in_doubt(plugin: str, said: str) -> PhaseInfo:
+def flaw_of_answer(said: object) -> str:
+    """Return what is wrong with what a plugin makes of an answer of its service; empty: nothing."""
+    flaw = flaw_of(said)
+    if not flaw and isinstance(said, PhaseInfo) and said.phase in _NOT_OF_A_SERVICE:
+        return f"it returned {said.phase.title}, which is not a service's to say: {_NOT_OF_A_SERVICE[said.phase]}"
+    return flaw
+
+
+def in_doubt(plugin: str, said: str, code: str = CREATE_IN_DOUBT) -> PhaseInfo:
     """Return the end of an attempt whose job may exist, at a service where a repeated create would make another."""
     text = (
         f"{said}; whether its job exists is unknown, and plugin {plugin} can't look it up: look at the service, then "
         "run the task again"
     )
-    return system_failure(CREATE_IN_DOUBT, text, retryable=False)
+    return system_failure(code, text, retryable=False)
 
 
 def system_failure(code: str, said: str, *, retryable: bool = True, cleanup: bool = False) -> PhaseInfo:

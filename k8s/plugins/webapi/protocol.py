@@ -12,6 +12,7 @@ run. Anything else is a bug of the plugin.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,17 +31,28 @@ META_MAX: Final = 16 * 1024
 """The most bytes of a ``meta`` as JSON."""
 
 
+RETRY_AFTER_MAX: Final = 3600.0
+
+
 class RemoteError(Exception):
     """The service has answered with an error. ``status`` is that of HTTP, or what it would be there.
 
-    ``retry_after``: the seconds that the service asks to wait, if it does.
+    ``retry_after``: the seconds that the service asks to wait, if it does; an hour at most, and nothing else than a
+    number counts.
     """
 
     def __init__(self, status: int, message: str, retry_after: float | None = None) -> None:
         super().__init__(f"{status}: {message}")
         self.status = status
         self.message = message
-        self.retry_after = retry_after
+        self.retry_after = _seconds(retry_after)
+
+
+def _seconds(asked: object) -> float | None:
+    """Return a Retry-After that can be kept, at most an hour: else one answer would stop all calls."""
+    if isinstance(asked, int | float) and not isinstance(asked, bool) and math.isfinite(asked) and asked >= 0:
+        return min(float(asked), RETRY_AFTER_MAX)
+    return None
 
 
 class SecretError(Exception):

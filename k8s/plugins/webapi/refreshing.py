@@ -96,9 +96,9 @@ class Refresher:
         """Return a followed job; None: it is not followed."""
         return self._jobs.get(key)
 
-    def forget(self, key: Key) -> None:
-        """Follow a job no longer."""
-        self._jobs.pop(key, None)
+    def forget(self, key: Key) -> bool:
+        """Follow a job no longer, and say whether it was followed."""
+        return self._jobs.pop(key, None) is not None
 
     def stalest(self) -> float:
         """Return the seconds since the job that was read longest ago was read; 0 without jobs."""

@@ -18,11 +18,11 @@ from typing import Any, Final, TypeVar, cast
 import aiohttp
 
 from backoff_ctrl.k8s.plugins.core import Key
-from backoff_ctrl.k8s.plugins.phases import PhaseInfo, flaw_of
+from backoff_ctrl.k8s.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskSpecError
 
 from .entry import WebPluginEntry
-from .outcomes import PluginBugError, is_network_fault
+from .outcomes import HostRefusedError, PluginBugError, flaw_of_answer, is_network_fault
 from .pacing import Pacer
 from .pools import PoolLimits
 from .protocol import (
@@ -39,7 +39,7 @@ from .protocol import (
     SyncPlugin,
 )
 from .refreshing import Refresher
-from .settings import SettingsError, WebApiSection, WebApiSettings, read_section, settings_of
+from .settings import SettingsError, WebApiSection, WebApiSettings, check_config, read_section, settings_of
 
 log = logging.getLogger(__name__)
 
@@ -50,10 +50,6 @@ _REDIRECTS: Final = range(300, 400)
 
 class LoadError(Exception):
     """A plugin can't be loaded; the message names it, and says why."""
-
-
-class HostRefusedError(Exception):
-    """A plugin wanted to reach a host that the settings do not allow."""
 
 
 @dataclass
@@ -137,6 +133,8 @@ class Service:
         self.pacer = Pacer(self.settings.read, self.settings.write)
         self.refresher = Refresher(self.pacer, lambda: self.settings.caching, wake)
         self.seats = Seats(lambda: self.settings.creates_in_flight)
+        self._wake = wake
+        self._wants_room: dict[Key, None] = {}
 
     def load(self) -> None:
         """Load the plugin. Raises ``LoadError``."""
@@ -161,6 +159,7 @@ class Service:
             own = plugin.get_config()
             if not isinstance(own, PluginConfig):
                 raise TypeError(f"get_config returned {type(own).__name__} instead of a PluginConfig")  # noqa: TRY301
+            check_config(own)
         except Exception as error:
             log.exception("plugin %s can't be loaded", self.id)
             raise LoadError(f"plugin {self.id} can't be loaded: {type(error).__name__}: {error}") from error
@@ -176,6 +175,20 @@ class Service:
             except Exception:
                 log.exception("plugin %s failed in aclose", self.id)
         await self.session.close()
+
+    # -- jobs ---------
+
+    def want_room(self, key: Key) -> None:
+        """Wake this attempt when a job is followed no longer: as many are as may be. In the order of arrival."""
+        self._wants_room.setdefault(key)
+
+    def forget(self, key: Key) -> None:
+        """Follow the job of an attempt no longer, and wake who waits for its room."""
+        self._wants_room.pop(key, None)
+        if self.refresher.forget(key) and self._wants_room:
+            first = next(iter(self._wants_room))
+            del self._wants_room[first]
+            self._wake(first)
 
     # -- settings ---------
 
@@ -237,9 +250,12 @@ class Service:
         except (TaskSpecError, SecretError):
             result = "task"
             raise
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             result = "cancelled"
-            raise
+            caller = asyncio.current_task()
+            if caller is None or caller.cancelling():
+                raise
+            raise ConnectionAbortedError(f"the call of {method} was cancelled") from error  # by what the plugin uses
         except Exception as error:
             if is_network_fault(error):
                 result = "network"
@@ -253,7 +269,7 @@ class Service:
     def status(self, context: StatusContext, resource: object) -> PhaseInfo:
         """Return what a job's state means. Raises ``PluginBugError``."""
         said = self._pure("status", self.asynchronous.status, context, resource)
-        if flaw := flaw_of(said):
+        if flaw := flaw_of_answer(said):
             raise PluginBugError(self.id, "status", TypeError(flaw))
         return said
 

@@ -20,6 +20,8 @@ from backoff_ctrl.k8s.plugins.config import Duration
 from .protocol import PluginConfig, RateLimit
 
 POOL_MAX: Final = 1_000_000
+RATE_MAX: Final = 1_000_000
+"""The most that a plugin's own rate limits may be."""
 
 
 class SettingsError(ValueError):
@@ -132,6 +134,20 @@ def settings_of(section: WebApiSection, own: PluginConfig) -> WebApiSettings:
         section.call_timeout.total_seconds(),
         tuple(section.allowed_hosts),
     )
+
+
+def check_config(own: PluginConfig) -> None:
+    """Raise ``TypeError`` or ``ValueError`` for defaults of a plugin that are not possible."""
+    for name in ("read_rate_limiter", "write_rate_limiter"):
+        limit = getattr(own, name)
+        if not isinstance(limit, RateLimit):
+            raise TypeError(f"get_config: {name} is {limit!r} instead of a RateLimit")
+        if not (0 < limit.qps <= RATE_MAX and 1 <= limit.burst <= RATE_MAX):
+            raise ValueError(f"get_config: {name} is {limit!r}: both are numbers from 1 on")
+    counts = {f"resource_quotas[{pool!r}]": most for pool, most in (own.resource_quotas or {}).items()}
+    for name, most in (counts | {"project": own.project, "namespace": own.namespace}).items():
+        if most is not None and (type(most) is not int or not 0 <= most <= POOL_MAX):
+            raise ValueError(f"get_config: {name} is {most!r} instead of a number from 0 to {POOL_MAX}")
 
 
 def plain(key: object) -> str:
