@@ -61,7 +61,10 @@ class Deletion:
         limit = service.settings.call_timeout
         try:
             await service.call(
-                "delete", lambda: service.asynchronous.delete(self._context, self.meta, self._reason), limit
+                "delete",
+                lambda: service.asynchronous.delete(self._context, self.meta, self._reason),
+                self._context,
+                limit,
             )
         except Exception as wrong:  # noqa: BLE001 - it is tried again
             error = wrong

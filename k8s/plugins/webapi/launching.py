@@ -30,6 +30,7 @@ from .outcomes import (
 )
 from .pacing import Kind, Slot
 from .protocol import CallContext, Created, Finds
+from .secrets import hidden_in
 from .service import Service
 
 log = logging.getLogger(__name__)
@@ -159,7 +160,9 @@ class Launch:
                 self.end = await self._do()
             else:
                 limit = service.settings.call_timeout
-                made = await service.call("create", lambda: service.asynchronous.create(self._context), limit)
+                made = await service.call(
+                    "create", lambda: service.asynchronous.create(self._context), self._context, limit
+                )
                 self.created = service.checked("create", made)
         except asyncio.CancelledError:
             self.doubt = True
@@ -187,12 +190,14 @@ class Launch:
         self.end = failure
 
     async def _do(self) -> PhaseInfo:
-        said: PhaseInfo = await self._service.call("do", lambda: self._service.synchronous.do(self._context))
+        said: PhaseInfo = await self._service.call(
+            "do", lambda: self._service.synchronous.do(self._context), self._context
+        )
         if flaw := flaw_of_answer(said):
             raise PluginBugError(self._service.id, "do", TypeError(flaw))
         if not said.phase.is_terminal:
             raise PluginBugError(self._service.id, "do", TypeError(f"it returned {said.phase.title}, which is no end"))
-        return said
+        return hidden_in(self._context, said)
 
     async def _is_settled(self) -> bool:
         """Say whether it is over, although it is unknown whether a job exists: it was found, or can't be repeated."""
@@ -211,7 +216,7 @@ class Launch:
             slot, error = await service.pacer.enter(Kind.READ), None
             try:
                 limit = service.settings.call_timeout
-                found = await service.call("find", lambda: plugin.find(self._context), limit)
+                found = await service.call("find", lambda: plugin.find(self._context), self._context, limit)
                 if found is not None:
                     self.created = service.checked("find", found)
             except Exception as wrong:  # noqa: BLE001 - it is tried again

@@ -12,7 +12,7 @@ import base64
 import binascii
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from typing import Any, Final, Self, TypeAlias
 
 import aiohttp
 
-from backoff_ctrl.k8s.answers.fields import mapping, text
+from backoff_ctrl.k8s.answers.fields import mapping
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.core import CoreSetup, Handled, Key
 from backoff_ctrl.k8s.plugins.marks import key_of_task
@@ -48,6 +48,7 @@ from .pacing import OVERLOADED
 from .pools import Pools
 from .protocol import CallContext, RemoteError, SecretError, StatusContext
 from .refreshing import Job, NetworkFaultError
+from .secrets import TaskSecrets, hidden_in
 from .service import LoadError, Service, WebCounts
 from .state import Stage, StateError, WebState, read_state
 
@@ -373,32 +374,24 @@ class WebManager:
         return deletion
 
     def _follow(self, task: TaskContext, service: Service, known: WebState, info: PhaseInfo | None) -> Job:
-        context, meta = self._context(task), known.meta
+        meta = known.meta
 
         async def read() -> PhaseInfo:
+            context = self._context(task)  # anew, so that its secrets are kept for one read
             limit = service.settings.call_timeout
             try:
-                resource = await service.call("get", lambda: service.asynchronous.get(context, meta), limit)
+                resource = await service.call("get", lambda: service.asynchronous.get(context, meta), context, limit)
             except Exception as error:
                 if is_network_fault(error) or (isinstance(error, RemoteError) and error.status in OVERLOADED):
                     raise NetworkFaultError(str(error) or "it has not answered in time") from error
                 raise
-            return service.status(StatusContext(task, meta, self._now()), resource)
+            return hidden_in(context, service.status(StatusContext(task, meta, self._now()), resource))
 
         return service.refresher.follow(key_of_task(task.metadata), read, info)
 
     def _context(self, task: TaskContext) -> CallContext:
         about = task.metadata
-        return CallContext(task, f"{about.uid}/{about.attempt}", self._secret_of(task))
-
-    def _secret_of(self, task: TaskContext) -> Callable[[str], Awaitable[str]]:
-        async def secret(name: str) -> str:
-            named = mapping(mapping(task.spec.get("secrets")).get(name))
-            if not named:
-                raise SecretError(f"spec.secrets.{name}: the plugin needs this secret: name it")
-            return await self._secret(name, task.metadata.namespace, text(named.get("secret")), text(named.get("key")))
-
-        return secret
+        return CallContext(task, f"{about.uid}/{about.attempt}", TaskSecrets(task, self._secret))
 
     async def _secret(self, name: str, namespace: str, secret: str, key: str) -> str:
         """Read a secret of a namespace. Raises ``SecretError``, and network faults."""

@@ -7,7 +7,7 @@ create: ``sent`` says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,8 +48,11 @@ _NOT_OF_A_SERVICE: Final[Mapping[Phase, str]] = {
 class PluginBugError(Exception):
     """A plugin raised something that it may not raise."""
 
-    def __init__(self, plugin: str, method: str, error: BaseException) -> None:
-        super().__init__(f"plugin {plugin} failed in {method}: {type(error).__name__}: {error}")
+    def __init__(
+        self, plugin: str, method: str, error: BaseException, hide: Callable[[str], str] = lambda said: said
+    ) -> None:
+        """``hide`` removes secrets from a text."""
+        super().__init__(f"plugin {plugin} failed in {method}: {type(error).__name__}: {hide(str(error))}")
 
 
 class HostRefusedError(Exception):

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 import aiohttp
@@ -28,6 +30,7 @@ from .pools import PoolLimits
 from .protocol import (
     META_MAX,
     AsyncPlugin,
+    CallContext,
     Closes,
     Created,
     PluginConfig,
@@ -39,6 +42,7 @@ from .protocol import (
     SyncPlugin,
 )
 from .refreshing import Refresher
+from .secrets import hidden
 from .settings import SettingsError, WebApiSection, WebApiSettings, check_config, read_section, settings_of
 
 log = logging.getLogger(__name__)
@@ -197,7 +201,7 @@ class Service:
 
         Those that can't be used change nothing, and are logged once.
         """
-        if self._section() is self._written:
+        if self._section() == self._written:
             return False
         try:
             self._adopt()
@@ -233,21 +237,26 @@ class Service:
         """The plugin, where its answer is the result."""
         return cast(SyncPlugin, self.plugin)
 
-    async def call(self, method: str, make: Callable[[], Awaitable[T]], limit: float | None = None) -> T:
-        """Make one call of the service.
+    async def call(
+        self, method: str, make: Callable[[], Awaitable[T]], context: CallContext, limit: float | None = None
+    ) -> T:
+        """Make one call of the service, with this context.
 
         Raises ``RemoteError``, network faults, ``TaskSpecError`` and ``SecretError`` as they are; anything else as a
-        ``PluginBugError``.
+        ``PluginBugError``. A secret that the call has read is in no text of an error.
         """
-        result = "bug"
+        result, hide = "bug", partial(hidden, context)
         try:
             async with asyncio.timeout(limit):
                 value = await make()
             result = "ok"
         except RemoteError as error:
             result = str(error.status)
-            raise
-        except (TaskSpecError, SecretError):
+            raise RemoteError(error.status, hide(error.message), error.retry_after) from error
+        except TaskSpecError as error:
+            result = "task"
+            raise TaskSpecError("", hide(str(error))) from error
+        except SecretError:
             result = "task"
             raise
         except asyncio.CancelledError as error:
@@ -259,9 +268,12 @@ class Service:
         except Exception as error:
             if is_network_fault(error):
                 result = "network"
-                raise
-            log.exception("plugin %s failed in %s", self.id, method)
-            raise PluginBugError(self.id, method, error) from error
+                if hide(str(error)) == str(error):
+                    raise
+                raise aiohttp.ClientError(hide(str(error))) from error
+            trace = hide("".join(traceback.format_exception(error)))
+            log.error("plugin %s failed in %s\n%s", self.id, method, trace)  # noqa: TRY400 - without secrets
+            raise PluginBugError(self.id, method, error, hide) from error
         finally:
             self._counts.calls[self.id, method, result] += 1
         return value

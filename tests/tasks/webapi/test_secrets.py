@@ -14,9 +14,10 @@ from kubernetes.client import Configuration
 
 from backoff_ctrl import plugins
 from backoff_ctrl.k8s.plugins.pod_building import pod_of_container
+from backoff_ctrl.k8s.plugins.webapi.protocol import RemoteError
 from backoff_ctrl.k8s.sandbox import running_sandbox
 
-from .jobs_service import JobsService
+from .jobs_service import JobsPlugin, JobsService
 from .web_bench import context, web_bench
 
 if TYPE_CHECKING:
@@ -94,6 +95,29 @@ async def test_an_api_server_that_is_away_fails_no_task(url: str) -> None:
         task = context(custom={"token": "TOKEN"}, secrets=NAMED)
         said = await bench.until(task, lambda each: "tried again" in each.info.reason)
     assert not said.info.phase.is_terminal
+
+
+class Telling(JobsPlugin):
+    """One that puts the secret into the text of an error."""
+
+    async def create(self, context: Any) -> Any:
+        token = (await context.secret("TOKEN")).strip()
+        kind = context.task.spec["custom"]["kind"]
+        raise RemoteError(400, f"no such token {token}") if kind is RemoteError else kind(f"a?token={token}")
+
+
+@pytest.mark.parametrize("kind", [ValueError, RemoteError, TimeoutError, aiohttp.ClientError])
+async def test_an_error_with_a_secret_in_its_text_is_told_without_it(
+    url: str, cluster: str, caplog: pytest.LogCaptureFixture, kind: type[Exception]
+) -> None:
+    """Services repeat what they were sent, and errors of libraries have URLs in them."""
+    await put(cluster, "hunter2\n")
+    task = context(custom={"kind": kind}, secrets=NAMED)
+    with caplog.at_level(logging.DEBUG):
+        async with web_bench(url, Telling, configuration=Configuration(host=cluster)) as bench:
+            said = await bench.until(task, lambda each: "[secret]" in each.info.reason)
+    assert "hunter2" not in str(said)
+    assert "hunter2" not in caplog.text
 
 
 def test_a_container_gets_secrets_as_variables() -> None:

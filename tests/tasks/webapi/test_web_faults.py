@@ -9,7 +9,9 @@ import pytest
 from aiohttp import web
 
 from backoff_ctrl.k8s.plugins.phases import aborted, waiting
+from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
 from backoff_ctrl.k8s.plugins.webapi.protocol import PluginConfig, RateLimit, RemoteError
+from backoff_ctrl.k8s.plugins.webapi.service import Service, WebCounts
 
 from .jobs_service import FindingPlugin, JobsPlugin, JobsService
 from .web_bench import WebBench, context, web_bench
@@ -259,3 +261,12 @@ async def test_who_waits_for_a_followed_job_to_end_goes_on_at_once(service: Jobs
         async with asyncio.timeout(3):
             await bench.news(("late", 0))
         await staged(bench, late)
+
+
+async def test_settings_that_are_the_same_are_not_adopted_anew() -> None:
+    """Of a plugin without a section each call returns another empty one, and every step asks."""
+    service = Service(WebPluginEntry("jobs", ("job",), lambda setup: JobsPlugin(setup, "")), dict, WebCounts(), print)
+    service.load()
+    adopted = service.follow_settings()
+    await service.aclose()
+    assert not adopted
