@@ -15,6 +15,8 @@ from typing import Any, Final
 from backoff_ctrl.k8s.creates.wait import Wait
 
 UNKNOWN_CODE: Final = "Unknown"
+CODE_MAX: Final = 200
+"""Characters of a code that are kept: it may be a service's, or a user's."""
 OUTPUTS_MAX: Final = 16 * 1024
 """The most bytes of a task's outputs as JSON: more belongs where the task writes its data."""
 
@@ -197,5 +199,5 @@ def failed(
 ) -> PhaseInfo:
     """It failed: for good, or so that another attempt may help. ``cleanup``: its object is to be deleted."""
     phase = Phase.RETRYABLE_FAILURE if retryable else Phase.PERMANENT_FAILURE
-    error = TaskError(code or UNKNOWN_CODE, message or "no message was given", kind)
+    error = TaskError((code or UNKNOWN_CODE)[:CODE_MAX], message or "no message was given", kind)
     return PhaseInfo(phase, reason=error.message, error=error, cleanup_on_failure=cleanup)

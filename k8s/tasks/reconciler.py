@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.core import CorePlugin, Key
 from backoff_ctrl.k8s.plugins.phases import Phase
@@ -291,7 +292,7 @@ class Reconciler:
         delay = self._rng.uniform(0.5, 1) * min(ERROR_CAP, ERROR_BASE * 2 ** min(times, 30))
         label = f"{task.namespace}/{task.name}"
         if times == 1 or times & (times - 1) == 0:
-            log.warning("a step of task %s failed and is retried in %.1f s: %s", label, delay, said)
+            log.warning("a step of task %s failed and is retried in %.1f s: %s", label, delay, printable(said))
         if times == 1 or task.status.phase in ENDED:  # it may be temporary, and the result of an ended attempt stays
             self._queue.add(task.uid, delay)
             return

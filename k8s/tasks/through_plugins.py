@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from backoff_ctrl.k8s.plugins.core import CoreEntry, CorePlugin, CoreSetup, Handled
 from backoff_ctrl.k8s.plugins.manager.manager import PluginManager
 from backoff_ctrl.k8s.plugins.manager.outcomes import NO_PLUGIN, PLUGIN_FAILED, system_failure
-from backoff_ctrl.k8s.plugins.phases import failed, not_ready
+from backoff_ctrl.k8s.plugins.phases import aborted, failed, not_ready
 from backoff_ctrl.k8s.plugins.protocol import JSON, PluginEntry, PluginError, TaskContext
 from backoff_ctrl.k8s.plugins.registry import Registry
 from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
@@ -94,6 +94,8 @@ class ThroughPlugins:
         try:
             plugin = await self._open(core)
         except UnavailableError as error:
+            if state is None:
+                return Handled(aborted("aborted before anything was created"), state)
             return Handled(not_ready(f"the abort continues once it can: {error}"), state)
         return self._marked(core, await plugin.abort(task, state))
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from backoff_ctrl.engine.backoff import full_jitter
+from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.plugins.core import Key
 
 from .launching import PAUSE_FIRST, PAUSE_LONGEST
@@ -50,7 +51,8 @@ class Deletion:
             tries += 1
             self.said = f"its job can't be deleted now: {error}; it is tried again"
             if tries == LOGGED_AFTER:
-                log.warning("plugin %s: a job can't be deleted: %s; it is tried again", self._service.id, error)
+                said = printable(str(error))  # it may be the service's text
+                log.warning("plugin %s: a job can't be deleted: %s; it is tried again", self._service.id, said)
             self._wake(self._key)
             await asyncio.sleep(full_jitter(tries, PAUSE_FIRST, PAUSE_LONGEST, random.Random()))
         self._wake(self._key)

@@ -262,7 +262,7 @@ class WebManager:
             return known, system_failure(REFRESH_FAILED, said, cleanup=True)
         if job.info is None:
             trouble = f"; it can't be read now: {job.error}" if job.error else ""
-            return known, queued(f"its job was created, and its state has not been read yet{trouble}")
+            return known, known.holding(f"its job was created, and its state has not been read yet{trouble}")
         if job.info.phase is Phase.UNDEFINED:
             return known, known.holding(job.info.reason or "its state is unknown")
         if job.error and not job.info.phase.is_terminal:

@@ -177,10 +177,13 @@ async def test_a_plugin_that_can_not_be_opened_fails_what_it_would_have_begun_an
     async with dispatcher(plugins) as through:
         failed = await through.handle(context("bad"), None)
         held = await through.handle(context("bad"), {"core": "bad"})
+        begun = await through.abort(context("bad"), {"core": "bad"})
+        never = await through.abort(context("bad"), None)
         assert (await through.handle(context(), None)).info.phase.title == "Running"
         await through.finalize(context("bad"), failed.state)
     assert failed.info.reason == "plugin bad can't be loaded: RuntimeError: no disk"
     assert (failed.info.phase.title, held.info.phase.title) == ("RetryableFailure", "NotReady")
+    assert (begun.info.phase.title, never.info.phase.title) == ("NotReady", "Aborted")
 
 
 async def test_a_type_that_no_plugin_serves_fails_as_it_always_did() -> None:

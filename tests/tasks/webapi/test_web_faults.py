@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from backoff_ctrl.k8s.plugins.phases import aborted, waiting
+from backoff_ctrl.k8s.plugins.phases import aborted, failed, waiting
 from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
 from backoff_ctrl.k8s.plugins.webapi.protocol import PluginConfig, RateLimit, RemoteError
 from backoff_ctrl.k8s.plugins.webapi.service import Service, WebCounts
@@ -270,3 +270,36 @@ async def test_settings_that_are_the_same_are_not_adopted_anew() -> None:
     adopted = service.follow_settings()
     await service.aclose()
     assert not adopted
+
+
+async def test_a_job_that_ran_runs_on_while_another_manager_has_not_read_it(service: JobsService, url: str) -> None:
+    """It is not queued again: its history and its time would begin anew with each restart."""
+    async with web_bench(url) as bench:
+        task = context(custom={"state": "RUNNING"})
+        await bench.until(task, lambda each: each.info.phase.title == "Running")
+    service.answer = lambda *_: web.Response(status=503, text="away")
+    async with web_bench(url, store=bench.store) as again:
+        told = await again.until(task, lambda each: "away" in each.info.reason)
+    assert told.info.phase.title == "Running"
+
+
+async def test_a_services_text_is_one_line_of_the_log(
+    service: JobsService, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with web_bench(url) as bench:
+        task = context()
+        await staged(bench, task)
+        left = [1, 2, 3]
+        service.answer = lambda *_: (
+            web.Response(status=500, text="a\nINFO all is well") if left and left.pop() else None
+        )
+        await bench.abort(task)
+    (said,) = [each.getMessage() for each in caplog.records if "can't be deleted" in each.getMessage()]
+    assert "500: a?INFO all is well" in said
+
+
+def test_a_code_is_cut() -> None:
+    """It is stored, shown and a label of metrics; and a service may write any length."""
+    error = failed("x" * 10_000, "no").error
+    assert error is not None
+    assert error.code == "x" * 200
