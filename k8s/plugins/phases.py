@@ -143,6 +143,7 @@ def _is_reason(found: object) -> bool:
 
 def _no_json(said: PhaseInfo) -> str:
     texts = [said.reason, *(each.text for each in said.reasons)]
+    texts += [text for each in said.logs for text in (each.name, each.uri)]
     texts += [] if said.error is None else [said.error.code, said.error.message]
     try:
         "".join(texts).encode()

@@ -42,6 +42,7 @@ from .outcomes import (
     TIMED_OUT,
     PluginBugError,
     is_network_fault,
+    storable,
     system_failure,
 )
 from .pacing import OVERLOADED
@@ -421,7 +422,7 @@ class WebManager:
     def _said(self, task: TaskContext, known: WebState, info: PhaseInfo) -> Handled:
         """Give the phase a version that is new if it is news, and store it in the state."""
         key = key_of_task(task.metadata)
-        info = known.versioned(info)
+        info = known.versioned(storable(info))
         if info.phase.is_terminal:
             known = replace(known, stage=_final_stage(known.stage, info))
             if not info.cleanup_on_failure:

@@ -8,7 +8,7 @@ create: ``sent`` says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import aiohttp
@@ -103,10 +103,27 @@ def _judge_answer(plugin: str, error: RemoteError) -> Judged:
     return Judged(said, failed(code, said, kind=kind, retryable=retryable))
 
 
+def storable(info: PhaseInfo) -> PhaseInfo:
+    """Return what is to be reported without halves of surrogate pairs: a service's JSON may have them, a store not."""
+    error = info.error and replace(info.error, message=_characters(info.error.message))
+    return replace(info, reason=_characters(info.reason), error=error)
+
+
+def _characters(said: str) -> str:
+    return said.encode(errors="replace").decode()
+
+
 def flaw_of_answer(said: object) -> str:
     """Return what is wrong with what a plugin makes of an answer of its service; empty: nothing."""
-    flaw = flaw_of(said)
-    if not flaw and isinstance(said, PhaseInfo) and said.phase in _NOT_OF_A_SERVICE:
+    try:
+        flaw = flaw_of(said)
+    except Exception as wrong:  # noqa: BLE001 - of whatever it returned
+        return f"it returned a PhaseInfo that can't be read: {wrong}"
+    if flaw or not isinstance(said, PhaseInfo):
+        return flaw
+    if said.wait is not None or said.next_try_at is not None:
+        return "it returned a wait or the time of a next try, which are the manager's to say"
+    if said.phase in _NOT_OF_A_SERVICE:
         return f"it returned {said.phase.title}, which is not a service's to say: {_NOT_OF_A_SERVICE[said.phase]}"
     return flaw
 

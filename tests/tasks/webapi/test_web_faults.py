@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiohttp import web
 
-from backoff_ctrl.k8s.plugins.phases import aborted, failed, waiting
+from backoff_ctrl.k8s.plugins.phases import TaskLog, aborted, failed, running, waiting
 from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
 from backoff_ctrl.k8s.plugins.webapi.protocol import PluginConfig, RateLimit, RemoteError
 from backoff_ctrl.k8s.plugins.webapi.service import Service, WebCounts
@@ -303,3 +305,38 @@ def test_a_code_is_cut() -> None:
     error = failed("x" * 10_000, "no").error
     assert error is not None
     assert error.code == "x" * 200
+
+
+async def test_a_text_that_is_no_text_is_stored_all_the_same(service: JobsService, url: str) -> None:
+    """JSON may escape half of a surrogate pair; no store takes it, and the step would fail for ever."""
+
+    class Odd(JobsPlugin):
+        async def create(self, context: Any) -> Any:
+            raise RemoteError(400, "no \ud800")
+
+    async with web_bench(url, Odd) as bench:
+        ended = await bench.end(context())
+    assert ended.info.reason.endswith("400: no ?")
+    assert ended.info.error is not None
+    ended.info.error.message.encode()
+    json.dumps(ended.state, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"logs": None},
+        {"logs": (TaskLog("log", 5),)},  # type: ignore[arg-type]
+        {"logs": (TaskLog("log", "\ud800"),)},
+        {"next_try_at": "soon"},
+        {"wait": "for ever"},
+    ],
+    ids=str,
+)
+async def test_a_phase_that_can_not_be_stored_is_a_bug(url: str, wrong: Any) -> None:
+    class Odd(JobsPlugin):
+        def status(self, context: Any, resource: Any) -> Any:
+            return replace(running(), **wrong)
+
+    async with web_bench(url, Odd) as bench:
+        await bench.until(context(custom={"shows": True}), lambda each: "failed in status" in each.info.reason)
