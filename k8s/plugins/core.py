@@ -14,13 +14,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from backoff_ctrl.k8s.cluster.rights import Right
 
 from .phases import PhaseInfo
-from .protocol import JSON, TaskContext, check_names, rights_on_tasks
+from .protocol import JSON, PluginError, TaskContext, check_names, rights_on_tasks
 
+WEB: Final = "webapi"
+"""What the states of web API plugins' attempts call the core plugin that runs them."""
 Key: TypeAlias = tuple[str, int]
 """A task's uid and the number of the attempt."""
 
@@ -51,6 +53,14 @@ class CorePlugin(Protocol):
 
     async def finalize(self, task: TaskContext, state: JSON | None) -> None:
         """Release what an ended attempt still holds. Raises while that is not done: call it again."""
+
+
+@runtime_checkable
+class Settles(Protocol):
+    """A core plugin that has answers under way which would be lost if its steps ended now."""
+
+    async def settle(self, seconds: float) -> None:
+        """Begin nothing more that can't be repeated, and wait until its outcomes are stored, at most so long."""
 
 
 class Unfinished(NamedTuple):
@@ -100,6 +110,8 @@ class CoreEntry:
     def __post_init__(self) -> None:
         """Raise ``PluginError`` for an invalid entry."""
         check_names(self.id, self.registered_task_types)
+        if self.id == WEB:
+            raise PluginError(f"plugin {self.id} has the name of the manager of web APIs: give it another id")
 
     def rights(self, verb: str, spec: Mapping[str, Any]) -> tuple[Right, ...]:
         """Return the rights that a caller over HTTP needs to ``create``, ``get`` or ``delete`` such a task."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.core import Key, Unfinished
+from backoff_ctrl.k8s.plugins.core import Key, Settles, Unfinished
 
 from .executing import MakeExecutor, context_of
 from .reconciler import Reconciler
@@ -19,6 +19,8 @@ from .store import PAGE, BrokenStoreError, LeaseLostError, StoreError
 
 log = logging.getLogger(__name__)
 
+SETTLE_SECONDS: Final = 10.0
+"""Seconds that a manager which ends waits for answers of services; a second Ctrl-C ends it at once."""
 ASK_AGAIN: Final = 1.0
 """Seconds between two checks whether the lease of another manager has lapsed."""
 
@@ -112,12 +114,24 @@ class Manager:
         async with self._make_executor(identity, wake, lambda: self._lease.certain, unfinished) as executor:
             self.reconciler = Reconciler(self._store, executor, self._config, only=self._only)
             woken.append(self.reconciler)
+            work = asyncio.create_task(self._work(self.reconciler))
             try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._renew())
-                    group.create_task(self.reconciler.run())
-            except* StoreError as group:
-                raise group.exceptions[0] from None
+                await asyncio.shield(work)
+            except asyncio.CancelledError:
+                if isinstance(executor, Settles) and not work.done():
+                    await executor.settle(SETTLE_SECONDS)  # its answers are stored by the steps, which go on
+                raise
+            finally:
+                work.cancel()
+                await asyncio.wait({work})
+
+    async def _work(self, reconciler: Reconciler) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._renew())
+                group.create_task(reconciler.run())
+        except* StoreError as group:
+            raise group.exceptions[0] from None
 
     async def _renew(self) -> None:
         """Renew the lease. If the store can't be written it may lapse: nobody else could take it then either."""

@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
 from typing import Any, Final, Self
 
-from backoff_ctrl.k8s.plugins.core import CoreEntry, CorePlugin, CoreSetup, Handled
+from backoff_ctrl.k8s.plugins.core import WEB, CoreEntry, CorePlugin, CoreSetup, Handled, Settles
 from backoff_ctrl.k8s.plugins.manager.manager import PluginManager
 from backoff_ctrl.k8s.plugins.manager.outcomes import NO_PLUGIN, PLUGIN_FAILED, system_failure
 from backoff_ctrl.k8s.plugins.phases import aborted, failed, not_ready
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 CORE: Final = "core"
 """The key of a state that names the core plugin. The manager of objects, which came first, writes none."""
 OBJECTS: Final = ""
-WEB: Final = "webapi"
 OPEN_AGAIN: Final = 5.0
 """Seconds before a core plugin that could not be opened is tried again."""
 
@@ -112,6 +111,11 @@ class ThroughPlugins:
         if core != OBJECTS and state is None:
             return  # it could not be opened, so nothing has begun
         await (await self._open(core)).finalize(task, state)
+
+    async def settle(self, seconds: float) -> None:
+        """Begin nothing more that can't be repeated, and wait until its outcomes are stored, at most so long."""
+        settling = (each.settle(seconds) for each in self._opened.values() if isinstance(each, Settles))
+        await asyncio.gather(*settling, return_exceptions=True)
 
     # -- which ---------
 

@@ -75,6 +75,11 @@ class Launch:
         self._task = asyncio.create_task(self._run())
 
     @property
+    def calling(self) -> bool:
+        """Whether a create is sent and not answered. A synchronous call, which may take hours, does not count."""
+        return self._calling and not self._service.is_sync
+
+    @property
     def over(self) -> bool:
         return self._task.done() or self.created is not None or self.end is not None
 

@@ -23,7 +23,7 @@ import aiohttp
 
 from backoff_ctrl.k8s.answers.fields import mapping
 from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.plugins.core import CoreSetup, Handled, Key
+from backoff_ctrl.k8s.plugins.core import WEB, CoreSetup, Handled, Key
 from backoff_ctrl.k8s.plugins.marks import key_of_task
 from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo, aborted, failed, not_ready, queued, waiting
 from backoff_ctrl.k8s.plugins.protocol import JSON, PluginError, TaskContext, TaskSpecError
@@ -55,8 +55,8 @@ from .state import Stage, StateError, WebState, read_state
 
 log = logging.getLogger(__name__)
 
-CORE: Final = "webapi"
-"""The web manager's name in the states of its attempts."""
+SETTLE_PAUSE: Final = 0.01
+"""Seconds between two looks whether all answers are stored."""
 LOAD_AGAIN: Final = 5.0
 """Seconds before a plugin that can't be loaded is tried again."""
 SECRET_SECONDS: Final = 10.0
@@ -85,6 +85,7 @@ class WebManager:
         self._now = now
         self._services: dict[str, Service] = {}
         self._unloadable: dict[str, tuple[float, str]] = {}
+        self._settling = False
         self._launches: dict[Key, Launch] = {}
         self._deletions: dict[Key, Deletion] = {}
 
@@ -99,7 +100,7 @@ class WebManager:
         self._stack.push_async_callback(self._close)
         async for task, state in self._setup.unfinished():
             try:
-                known = read_state(state) if state.get("core") == CORE else WebState()
+                known = read_state(state) if state.get("core") == WEB else WebState()
             except StateError:
                 continue  # its next step says so
             if known.holds_token:
@@ -111,6 +112,26 @@ class WebManager:
     ) -> None:
         """End what is under way. A create that was sent is answered first, for ten seconds at most."""
         await self._stack.aclose()
+
+    async def settle(self, seconds: float) -> None:
+        """Send no further create, and wait until what came of those under way is stored, at most so long.
+
+        Else a manager that ends would throw their answers away, and the next one would have to find out.
+        """
+        self._settling = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._has_answers_under_way():  # noqa: ASYNC110 - once, at the end
+                    await asyncio.sleep(SETTLE_PAUSE)
+
+    def _has_answers_under_way(self) -> bool:
+        launches = self._launches
+        return any(each.calling or each.over for each in launches.values()) or any(
+            each.seats.taken_beside(launches) for each in self._services.values()
+        )
+
+    def _may_create(self) -> bool:
+        return not self._settling and self._setup.may_create()
 
     async def _close(self) -> None:
         deletions = [each.task for each in self._deletions.values()]
@@ -360,7 +381,7 @@ class WebManager:
         launch = self._launches.get(key)
         if launch is None:
             launch = self._launches[key] = Launch(
-                service, key, self._context(task), self._setup.may_create, self._setup.wake, resumes=resumes
+                service, key, self._context(task), self._may_create, self._setup.wake, resumes=resumes
             )
         return launch
 

@@ -11,7 +11,7 @@ import json
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
@@ -96,6 +96,10 @@ class Seats:
                 self._freed.clear()
                 await self._freed.wait()
             self._taken.add(key)
+
+    def taken_beside(self, keys: Container[Key]) -> bool:
+        """Say whether anybody but these has a seat: its create has an outcome, which is not stored yet."""
+        return any(key not in keys for key in self._taken)
 
     def free(self, key: Key) -> None:
         """Give a seat back. A second call does nothing."""

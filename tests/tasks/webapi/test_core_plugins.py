@@ -15,11 +15,14 @@ from backoff_ctrl.k8s.plugins.phases import not_ready, running, success
 from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskContext, TaskMetadata, TaskSpecError
 from backoff_ctrl.k8s.plugins.registry import Registry, registry
 from backoff_ctrl.k8s.plugins.sleep import Sleeper, sleep_of
+from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
 from backoff_ctrl.k8s.tasks.executing import check
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.through_plugins import ThroughPlugins, through_plugins
 from tests.tasks.tasks_written import NAMESPACE, wish
+
+from .jobs_service import JobsService, OncePlugin
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -203,3 +206,24 @@ def test_a_core_plugin_is_chosen_as_any_other() -> None:
         CoreEntry(" ", ("x",), loading(Recorder()))
     with pytest.raises(PluginError, match="no task types"):
         CoreEntry("one", (), loading(Recorder()))
+    with pytest.raises(PluginError, match="the name of the manager of web APIs"):
+        CoreEntry("webapi", ("x",), loading(Recorder()))
+
+
+async def test_a_manager_that_ends_keeps_the_answers_to_creates_that_it_has_sent(tmp_path: Path) -> None:
+    """The next one finds the job, and sends nothing again; nor does a create that must not be repeated end in doubt."""
+    service = JobsService()
+    service.hold = asyncio.Event()
+    async with service.running() as url, SqliteStore(tmp_path / "t.db") as store:
+        plugins = Registry([WebPluginEntry("jobs", ("job",), lambda setup: OncePlugin(setup, url))])
+        await store.create([wish("one", type="job", container=None, custom={"state": "RUNNING"})])
+        async with managed(store, plugins):
+            await service.held.wait()
+            asyncio.get_running_loop().call_later(0.2, service.hold.set)
+        stored = await store.get(NAMESPACE, "one")
+        assert stored.status.plugin_state is not None
+        assert stored.status.plugin_state["stage"] == "ResourcesCreated"
+        service.become("SUCCEEDED")
+        async with managed(store, plugins):
+            assert (await ended(store, "one")).phase == "Success"
+    assert service.calls["POST"] == 1
