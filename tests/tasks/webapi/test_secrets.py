@@ -15,6 +15,7 @@ from kubernetes.client import Configuration
 from backoff_ctrl import plugins
 from backoff_ctrl.k8s.plugins.pod_building import pod_of_container
 from backoff_ctrl.k8s.plugins.webapi.protocol import RemoteError
+from backoff_ctrl.k8s.plugins.webapi.state import NEXT
 from backoff_ctrl.k8s.sandbox import running_sandbox
 
 from .jobs_service import JobsPlugin, JobsService
@@ -128,6 +129,12 @@ def test_a_container_gets_secrets_as_variables() -> None:
     assert made["spec"]["containers"][0]["env"] == [
         {"name": "TOKEN", "valueFrom": reference}, {"name": "A", "value": "1"},
     ]  # fmt: skip
+
+
+def test_the_stages_of_the_page_are_those_of_the_table() -> None:
+    """Every step of these tests is held to the table, too (``WebBench``)."""
+    rows = re.findall(r"^\| `(\w+)` \| ([\w ]+) \| `(\w+)` \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert rows == [(stage, event, to) for stage, events in NEXT.items() for event, to in events.items()]
 
 
 async def test_the_plugin_of_the_page_runs(service: JobsService, url: str, cluster: str) -> None:

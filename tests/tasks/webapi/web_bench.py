@@ -12,6 +12,7 @@ from backoff_ctrl.k8s.plugins.core import CorePlugin, CoreSetup, Handled, Key, U
 from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskMetadata
 from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
 from backoff_ctrl.k8s.plugins.webapi.manager import WebManager
+from backoff_ctrl.k8s.plugins.webapi.state import NEXT, Stage
 
 from .jobs_service import JobsPlugin
 
@@ -82,6 +83,9 @@ class WebBench:
 
     def _store(self, key: Key, task: TaskContext, handled: Handled) -> None:
         if handled.state is not None:
+            before = Stage(self.store[key][1]["stage"]) if key in self.store else Stage.NOT_STARTED
+            after = Stage(handled.state["stage"])
+            assert after is before or after in NEXT[before].values(), f"{before} leads to no {after}"
             self.store[key] = task, {**handled.state, "core": "webapi"}
         said = self.phases[key]
         if not said or said[-1] != handled.info.phase.title:
