@@ -8,6 +8,7 @@ import click
 
 from backoff_ctrl.api.commands.instance import read_url
 from backoff_ctrl.api.commands.options import POLICY, check_cluster_options, cluster_options, set_policy
+from backoff_ctrl.api.commands.tasks.options import SET
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.status.address import PORT, is_loopback, split_address
 from backoff_ctrl.k8s.status.asked import ProblemError
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     "--store", metavar="FILE", help="Carry out the tasks of this store, and take more at /v1/tasks; default: no tasks."
 )
 @click.option("--config", metavar="FILE", help="With --store: the platform's settings, as YAML: plugins.k8s and so on.")
+@SET
 @POLICY
 @click.option("--tls-cert", metavar="FILE", help="The certificate to serve with, as PEM; needed beyond this machine.")
 @click.option("--tls-key", metavar="FILE", help="Its private key, as PEM.")
@@ -60,6 +62,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     server: str | None,
     store: str | None,
     config: str | None,
+    settings: tuple[str, ...],
     policy: tuple[str, ...],
     tls_cert: str | None,
     tls_key: str | None,
@@ -82,6 +85,8 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     except ValueError as error:
         raise BadInput(f"--listen: {error}") from None
     check_cluster_options(server, kubeconfig, context)
+    if settings and store is None:
+        raise BadInput("--set is for the plugins of the tasks: give --store as well")
     if policy and store is None:
         raise BadInput("--policy is for the gate of the tasks: give --store as well, or set --policy on the gate")
     tls = _tls(tls_cert, tls_key)
@@ -102,7 +107,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     bound = bind(host, port)
     cluster = _cluster(server, kubeconfig, context, namespaces)
     try:
-        tasks = None if store is None else _tasks(store, config, policy, cluster, bound, tls=tls is not None)
+        tasks = None if store is None else _tasks(store, config, settings, policy, cluster, bound, tls=tls is not None)
         serve(make_app(cluster, connecting, _access(host, cluster), tasks), bound, tls)
     finally:
         cluster.close()
@@ -173,7 +178,14 @@ def _cluster(server: str | None, kubeconfig: str | None, context: str | None, na
 
 
 def _tasks(
-    store: str, config: str | None, policy: tuple[str, ...], cluster: Cluster, bound: socket, *, tls: bool
+    store: str,
+    config: str | None,
+    settings: tuple[str, ...],
+    policy: tuple[str, ...],
+    cluster: Cluster,
+    bound: socket,
+    *,
+    tls: bool,
 ) -> ServedTasks:
     """Return the tasks of a store, after a check that it can be opened. Raises ``BadInput``."""
     from backoff_ctrl.api.commands.tasks.options import (  # noqa: PLC0415
@@ -190,7 +202,7 @@ def _tasks(
 
     from .listening import url_of  # noqa: PLC0415
 
-    file, platform = store_file(store), Platform(config)
+    file, platform = store_file(store), Platform(config, settings)
     set_policy(policy, platform.policy())
     try:
         Tables(file).close()
