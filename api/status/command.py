@@ -111,6 +111,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
         serve(make_app(cluster, connecting, _access(host, cluster), tasks), bound, tls)
     finally:
         cluster.close()
+        bound.close()
     return DONE
 
 
