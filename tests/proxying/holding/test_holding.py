@@ -345,7 +345,7 @@ async def test_short_time_outs_ask_the_server_no_more_often_where_only_refusals_
                 (newest,) = proxy.server.pods()
             await asyncio.wait(tasks)
             sent.append(len(proxy.server.posts()))
-    assert 4 <= sent[0] <= sent[1], sent
+    assert 4 <= sent[0] <= 1.25 * sent[1], sent  # pauses between probes are drawn
 
 
 async def persistent(proxy: Proxied, name: str, patience: float) -> None:
