@@ -15,6 +15,11 @@ from typing import Any, Final
 from backoff_ctrl.k8s.creates.wait import Wait
 
 UNKNOWN_CODE: Final = "Unknown"
+CORRUPTED_STATE: Final = "CorruptedPluginState"
+NO_PLUGIN: Final = "PluginNotFound"
+PLUGIN_FAILED: Final = "PluginFailed"
+TIMED_OUT: Final = "QuotaTimeout"
+"""Codes of failures that every manager of plugins reports."""
 CODE_MAX: Final = 200
 """Characters of a code that are kept: it may be a service's, or a user's."""
 OUTPUTS_MAX: Final = 16 * 1024
@@ -202,3 +207,8 @@ def failed(
     phase = Phase.RETRYABLE_FAILURE if retryable else Phase.PERMANENT_FAILURE
     error = TaskError((code or UNKNOWN_CODE)[:CODE_MAX], message or "no message was given", kind)
     return PhaseInfo(phase, reason=error.message, error=error, cleanup_on_failure=cleanup)
+
+
+def system_failure(code: str, message: str, *, retryable: bool = True, cleanup: bool = False) -> PhaseInfo:
+    """It failed because of the platform."""
+    return failed(code, message, kind=ErrorKind.SYSTEM, retryable=retryable, cleanup=cleanup)

@@ -171,13 +171,20 @@ def _by_type(chosen: Mapping[str, Entry], defaults: Mapping[str, Entry]) -> dict
         for task_type in dict.fromkeys(map(_clean, entry.registered_task_types)):
             served.setdefault(task_type, []).append(entry)
     for task_type, entries in served.items():
-        if len(entries) > 1 and task_type not in defaults:
+        own = [entry for entry in entries if _is_default_for(entry, task_type)]
+        if len(own) == 1:
+            entries[:] = own
+        elif len(entries) > 1 and task_type not in defaults:
             names = " and ".join(entry.id for entry in entries)
             raise PluginError(
                 f"plugins {names} both serve task type {task_type!r}: say which one does in {DEFAULTS}, "
                 f"as {{{task_type}: {entries[0].id}}}"
             )
     return discovered | {task_type: entries[0] for task_type, entries in served.items()} | dict(defaults)
+
+
+def _is_default_for(entry: Entry, task_type: str) -> bool:
+    return isinstance(entry, WebPluginEntry) and task_type in map(_clean, entry.default_for_task_types)
 
 
 def _may_serve(entry: Entry, task_type: str) -> bool:

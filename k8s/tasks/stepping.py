@@ -18,8 +18,7 @@ from typing import Any, Final
 from backoff_ctrl.k8s.creates.wait import Wait
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.core import CorePlugin
-from backoff_ctrl.k8s.plugins.manager.outcomes import TIMED_OUT
-from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, TaskError
+from backoff_ctrl.k8s.plugins.phases import TIMED_OUT, ErrorKind, Phase, PhaseInfo, TaskError
 from backoff_ctrl.k8s.plugins.protocol import TaskContext
 
 from .executing import context_of

@@ -16,8 +16,7 @@ from typing import Any, Final, Self
 
 from backoff_ctrl.k8s.plugins.core import WEB, CoreEntry, CorePlugin, CoreSetup, Handled, Settles
 from backoff_ctrl.k8s.plugins.manager.manager import PluginManager
-from backoff_ctrl.k8s.plugins.manager.outcomes import NO_PLUGIN, PLUGIN_FAILED, system_failure
-from backoff_ctrl.k8s.plugins.phases import aborted, failed, not_ready
+from backoff_ctrl.k8s.plugins.phases import NO_PLUGIN, PLUGIN_FAILED, aborted, failed, not_ready, system_failure
 from backoff_ctrl.k8s.plugins.protocol import JSON, PluginEntry, PluginError, TaskContext
 from backoff_ctrl.k8s.plugins.registry import Registry
 from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry

@@ -12,13 +12,13 @@ from typing import Final
 from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.plugins.following import Watches
 from backoff_ctrl.k8s.plugins.marks import Key, is_going, key_of_task
-from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo
+from backoff_ctrl.k8s.plugins.phases import PLUGIN_FAILED, Phase, PhaseInfo, system_failure
 from backoff_ctrl.k8s.plugins.protocol import JSON, PluginContext, TaskContext
 
 from .figures import ManagerCounts
 from .launching import Launcher
 from .objects import Objects
-from .outcomes import DELETED, PLUGIN_FAILED, UNEXPECTED_DELETION, system_failure
+from .outcomes import DELETED, UNEXPECTED_DELETION
 from .plugin_calls import PluginBugError, PluginCalls
 from .state import Made, State
 

@@ -28,21 +28,20 @@ from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.gangs import GangAsked, GangRefused, GangWait, gang_of
 from backoff_ctrl.k8s.plugins.marks import Key, is_going, key_of
-from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed, not_ready, waiting
+from backoff_ctrl.k8s.plugins.phases import (
+    PLUGIN_FAILED,
+    TIMED_OUT,
+    ErrorKind,
+    PhaseInfo,
+    failed,
+    not_ready,
+    system_failure,
+    waiting,
+)
 from backoff_ctrl.k8s.plugins.protocol import JSON
 
 from .objects import CreateTransport
-from .outcomes import (
-    NEVER_FITS,
-    PLUGIN_FAILED,
-    TIMED_OUT,
-    UNREADABLE,
-    Meaning,
-    failure,
-    failure_of,
-    system_failure,
-    taken,
-)
+from .outcomes import NEVER_FITS, UNREADABLE, Meaning, failure, failure_of, taken
 
 log = logging.getLogger(__name__)
 

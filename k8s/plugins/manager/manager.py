@@ -19,7 +19,15 @@ from backoff_ctrl.k8s.plugins.core import Handled
 from backoff_ctrl.k8s.plugins.events import EventBook
 from backoff_ctrl.k8s.plugins.following import Monitor, Watches
 from backoff_ctrl.k8s.plugins.marks import Key, is_label_value, key_of, key_of_task
-from backoff_ctrl.k8s.plugins.phases import PhaseInfo, failed, not_ready
+from backoff_ctrl.k8s.plugins.phases import (
+    CORRUPTED_STATE,
+    NO_PLUGIN,
+    PLUGIN_FAILED,
+    PhaseInfo,
+    failed,
+    not_ready,
+    system_failure,
+)
 from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, PluginEntry, PluginError, TaskContext, TaskSpecError
 from backoff_ctrl.k8s.plugins.registry import Registry, of_objects
 from backoff_ctrl.k8s.settings import settings
@@ -30,7 +38,7 @@ from .ending import NOTHING_TO_ABORT, Ender
 from .figures import Figures, ManagerCounts
 from .launching import Launcher
 from .objects import ClusterError, Objects
-from .outcomes import CORRUPTED_STATE, NO_PLUGIN, NOT_BUILT, PLUGIN_FAILED, system_failure
+from .outcomes import NOT_BUILT
 from .plugin_calls import PluginBugError, PluginCalls
 from .state import Stage, State, StateError, read_state
 

@@ -9,14 +9,10 @@ from backoff_ctrl.k8s.answers.rejections import TOO_LARGE as LARGER_THAN_STORED
 from backoff_ctrl.k8s.answers.rejections import Lane, rejection_of
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed
 
-CORRUPTED_STATE: Final = "CorruptedPluginState"
 DELETED: Final = "ResourceDeletedExternally"
 UNEXPECTED_DELETION: Final = "UnexpectedObjectDeletion"
 NOT_BUILT: Final = "FailedToBuildResource"
-PLUGIN_FAILED: Final = "PluginFailed"
-NO_PLUGIN: Final = "PluginNotFound"
 NEVER_FITS: Final = "ResourceRequestsExceedLimits"
-TIMED_OUT: Final = "QuotaTimeout"
 TAKEN: Final = "ObjectNameTaken"
 UNREADABLE: Final = "QuotasUnreadable"
 TOO_LARGE: Final = "EntityTooLarge"
@@ -89,7 +85,3 @@ def _missing(said: str) -> Meaning:
     if said.startswith("namespaces ") and said.endswith("not found"):
         return Meaning(NO_NAMESPACE, advice="create the namespace, or name another one")
     return Meaning(NO_KIND, ErrorKind.SYSTEM, advice="install the operator with its custom resource definitions")
-
-
-def system_failure(code: str, said: str, *, retryable: bool = True) -> PhaseInfo:
-    return failed(code, said, kind=ErrorKind.SYSTEM, retryable=retryable)

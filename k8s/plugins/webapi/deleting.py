@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from typing import Any, Final
 
-from backoff_ctrl.engine.backoff import full_jitter
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.plugins.core import Key
 
-from .launching import PAUSE_FIRST, PAUSE_LONGEST
 from .outcomes import GONE
-from .pacing import Kind
+from .pacing import Kind, pause
 from .protocol import CallContext, RemoteError
 from .service import Service
 
@@ -54,7 +51,7 @@ class Deletion:
                 said = printable(str(error))  # it may be the service's text
                 log.warning("plugin %s: a job can't be deleted: %s; it is tried again", self._service.id, said)
             self._wake(self._key)
-            await asyncio.sleep(full_jitter(tries, PAUSE_FIRST, PAUSE_LONGEST, random.Random()))
+            await pause(tries)
         self._wake(self._key)
 
     async def _once(self) -> Exception | None:

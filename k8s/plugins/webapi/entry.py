@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.cluster.rights import Right
+from backoff_ctrl.k8s.plugins.core import accept_any
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.plugins.protocol import TaskContext, check_names, rights_on_tasks
 
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
 USE: Final = "use"
 WEB_PLUGINS: Final = "webplugins.backoff-ctrl.dev"
 """The resource, named by a plugin's id, whose ``use`` a caller needs for the plugin's tasks."""
-
-
-def accept_any(_: TaskContext) -> None:
-    """Accept any task."""
 
 
 @dataclass(frozen=True, slots=True)

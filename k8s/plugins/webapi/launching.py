@@ -10,34 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
-from typing import Final
 
-from backoff_ctrl.engine.backoff import full_jitter
 from backoff_ctrl.k8s.plugins.core import Key
-from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo
+from backoff_ctrl.k8s.plugins.phases import PLUGIN_FAILED, Phase, PhaseInfo, system_failure
 
-from .outcomes import (
-    CREATE_IN_DOUBT,
-    PLUGIN_FAILED,
-    Judged,
-    PluginBugError,
-    flaw_of_answer,
-    in_doubt,
-    judge_create,
-    system_failure,
-)
-from .pacing import Kind, Slot
+from .outcomes import CREATE_IN_DOUBT, Judged, PluginBugError, flaw_of_answer, in_doubt, judge_create
+from .pacing import Kind, Slot, pause
 from .protocol import CallContext, Created, Finds
 from .secrets import hidden_in
 from .service import Service
 
 log = logging.getLogger(__name__)
-
-PAUSE_FIRST: Final = 0.5
-PAUSE_LONGEST: Final = 30.0
-"""Seconds between two tries of a create, the first and the longest."""
 
 
 class Launch:
@@ -130,7 +114,7 @@ class Launch:
                 tries += 1
                 self.said = f"{judged.said}; it is tried again"
                 self._wake(self._key)
-                await asyncio.sleep(full_jitter(tries, PAUSE_FIRST, PAUSE_LONGEST, random.Random()))
+                await pause(tries)
         except asyncio.CancelledError:
             if not self._stopped:
                 raise
@@ -234,4 +218,4 @@ class Launch:
             tries += 1
             self.said = f"whether its job exists can't be looked up now: {error}; it is tried again"
             self._wake(self._key)
-            await asyncio.sleep(full_jitter(tries, PAUSE_FIRST, PAUSE_LONGEST, random.Random()))
+            await pause(tries)

@@ -25,26 +25,27 @@ from backoff_ctrl.k8s.answers.fields import mapping
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.core import WEB, CoreSetup, Handled, Key
 from backoff_ctrl.k8s.plugins.marks import key_of_task
-from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo, aborted, failed, not_ready, queued, waiting
+from backoff_ctrl.k8s.plugins.phases import (
+    CORRUPTED_STATE,
+    NO_PLUGIN,
+    PLUGIN_FAILED,
+    TIMED_OUT,
+    Phase,
+    PhaseInfo,
+    aborted,
+    failed,
+    not_ready,
+    queued,
+    system_failure,
+    waiting,
+)
 from backoff_ctrl.k8s.plugins.protocol import JSON, PluginError, TaskContext, TaskSpecError
 
 from .deleting import Deletion
 from .entry import WebPluginEntry
 from .figures import WebFigures
 from .launching import Launch
-from .outcomes import (
-    BAD_TASK,
-    CORRUPTED_STATE,
-    NO_PLUGIN,
-    NO_POOL,
-    PLUGIN_FAILED,
-    REFRESH_FAILED,
-    TIMED_OUT,
-    PluginBugError,
-    is_network_fault,
-    storable,
-    system_failure,
-)
+from .outcomes import BAD_TASK, NO_POOL, REFRESH_FAILED, PluginBugError, is_network_fault, storable
 from .pacing import OVERLOADED
 from .pools import Pools
 from .protocol import CallContext, RemoteError, SecretError, StatusContext

@@ -13,7 +13,7 @@ from typing import Final
 
 import aiohttp
 
-from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, failed, flaw_of
+from backoff_ctrl.k8s.plugins.phases import PLUGIN_FAILED, ErrorKind, Phase, PhaseInfo, failed, flaw_of, system_failure
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
 from .pacing import OVERLOADED
@@ -22,11 +22,7 @@ from .protocol import RemoteError, SecretError
 GONE: Final = (404, 410)
 CREATE_IN_DOUBT: Final = "CreateInDoubt"
 REFRESH_FAILED: Final = "RefreshFailed"
-PLUGIN_FAILED: Final = "PluginFailed"
-CORRUPTED_STATE: Final = "CorruptedPluginState"
-NO_PLUGIN: Final = "PluginNotFound"
 NO_POOL: Final = "PoolNotFound"
-TIMED_OUT: Final = "QuotaTimeout"
 BAD_TASK: Final = "BadTaskFormat"
 NO_SECRET: Final = "SecretNotReadable"  # noqa: S105
 _TEMPORARY: Final = (408, 425, *OVERLOADED)
@@ -135,8 +131,3 @@ def in_doubt(plugin: str, said: str, code: str = CREATE_IN_DOUBT) -> PhaseInfo:
         "run the task again"
     )
     return system_failure(code, text, retryable=False)
-
-
-def system_failure(code: str, said: str, *, retryable: bool = True, cleanup: bool = False) -> PhaseInfo:
-    """Return a failure of the platform."""
-    return failed(code, said, kind=ErrorKind.SYSTEM, retryable=retryable, cleanup=cleanup)

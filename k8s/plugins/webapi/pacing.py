@@ -12,14 +12,22 @@ import random
 from enum import Enum
 from typing import Final
 
-from backoff_ctrl.engine.backoff import Bucket
+from backoff_ctrl.engine.backoff import Bucket, full_jitter
 from backoff_ctrl.engine.overload import Window, WindowSnapshot
 from backoff_ctrl.engine.policy import Policy
 
 from .protocol import RateLimit, RemoteError
 
+PAUSE_FIRST: Final = 0.5
+PAUSE_LONGEST: Final = 30.0
+"""Seconds between two tries of a create or delete, the first and the longest."""
 OVERLOADED: Final = (429, 503)
 _POLICY: Final = Policy()
+
+
+async def pause(tries: int) -> None:
+    """Wait before a call is made once more, longer after each try."""
+    await asyncio.sleep(full_jitter(tries, PAUSE_FIRST, PAUSE_LONGEST, random.Random()))
 
 
 class Kind(Enum):

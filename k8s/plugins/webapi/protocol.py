@@ -189,7 +189,7 @@ class Closes(Protocol):
     """A plugin that holds something open."""
 
     async def aclose(self) -> None:
-        """Close it."""
+        """Close it, at the end of the manager's lease; an exception is logged."""
 
 
 __all__ = [

@@ -12,6 +12,7 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -149,11 +150,9 @@ class Refresher:
             wait = self._due[0][0] - self._loop.time() if self._due else None
             if wait is not None and wait <= 0:
                 return
-            try:
+            with suppress(TimeoutError):  # it is due now
                 async with asyncio.timeout(wait):
                     await self._changed.wait()
-            except TimeoutError:
-                pass
 
     def _next(self) -> tuple[Key, Job] | None:
         self._drop_forgotten()

@@ -130,6 +130,7 @@ class Service:
         self.settings: WebApiSettings
         """What is in force now."""
         self._trouble = ""
+        self._replaced: list[Closes] = []  # calls may be under way through them: they are closed at the end
         self._adopt()
         self.session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
@@ -171,17 +172,20 @@ class Service:
         except Exception as error:
             log.exception("plugin %s can't be loaded", self.id)
             raise LoadError(f"plugin {self.id} can't be loaded: {type(error).__name__}: {error}") from error
+        if isinstance(self.plugin, Closes):
+            self._replaced.append(self.plugin)
         self.plugin, self.own = plugin, own
         self.settings = settings_of(self._known, own)
 
     async def aclose(self) -> None:
         """End reads, and close the plugin and its session."""
         await self.refresher.aclose()
-        if isinstance(self.plugin, Closes):
-            try:
-                await self.plugin.aclose()
-            except Exception:
-                log.exception("plugin %s failed in aclose", self.id)
+        for plugin in (*self._replaced, self.plugin):
+            if isinstance(plugin, Closes):
+                try:
+                    await plugin.aclose()
+                except Exception:
+                    log.exception("plugin %s failed in aclose", self.id)
         await self.session.close()
 
     # -- jobs ---------

@@ -38,6 +38,20 @@ def test_names_are_trimmed_and_lower_cased_and_a_mixed_case_default_serves_two_t
     assert registry.get("sidecar") is None
 
 
+def test_a_web_plugin_may_be_the_default_of_a_type_that_others_serve_too() -> None:
+    """Two such defaults are none; the settings win over one."""
+
+    def web(name: str, *, default: bool) -> WebPluginEntry:
+        own = ("Container",) if default else ()
+        return WebPluginEntry(name, ("container",), lambda _: None, default_for_task_types=own)  # type: ignore[arg-type, return-value]
+
+    jobs = web("jobs", default=True)
+    assert Registry([PODS, jobs, web("more", default=False)]).resolve("container") is jobs
+    assert Registry([PODS, jobs], defaults={"container": "pod"}).resolve("container") is PODS
+    with pytest.raises(PluginError, match="both serve task type 'container'"):
+        Registry([jobs, web("more", default=True)])
+
+
 BAD: list[tuple[Callable[[], Any], str]] = [
     (lambda: Registry([PODS, TASKS]), r"pod and container both serve task type 'container'.*default-for-task-types"),
     (lambda: Registry([PODS, PODS]), "two plugins are called pod"),
