@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.protocol import PluginContext, TaskSpecError
+from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from tests.tasks.small_plugins import task
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "dbt-plugin" / "backoff_ctrl_dbt" / "__init__.py"
@@ -84,3 +87,12 @@ def test_any_other_message_changes_nothing(message: str) -> None:
     info = ended(137, message, "OOMKilled")
     assert info.error.code == "OOMKilled"
     assert info.outputs is None
+
+
+def test_the_task_of_the_page_is_one_that_the_plugin_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "dbt.md").read_text(encoding="utf-8")
+    (written,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    wish = wish_of(read_task(yaml.safe_load(written)))
+    (container,) = PLUGIN.build_resource(task("shop", type="dbt", spec=wish.spec))["spec"]["containers"]
+    assert json.loads(container["command"][3]) == ["build", "--select", "orders+", "--vars", '{"day": "2026-01-01"}']
+    assert {each["name"] for each in container["env"]} == {"WAREHOUSE_PASSWORD"}

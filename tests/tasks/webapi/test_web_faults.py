@@ -12,7 +12,7 @@ from aiohttp import web
 
 from backoff_ctrl.k8s.plugins.phases import TaskLog, aborted, failed, running, waiting
 from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
-from backoff_ctrl.k8s.plugins.webapi.protocol import PluginConfig, RateLimit, RemoteError
+from backoff_ctrl.k8s.plugins.webapi.protocol import PluginConfig, PluginSetup, RateLimit, RemoteError
 from backoff_ctrl.k8s.plugins.webapi.service import Service, WebCounts
 
 from .jobs_service import FindingPlugin, JobsPlugin, JobsService
@@ -340,3 +340,27 @@ async def test_a_phase_that_can_not_be_stored_is_a_bug(url: str, wrong: Any) -> 
 
     async with web_bench(url, Odd) as bench:
         await bench.until(context(custom={"shows": True}), lambda each: "failed in status" in each.info.reason)
+
+
+async def test_a_plugin_that_was_replaced_is_closed_with_the_one_that_follows() -> None:
+    """Not before: calls may be under way through it."""
+    closed: list[int] = []
+
+    class Closing(JobsPlugin):
+        def __init__(self, setup: PluginSetup, number: int) -> None:
+            super().__init__(setup, "")
+            self._number = number
+
+        async def aclose(self) -> None:
+            closed.append(self._number)
+
+    def made_of(number: int) -> WebPluginEntry:
+        return WebPluginEntry("jobs", ("job",), lambda setup: Closing(setup, number), made_of=number)
+
+    service = Service(made_of(1), dict, WebCounts(), print)
+    service.load()
+    service.follow_entry(made_of(1))
+    service.follow_entry(made_of(2))
+    assert closed == []
+    await service.aclose()
+    assert closed == [1, 2]
