@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from types import FrameType
 
-from backoff_ctrl.ending import stopped
+from backoff_ctrl.ending import SERVERS, stopped
 
 
 def main(*, as_plugin: bool = False) -> None:
     """Run the command line. From its first moment on, while it still loads, SIGTERM ends it as Ctrl-C does.
 
-    (A kubelet that changes its mind sends one within the first second. Commands set handlers of their own later.)
+    (A kubelet that changes its mind sends one within the first second.) A server that still loads has nothing to put
+    in order and ends at once; it sets its own handlers when it begins to serve. A ``KeyboardInterrupt`` would not do:
+    CPython turns one that falls into ``__set_name__`` into a ``RuntimeError``, and one that falls into ``exec`` of a
+    text, as dataclasses do, into an end by the signal, even where it is caught.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if sys.argv[1:2] and sys.argv[1] in SERVERS:
+        signal.signal(signal.SIGINT, _leave)
+        signal.signal(signal.SIGTERM, _leave)
+    else:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         from backoff_ctrl.api.main import KUBECTL, PROGRAM, run  # noqa: PLC0415 - it takes a tenth of a second
 
@@ -21,6 +30,10 @@ def main(*, as_plugin: bool = False) -> None:
     except KeyboardInterrupt:
         code = stopped(sys.argv[1:])
     sys.exit(code)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's arguments
+    os._exit(stopped(sys.argv[1:]))
 
 
 def kubectl() -> None:

@@ -483,10 +483,10 @@ class LoopAlarms(Alarms):
         return self._bound() is loop
 
     def _loop_time(self) -> float:
-        loop = self._loop
-        if loop is None or not loop.is_running():
-            loop = self._bound()
-        return loop.time()
+        try:
+            return self._bound().time()
+        except RuntimeError:  # no loop has used it yet, and who looks has none: what asyncio's loops tell
+            return time.monotonic()
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Cancel:
         alarm = Alarm(call)

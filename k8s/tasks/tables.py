@@ -156,8 +156,9 @@ def _prepare(connection: sqlite3.Connection, file: Path) -> None:
 
 def _refuse_foreign(connection: sqlite3.Connection, file: Path) -> None:
     """Raise ``BrokenStoreError`` for a file with somebody else's tables."""
-    mine = connection.execute("PRAGMA application_id").fetchone()[0] == OURS
-    if not mine and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    # Read in this order: another process may make our tables between the two, and it writes the id with them.
+    if tables and connection.execute("PRAGMA application_id").fetchone()[0] != OURS:
         raise BrokenStoreError(f"{file} belongs to another program: name another file with --store")
 
 

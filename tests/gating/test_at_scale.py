@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import subprocess
 import sys
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ from tests.official import only_since_37
 from tests.transports import Transport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
@@ -138,8 +139,12 @@ def at_once(step: Callable[[], object]) -> None:
     step()
 
 
-def crowd(number: int) -> Gate:
-    """Return a gate with so many creates that wait, each of a shape of its own: each is looked at by itself."""
+@contextmanager
+def crowd(number: int) -> Iterator[Gate]:
+    """Give a gate with so many creates that wait, each of a shape of its own: each is looked at by itself.
+
+    They are ended with it: left to the collector, each would leave the line in the middle of another test's count.
+    """
     gate = Gate(policy=Policy(scan_max=100_000))  # a scan of the line looks at all of them
     ledger = gate.ledger
     pods = {"pods": 10**9}
@@ -150,7 +155,10 @@ def crowd(number: int) -> Gate:
         body = {"metadata": {"name": f"p{each}"}, "spec": {"containers": [container]}}
         gate.run_on(at_once, Create(gate, Creation("s", "me", "team", "pods", body)), Transport(), list)
     assert gate.counts.waiting == number
-    return gate
+    try:
+        yield gate
+    finally:
+        gate.close()
 
 
 def steps_of(act: Callable[[], object]) -> Counter[str]:
@@ -163,11 +171,14 @@ def steps_of(act: Callable[[], object]) -> Counter[str]:
         elif event == "c_call":
             steps[called.__qualname__] += 1
 
+    gc.collect()
+    gc.disable()  # what others left behind isn't ours
     sys.setprofile(count)
     try:
         act()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return steps
 
 
@@ -177,19 +188,24 @@ def test_looking_at_and_closing_take_as_many_steps_per_waiting_create_however_ma
     act: Callable[[Gate], object],
 ) -> None:
     """A Ctrl-C pays for both."""
-    few, many = (steps_of(partial(act, crowd(number))).total() / number for number in (250, 2000))
+
+    def steps(number: int) -> float:
+        with crowd(number) as gate:
+            return steps_of(partial(act, gate)).total() / number
+
+    few, many = steps(250), steps(2000)
 
     assert 0 < many < 1.1 * few
 
 
 def test_closing_takes_all_out_of_the_line_in_one_step() -> None:
     """The line is not scanned: nobody is let in because another has left."""
-    gate = crowd(200)
-    steps = steps_of(gate.close)
+    with crowd(200) as gate:
+        steps = steps_of(gate.close)
 
-    assert gate.counts.waiting == 0
-    assert gate.counts.sent == 0
-    assert gate.waiting() == []
+        assert gate.counts.waiting == 0
+        assert gate.counts.sent == 0
+        assert gate.waiting() == []
     assert (steps["Line._stop"], sum(number for step, number in steps.items() if step.endswith(".scan"))) == (1, 0)
 
 
@@ -197,10 +213,10 @@ def test_a_gang_finds_who_reads_the_quotas_however_many_creates_wait() -> None:
     """All who wait were gone through, with the lock held."""
 
     def joined(number: int) -> Counter[str]:
-        gate = crowd(number)
-        wait = GangWait(gate, gang_of("other", [({"spec": {"containers": [{"name": "c"}]}}, 2)]))
-        with closing(gang_life(wait, gate, may_read=True)) as living:
-            return steps_of(lambda: next(living))
+        with crowd(number) as gate:
+            wait = GangWait(gate, gang_of("other", [({"spec": {"containers": [{"name": "c"}]}}, 2)]))
+            with closing(gang_life(wait, gate, may_read=True)) as living:
+                return steps_of(lambda: next(living))
 
     few, many = joined(20), joined(2000)
 
