@@ -19,7 +19,7 @@ from tests.cluster.talking import MERGE, Api
 
 JSON = dict[str, Any]
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
-PORT_SECONDS: Final = 60
+PORT_TRIES: Final = 120
 RECORD: Final = DATA / "protobuf_twins.jsonl"
 """Written by ``python -m tests.cluster.proxying.payloads.record_twins`` alone: its origin, then a line a twin."""
 
@@ -83,9 +83,11 @@ async def twins_of_objects(api: Api, space: str, chosen: Iterable[Case] | None =
         body = {**manifest, "metadata": {**(manifest.get("metadata") or {}), "name": f"c{number}"}}
         if manifest["kind"] == "Event":
             body["involvedObject"] = {**body["involvedObject"], "namespace": space}
-        async with asyncio.timeout(PORT_SECONDS):
-            while "already allocated" in (made := await api.post(path_of(manifest, space), body)).text:
-                await asyncio.sleep(0.5)  # a node port: other tests create the same Services, elsewhere
+        for _ in range(PORT_TRIES):
+            made = await api.post(path_of(manifest, space), body)
+            if "already allocated" not in made.text:
+                break
+            await asyncio.sleep(0.5)  # a node port: other tests create the same Services, elsewhere
         assert made.status == 201, made.text
         place = f"{path_of(manifest, space)}/c{number}"
         # who manages what is not read, and would be most of the record
