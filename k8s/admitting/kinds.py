@@ -1,0 +1,308 @@
+"""The kinds that can be let in, as data: Jobs, JobSets, Ray's, Kubeflow's and Spark's; which objects are left alone.
+
+Pure: the webhook that suspends at CREATE and the operator that lets in ask the same functions.
+
+Sources: ``pkg/apis/batch/v1`` of k8s.io/api v0.36 (Job); ``pkg/webhooks/jobset_webhook.go`` of sigs.k8s.io/jobset
+(what may change while a JobSet is suspended); ``ray-operator/controllers/ray/utils/validation.go`` of KubeRay
+(``ValidateRayJobSpec``); ``pkg/apis/kubeflow.org/v1`` of the training operator; ``pkg/apis/trainer/v1alpha1`` of
+Kubeflow's Trainer; ``internal/controller/sparkapplication/controller.go`` of the Spark operator (since v2.4); and
+``pkg/controller/jobs`` of Kueue, which suspends the same kinds by the same fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+from backoff_ctrl.k8s.answers.fields import annotations_of, labels_of, mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.charges.parts import Part
+from backoff_ctrl.k8s.creates.creation import Owner, owner_of
+from backoff_ctrl.k8s.creates.naming import CREATE_ID, GANG_LABEL
+
+WAIT: Final = "backoff-ctrl.dev/wait"
+"""The label of an object, or of a namespace, whose Jobs are to wait for room; its value is ``true``."""
+SUSPENDED_BY: Final = "backoff-ctrl.dev/suspended-by"
+"""The annotation of an object that was suspended at its creation, so that it waits; its value is ``webhook``."""
+WEBHOOK: Final = "webhook"
+ADMITTED: Final = "backoff-ctrl.dev/admitted"
+"""The annotation of an object that was let in: when, and with what. What is suspended after that is its user's."""
+RELEASED_BY: Final = "backoff-ctrl.dev/released-by"
+"""The annotation of an object that somebody let in without room being reserved: who."""
+WAITS_FOR: Final = "backoff-ctrl.dev/waits-for"
+"""The annotation that says what a suspended object waits for."""
+MIN_PARALLELISM: Final = "backoff-ctrl.dev/min-parallelism"
+"""The annotation of a Job that may begin with fewer pods than its parallelism, but with at least so many."""
+PARALLELISM: Final = "backoff-ctrl.dev/parallelism"
+"""The annotation with the parallelism that such a Job asked for, while it has less."""
+PRIORITY: Final = "backoff-ctrl.dev/priority"
+"""The annotation with an object's priority in line, where its PriorityClass is not to decide."""
+QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
+"""The label of an object that Kueue lets in."""
+TRUE: Final = "true"
+
+Makes: TypeAlias = Callable[[Mapping[str, Any]], tuple[Part, ...]]
+"""Says what one resumed object makes, where ``charges/parts`` does not know the kind. Raises ``FieldError``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What an object must have so that it may be suspended: the field at ``path`` is set (``given``), or is not."""
+
+    path: str
+    given: bool
+    sentence: str
+    """What else happens, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissibleKind:
+    """A kind of objects that make no pods while they are suspended.
+
+    Paths are names of fields joined by dots. ``resource`` is ``jobs.batch``, as in quotas.
+    """
+
+    api_version: str
+    kind: str
+    plural: str
+    suspend: str = "spec.suspend"
+    managed_by: str = ""
+    """The field that names the controller in charge; empty: the kind has none."""
+    manager: str = ""
+    """The value that names the kind's own controller."""
+    parallelism: str = ""
+    """The field with the number of pods at a time, where that may change while it runs; empty: it may not."""
+    conditions: frozenset[str] = frozenset()
+    """The types of ``status.conditions`` that end an object when they are True."""
+    state: str = ""
+    """The field with a word for its state, and as ``states`` the words that end it."""
+    states: frozenset[str] = frozenset()
+    labelled: bool = True
+    """Whether labels of its pod templates may change while it is suspended."""
+    needs: tuple[Need, ...] = ()
+    makes: Makes | None = None
+
+    @property
+    def group(self) -> str:
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def resource(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def path(self) -> str:
+        """The path of its API group at the server."""
+        return f"/apis/{self.api_version}" if self.group else f"/api/{self.api_version}"
+
+    def is_suspended(self, body: Mapping[str, Any]) -> bool:
+        return field_at(body, self.suspend) is True
+
+    def has_ended(self, body: Mapping[str, Any]) -> bool:
+        status = mapping(body.get("status"))
+        true = {each.get("type") for each in mappings(status.get("conditions")) if each.get("status") == "True"}
+        return bool(true & self.conditions) or (bool(self.state) and field_at(body, self.state) in self.states)
+
+    def may_not_be_suspended(self, body: Mapping[str, Any]) -> str:
+        """Return why an object may not be suspended, with what to do; empty: it may."""
+        return next((need.sentence for need in self.needs if bool(field_at(body, need.path)) is not need.given), "")
+
+
+def field_at(body: Mapping[str, Any], path: str) -> Any:
+    """Return the value at a path of field names; None: it is not there."""
+    found: Any = body
+    for name in path.split("."):
+        found = mapping(found).get(name)
+    return found
+
+
+def patch_at(path: str, value: object) -> dict[str, Any]:
+    """Return a JSON merge patch that sets the field at a path."""
+    names = path.split(".")
+    for name in reversed(names[1:]):
+        value = {name: value}
+    return {names[0]: value}
+
+
+_FINISHED: Final = frozenset({"Complete", "Failed"})
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_NOT_SHUT_DOWN: Final = Need(
+    "spec.shutdownAfterJobFinishes",
+    given=True,
+    sentence="a RayJob without shutdownAfterJobFinishes may not be suspended (its operator refuses it), so it does not "
+    "wait for room: set spec.shutdownAfterJobFinishes",
+)
+_SELECTS_CLUSTER: Final = Need(
+    "spec.clusterSelector",
+    given=False,
+    sentence="a RayJob that uses an existing RayCluster may not be suspended (its operator refuses it), so it does not "
+    "wait for room: label the RayCluster instead of it, or give it a rayClusterSpec",
+)
+
+
+def _training_job(kind: str, *, version: str = "v1", operator: str = "training-operator") -> AdmissibleKind:
+    return AdmissibleKind(
+        f"kubeflow.org/{version}",
+        kind,
+        f"{kind.lower()}s",
+        "spec.runPolicy.suspend",
+        "spec.runPolicy.managedBy",
+        f"kubeflow.org/{operator}",
+        conditions=_ENDED,
+    )
+
+
+JOB: Final = AdmissibleKind(
+    "batch/v1",
+    "Job",
+    "jobs",
+    managed_by="spec.managedBy",
+    manager="kubernetes.io/job-controller",
+    parallelism="spec.parallelism",
+    conditions=_FINISHED,
+)
+KINDS: Final = (
+    JOB,
+    AdmissibleKind(
+        "jobset.x-k8s.io/v1alpha2",
+        "JobSet",
+        "jobsets",
+        managed_by="spec.managedBy",
+        manager="jobset.sigs.k8s.io/jobset-controller",
+        conditions=frozenset({"Completed", "Failed"}),
+    ),
+    AdmissibleKind(
+        "ray.io/v1",
+        "RayJob",
+        "rayjobs",
+        managed_by="spec.managedBy",
+        manager="ray.io/kuberay-operator",
+        state="status.jobDeploymentStatus",
+        states=frozenset({"Complete", "Failed", "ValidationFailed"}),
+        needs=(_NOT_SHUT_DOWN, _SELECTS_CLUSTER),
+    ),
+    AdmissibleKind(
+        "ray.io/v1",
+        "RayCluster",
+        "rayclusters",
+        managed_by="spec.managedBy",
+        manager="ray.io/kuberay-operator",
+    ),
+    *map(_training_job, ("PyTorchJob", "TFJob", "XGBoostJob", "JAXJob", "PaddleJob")),
+    _training_job("MPIJob", version="v2beta1", operator="mpi-operator"),
+    _training_job("MPIJob"),
+    AdmissibleKind(
+        "trainer.kubeflow.org/v1alpha1",
+        "TrainJob",
+        "trainjobs",
+        managed_by="spec.managedBy",
+        manager="trainer.kubeflow.org/trainjob-controller",
+        conditions=_FINISHED,
+        labelled=False,
+    ),
+    AdmissibleKind(
+        "sparkoperator.k8s.io/v1beta2",
+        "SparkApplication",
+        "sparkapplications",
+        state="status.applicationState.state",
+        states=frozenset({"COMPLETED", "FAILED"}),
+        labelled=False,
+    ),
+)
+"""What can be let in without being described. A server that lacks a kind is asked for it again now and then."""
+
+
+# -- whose an object is ---------
+
+
+class Left(StrEnum):
+    """Why an object is left alone."""
+
+    UNASKED = "neither it nor its namespace asks for it"
+    RESERVED = "its room was reserved when it was created"
+    PART = "what made it waits, or does not, as a whole"
+    KUEUE = "Kueue lets it in"
+    ELSEWHERE = "another controller than its own is in charge of it"
+    UNFIT = "it may not be suspended"
+    HELD = "its user has suspended it"
+
+
+def asks(body: Mapping[str, Any]) -> bool:
+    """Return whether an object, or a namespace, carries the label that asks for waiting."""
+    return labels_of(body).get(WAIT) == TRUE
+
+
+def is_admitted(body: Mapping[str, Any]) -> bool:
+    return ADMITTED in annotations_of(body)
+
+
+def controller_of(body: Mapping[str, Any]) -> Owner | None:
+    """Return the object whose controller made this one; None: nobody's did."""
+    owners = [each for each in mappings(metadata_of(body).get("ownerReferences")) if each.get("controller") is True]
+    return owner_of({"metadata": {"ownerReferences": owners}})
+
+
+def kind_of(owner: Owner, kinds: Iterable[AdmissibleKind] = KINDS) -> AdmissibleKind | None:
+    """Return the admissible kind of an owner, in whatever version it is named; None: it is of no such kind."""
+    group = owner.api_version.rpartition("/")[0]
+    return next((each for each in kinds if (each.group, each.kind) == (group, owner.kind)), None)
+
+
+def left_alone(
+    kind: AdmissibleKind,
+    body: Mapping[str, Any],
+    *,
+    asked: bool,
+    kinds: Iterable[AdmissibleKind] = KINDS,
+    above: Iterable[Owner] | None = None,
+) -> Left | None:
+    """Return why an object is not ours to suspend or to let in; None: it is ours.
+
+    ``asked``: whether it is to wait, by its label or its namespace's. ``above`` is the chain of its controllers as far
+    as it is known, the nearest first; None: the one that it names.
+    """
+    chain = above if above is not None else filter(None, [controller_of(body)])
+    manager = text(field_at(body, kind.managed_by)) if kind.managed_by else ""
+    reasons = {
+        Left.UNASKED: not asked,
+        Left.RESERVED: GANG_LABEL in labels_of(body) or CREATE_ID in annotations_of(body),
+        Left.PART: any(kind_of(owner, kinds) for owner in chain),
+        Left.KUEUE: bool(labels_of(body).get(QUEUE_NAME)),
+        Left.ELSEWHERE: manager not in {"", kind.manager},
+        Left.UNFIT: bool(kind.may_not_be_suspended(body)),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def left_waiting(
+    kind: AdmissibleKind,
+    body: Mapping[str, Any],
+    *,
+    kinds: Iterable[AdmissibleKind] = KINDS,
+    above: Iterable[Owner] | None = None,
+) -> Left | None:
+    """Return why a stored object is not ours to let in; None: it is, or it was.
+
+    It is asked for by its own label, or was suspended by the webhook, which has seen the label of its namespace. What
+    is suspended although it was let in has been suspended by its user.
+    """
+    webhook = annotations_of(body).get(SUSPENDED_BY) == WEBHOOK
+    reason = left_alone(kind, body, asked=webhook or asks(body) or is_admitted(body), kinds=kinds, above=above)
+    if reason is None and kind.is_suspended(body) and is_admitted(body):
+        return Left.HELD
+    return reason
+
+
+def may_suspend(kind: AdmissibleKind, body: Mapping[str, Any], namespace: Mapping[str, Any]) -> Left | None:
+    """Return why the webhook leaves a new object of this namespace as it is; None: it suspends it, and says so.
+
+    What its user suspends is ``HELD``: the operator lets it in if it carries the label itself.
+    """
+    reason = left_alone(kind, body, asked=asks(body) or asks(namespace))
+    return Left.HELD if reason is None and kind.is_suspended(body) else reason
+
+
+def suspension(kind: AdmissibleKind) -> dict[str, Any]:
+    """Return the merge patch that suspends a new object."""
+    return {**patch_at(kind.suspend, True), "metadata": {"annotations": {SUSPENDED_BY: WEBHOOK}}}

@@ -1,0 +1,136 @@
+"""Which objects wait for room, and which are left alone, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from backoff_ctrl.k8s.admitting.kinds import (
+    ADMITTED,
+    JOB,
+    KINDS,
+    QUEUE_NAME,
+    SUSPENDED_BY,
+    WAIT,
+    WEBHOOK,
+    AdmissibleKind,
+    Left,
+    field_at,
+    left_waiting,
+    may_suspend,
+    suspension,
+)
+from backoff_ctrl.k8s.creates.creation import Owner
+from backoff_ctrl.k8s.creates.naming import CREATE_ID, GANG_LABEL
+from tests.admitting.objects import merged, named
+
+ASKS = {"metadata": {"labels": {WAIT: "true"}}}
+WAITS = {"spec": {"suspend": True}, **ASKS}
+BY_WEBHOOK = {"spec": {"suspend": True}, "metadata": {"annotations": {SUSPENDED_BY: WEBHOOK}}}
+RAY_JOB = named("RayJob")
+
+
+def _owned(kind: str, version: str, *, controller: bool = True) -> dict[str, Any]:
+    owner = {"apiVersion": version, "kind": kind, "name": "above", "uid": "u", "controller": controller}
+    return {"metadata": {"ownerReferences": [owner]}}
+
+
+@pytest.mark.parametrize(
+    ("body", "want"),
+    [
+        pytest.param(WAITS, None, id="suspended by whoever set the label"),
+        pytest.param(BY_WEBHOOK, None, id="suspended by the webhook"),
+        pytest.param({"spec": {"suspend": True}}, Left.UNASKED, id="suspended by its user"),
+        pytest.param({"spec": {"suspend": True}, "metadata": {"labels": {WAIT: "no"}}}, Left.UNASKED, id="not true"),
+        pytest.param(ASKS, None, id="runs already"),
+        pytest.param(merged(ASKS, {"metadata": {"annotations": {ADMITTED: "x"}}}), None, id="runs, let in"),
+        pytest.param(merged(WAITS, {"metadata": {"annotations": {ADMITTED: "x"}}}), Left.HELD, id="suspended again"),
+        pytest.param(merged(WAITS, {"metadata": {"labels": {GANG_LABEL: "x"}}}), Left.RESERVED, id="in a gang"),
+        pytest.param(merged(WAITS, {"metadata": {"annotations": {CREATE_ID: "x"}}}), Left.RESERVED, id="gated create"),
+        pytest.param(merged(WAITS, _owned("JobSet", "jobset.x-k8s.io/v1alpha2")), Left.PART, id="of a JobSet"),
+        pytest.param(merged(WAITS, _owned("JobSet", "jobset.x-k8s.io/v9")), Left.PART, id="of a newer JobSet"),
+        pytest.param(merged(WAITS, _owned("CronJob", "batch/v1")), None, id="of a CronJob"),
+        pytest.param(merged(WAITS, _owned("Job", "example.com/v1")), None, id="of another Job"),
+        pytest.param(
+            merged(WAITS, _owned("JobSet", "jobset.x-k8s.io/v1alpha2", controller=False)), None, id="not its controller"
+        ),
+        pytest.param(merged(WAITS, {"metadata": {"labels": {QUEUE_NAME: "q"}}}), Left.KUEUE, id="of Kueue"),
+        pytest.param(merged(WAITS, {"spec": {"managedBy": "example.com/c"}}), Left.ELSEWHERE, id="managed elsewhere"),
+        pytest.param(merged(WAITS, {"spec": {"managedBy": JOB.manager}}), None, id="managed by its own controller"),
+    ],
+)
+def test_a_job_is_let_in_only_where_it_is_asked_for_and_nobody_else_is_in_charge(
+    body: dict[str, Any], want: Left | None
+) -> None:
+    assert left_waiting(JOB, body) is want
+
+
+def test_the_whole_chain_of_controllers_counts() -> None:
+    above = [Owner("example.com/v1", "Flow", "f"), Owner("trainer.kubeflow.org/v1alpha1", "TrainJob", "t")]
+
+    assert left_waiting(JOB, WAITS, above=above) is Left.PART
+    assert left_waiting(JOB, WAITS, above=above[:1]) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "fits"),
+    [
+        ({"shutdownAfterJobFinishes": True}, True),
+        ({}, False),
+        ({"shutdownAfterJobFinishes": False}, False),
+        ({"shutdownAfterJobFinishes": True, "clusterSelector": {"ray.io/cluster": "c"}}, False),
+    ],
+)
+def test_a_ray_job_that_its_operator_refuses_to_suspend_is_left_alone_with_a_sentence(
+    spec: dict[str, Any], fits: bool
+) -> None:
+    body = {**ASKS, "spec": spec}
+
+    assert may_suspend(RAY_JOB, body, {}) is (None if fits else Left.UNFIT)
+    assert bool(RAY_JOB.may_not_be_suspended(body)) is not fits
+
+
+@pytest.mark.parametrize(
+    ("body", "namespace", "want"),
+    [
+        pytest.param({}, {}, Left.UNASKED, id="nobody asks"),
+        pytest.param(ASKS, {}, None, id="it asks"),
+        pytest.param({}, ASKS, None, id="its namespace asks"),
+        pytest.param({"spec": {"suspend": True}}, ASKS, Left.HELD, id="suspended by its user"),
+        pytest.param(merged(ASKS, _owned("RayJob", "ray.io/v1")), ASKS, Left.PART, id="made by one that waits"),
+    ],
+)
+def test_the_webhook_suspends_what_asks_to_wait(
+    body: dict[str, Any], namespace: dict[str, Any], want: Left | None
+) -> None:
+    assert may_suspend(JOB, body, namespace) is want
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.kind} {kind.api_version}")
+def test_what_the_webhook_suspends_is_let_in_by_the_operator(kind: AdmissibleKind) -> None:
+    body = merged({"spec": {"shutdownAfterJobFinishes": True}}, suspension(kind))
+
+    assert kind.is_suspended(body)
+    assert left_waiting(kind, body) is None
+    assert field_at(body, kind.suspend) is True
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "want"),
+    [
+        ("Job", {"conditions": [{"type": "Complete", "status": "True"}]}, True),
+        ("Job", {"conditions": [{"type": "Complete", "status": "False"}]}, False),
+        ("Job", {"conditions": [{"type": "Suspended", "status": "True"}]}, False),
+        ("Job", {"conditions": [{"type": "SuccessCriteriaMet", "status": "True"}]}, False),
+        ("RayJob", {"jobDeploymentStatus": "Complete"}, True),
+        ("RayJob", {"jobDeploymentStatus": "Running"}, False),
+        ("RayCluster", {"state": "ready", "conditions": [{"type": "Complete", "status": "True"}]}, False),
+        ("SparkApplication", {"applicationState": {"state": "FAILED"}}, True),
+        ("SparkApplication", {"applicationState": {"state": "SUSPENDED"}}, False),
+        ("PyTorchJob", {"conditions": [{"type": "Succeeded", "status": "True"}]}, True),
+        ("TrainJob", None, False),
+    ],
+)
+def test_an_object_has_ended_by_its_kinds_own_status(kind: str, status: Any, want: bool) -> None:
+    assert named(kind).has_ended({"status": status}) is want
