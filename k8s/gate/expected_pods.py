@@ -162,6 +162,7 @@ class Expected:
         """Report a pod of a gang that keeps its room when it appears, and when it has ended."""
         if mapping(manifest.get("status")).get("phase") in ENDED:
             if uid in expected.members:
+                self._engine.subscribers.tell("member_over", manifest)
                 self.member_ended(expected.gang.namespace, uid)
         elif uid not in expected.members:
             self._note(expected, uid, manifest)
