@@ -77,6 +77,7 @@ class Jobs:
 
     async def pods_of(self, name: str, number: int) -> list[JSON]:
         """Wait until a Job has so many living pods."""
+        found: list[JSON] = []
         for _ in range(500):
             if len(found := await self.pods(name)) == number:
                 return found

@@ -1,4 +1,4 @@
-"""Suspended Jobs under a quota, on a real control plane: let in in order, with room of their own, and nothing harmed."""
+"""Suspended Jobs under a quota, on a real control plane: let in in order, with room of their own, nothing harmed."""
 
 from __future__ import annotations
 
@@ -111,10 +111,13 @@ async def test_whoever_leads_next_starts_nothing_twice_and_forgets_nothing(bed: 
     before = json.loads((await jobs.get("first"))["metadata"]["annotations"][ADMITTED])
     await jobs.end(pods[0], "Failed")
     async with admitting(bed.server, namespaces=(jobs.namespace,), kinds=(JOB,)) as found:
-        for pod in (pods[1], *await jobs.pods_of("first", 2)):
-            assert await jobs.running() == ["first"]
-            await jobs.end(pod)
+        await jobs.until("first", lambda body: body["status"].get("failed"))
+        living = await jobs.pods_of("first", 2)
+        assert await jobs.running() == ["first"]
+        await jobs.end(living[0])
         await jobs.pods_of("second", 1)
+        await jobs.end(living[1])
+        await jobs.until("first", lambda body: body["status"].get("completionTime"))
         assert found.counts.admitted["jobs.batch"] == 1
     assert json.loads((await jobs.get("first"))["metadata"]["annotations"][ADMITTED]) == before
     assert await jobs.refusals() == []
@@ -161,7 +164,10 @@ async def test_people_are_told_what_a_job_waits_for_and_that_it_never_fits(bed: 
         assert (said["quota"], said["resource"], said["left"], said["place"]) == ("q", "requests.cpu", "0", 1)
         seen = await jobs.until("huge", lambda body: WAITS_FOR in body["metadata"].get("annotations", {}))
         assert "5" in json.loads(seen["metadata"]["annotations"][WAITS_FOR])["message"]
-        assert [each["name"] for each in found.waiting()] == ["second", "huge"]
+        assert {(each["name"], each["state"]) for each in found.waiting()} == {
+            ("second", "waiting"),
+            ("huge", "refused"),
+        }
         await jobs.limit(7)
         await jobs.pods_of("huge", 5)
         assert WAITS_FOR not in (await jobs.get("huge"))["metadata"]["annotations"]
