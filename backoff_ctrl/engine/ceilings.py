@@ -80,7 +80,7 @@ class Ceiling:
     ``credit`` is the part of the observed rise of ``used`` that has confirmed no hold yet. ``used`` is not stored: it
     is what the others leave of ``limited``. So an amount that leaves ``held`` and does not enter ``room`` becomes used.
     ``kept`` is the part of ``reserved`` of the gangs that keep their room, ``members`` what their living members are
-    charged. Room may be below zero by ``returning``, ``early`` and ``unclear`` without any gang lacking it: ``members``.
+    charged. Room may be below zero by ``returning``, ``early``, ``twice`` and ``unclear`` without any gang lacking it.
     ``doubt`` is how far the newest fact's ``used`` falls short of the charges of our own creates (``living`` and
     ``lingers``); that much does not count as room. The trend is by what was used when the present span of time began
     (``used_at_span``) and one span before (``used_before``; None: not known yet).

@@ -95,7 +95,7 @@ class GangAdmission:
         knowledge = self.knowledge
         shape = Shape(charged)  # not that of creates which ask for this much: those may be charged more
         knowledge.know(shape)
-        counted = gang.keeps and self.members.charged_early(shape)
+        counted = gang.keeps and self.members.charged_early(shape, now)
         if part is not None:
             gang.draws(part, now)
             gang.moved = now

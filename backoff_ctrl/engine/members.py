@@ -30,8 +30,8 @@ from .shapes import Shape
 
 FALL_MAX: Final = 30.0
 """Seconds from an end to its fall: a quota controller that is held to few requests a second may be that late."""
-EARLY_MAX: Final = FALL_MAX
-"""Seconds from a charge to the member's event, or to its fall if the member ended before it was known."""
+APPEARS_IN: Final = 0.5
+"""Seconds from a charge to the event of its member. For one that is known later it may be another's, and is held."""
 LOST_MAX: Final = 60.0
 """Seconds for which room is doubted at the most because the members' watch is lost."""
 
@@ -68,6 +68,15 @@ class Doubted:
     seen: float
 
 
+@dataclass(slots=True, eq=False)
+class Early:
+    """A rise that no hold claims: ``since`` when there is one, and when it last ``rose``. ``amount``: at that time."""
+
+    since: float
+    amount: int = 0
+    rose: float = NO_FACT
+
+
 class Members:
     """Those of one namespace, by uid. ``settling`` takes the room that is anybody's."""
 
@@ -80,7 +89,7 @@ class Members:
         self._by_uid: dict[str, Member] = {}
         self._falls: dict[Ceiling, list[Fall]] = {}  # each list in the order of the ends
         self._doubted: dict[Ceiling, list[Doubted]] = {}
-        self._early: dict[Ceiling, float] = {}  # since when
+        self._early: dict[Ceiling, Early] = {}
         self._twice: deque[tuple[float, Charges]] = deque()  # until when
         self._told_at: float | None = NO_FACT  # since when all ends are told; None: some may be missed
 
@@ -172,21 +181,25 @@ class Members:
         """
         rest = room - self._explained(ceiling, room, kept=True)
         free = self._explained(ceiling, rest, kept=False)
-        unclear = min(rest - free, ceiling.members + ceiling.early - ceiling.unclear)
+        doubted = self._doubts(ceiling)
+        maybe = ceiling.members + ceiling.early + sum(each.early for each in doubted)
+        unclear = min(rest - free, maybe - ceiling.unclear)
         if unclear <= 0:
             return rest
         early = min(ceiling.early, unclear)  # perhaps it is one of those that has ended already
         ceiling.early -= early
         ceiling.unclear += unclear
-        doubted = Doubted(unclear, early, ceiling.epoch, settled_at, now)
-        self._doubted[ceiling] = [*self._doubts(ceiling), doubted]
+        self._doubted[ceiling] = [*doubted, Doubted(unclear, early, ceiling.epoch, settled_at, now)]
         return rest - unclear
 
     def observed(self, ceilings: Iterable[Ceiling], now: float) -> None:
         """Take in what a quota shows: what members may have been charged that are not known."""
         for ceiling in ceilings:
             if ceiling.early:
-                self._early.setdefault(ceiling, now)
+                early = self._early.setdefault(ceiling, Early(now))
+                if ceiling.early > early.amount:
+                    early.rose = now
+                early.amount = ceiling.early
 
     def held(self, shape: Shape, until: float) -> None:
         """Note that a member which appeared is held until then, though ``used`` may have it."""
@@ -194,8 +207,10 @@ class Members:
             ceiling.twice += amount
         self._twice.append((until, shape.meets))
 
-    def charged_early(self, shape: Shape) -> bool:
+    def charged_early(self, shape: Shape, now: float) -> bool:
         """Say whether ``used`` has the charge of a member that appears now, and count it as known then."""
+        if any(ceiling in self._early and now > self._early[ceiling].rose + APPEARS_IN for ceiling, _ in shape.meets):
+            return False
         doubted = {ceiling: self._doubts(ceiling) for ceiling, _ in shape.meets}
         early = {ceiling: ceiling.early + sum(each.early for each in doubted[ceiling]) for ceiling in doubted}
         if not shape.meets or any(early[ceiling] < amount for ceiling, amount in shape.meets):
@@ -265,7 +280,7 @@ class Members:
             if known and each.early:
                 ceiling.early += min(each.early, taken)
                 each.early -= min(each.early, taken)
-                self._early.setdefault(ceiling, each.seen)
+                self._early.setdefault(ceiling, Early(each.seen))
             left, to_keep = left - taken, to_keep - at_once
         if rest := [each for each in doubted if each.amount]:
             self._doubted[ceiling] = rest
@@ -280,7 +295,7 @@ class Members:
     def next_at(self) -> float:
         """Return when time changes something here; infinity if it never does."""
         at = self._twice[0][0] if self._twice else FOREVER
-        at = min(at, min((self._told_by(since, since + EARLY_MAX) for since in self._early.values()), default=FOREVER))
+        at = min(at, min((self._told_by(e.since, e.since + FALL_MAX) for e in self._early.values()), default=FOREVER))
         for falls in self._falls.values():
             at = min(at, *(fall.until for fall in falls))
         for doubted in self._doubted.values():
@@ -297,7 +312,7 @@ class Members:
 
     def lapse(self, now: float) -> bool:
         """Expect and doubt no longer what is overdue; say whether there was any."""
-        late = [ceiling for ceiling, since in self._early.items() if self._told_by(since, since + EARLY_MAX) <= now]
+        late = [c for c, early in self._early.items() if self._told_by(early.since, early.since + FALL_MAX) <= now]
         for ceiling in late:
             del self._early[ceiling]
             ceiling.early = 0

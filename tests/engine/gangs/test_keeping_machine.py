@@ -58,7 +58,6 @@ class Job:
 
     demands: list[Demand]
     wanted: list[int]
-    request: Reservation
     gang: Gang | None = None
     pods: dict[str, Pod] = field(default_factory=dict)
 
@@ -88,6 +87,8 @@ class Day:
         self.quota_news: list[tuple[float, TwinQuota]] = []
         self.pod_news: list[tuple[float, str]] = []
         self.lost_at: float | None = None
+        self.hasty = dice.random() < 0.5
+        """Pods may end before anybody knew them; then their charges are told before them, as etcd stored them."""
         self.begin(0.0)
 
     @property
@@ -185,7 +186,8 @@ class Day:
 
     def end_a_pod(self) -> None:
         """A pod ends; the quota charges it for a while."""
-        if alive := [uid for uid, pod in self.pods.items() if pod.alive]:
+        unknown = () if self.hasty else {uid for _, uid in self.pod_news}
+        if alive := [uid for uid, pod in self.pods.items() if pod.alive and uid not in unknown]:
             uid = self.dice.choice(alive)
             self.pods[uid].alive = False
             self.falling.append((self.line.now, uid))
@@ -225,6 +227,8 @@ class Day:
 
     def told(self, uid: str) -> None:
         """Tell what has become of a pod: twice now and then."""
+        if self.hasty:
+            self.tell_all_of_the_quota()
         pod = self.pods.get(uid)
         for _ in range(self.dice.choice((1, 1, 1, 2))):
             if pod is None or not pod.alive:
@@ -264,9 +268,13 @@ class Day:
         cpus = self.dice.sample(range(1, 4), self.dice.randint(1, 2))
         demands = [Demand({"cpu": cpu, "pods": 1}) for cpu in cpus]
         wanted = [self.dice.randint(1, 3) for _ in cpus]
-        job = Job(demands, wanted, self.request(demands, wanted))
-        self.waiting[job.request] = job
-        self.line.controller.reserve(job.request, self.line.now)
+        self.reserve(Job(demands, wanted))
+
+    def reserve(self, job: Job) -> None:
+        """Let a Job wait."""
+        request = self.request(job.demands, job.wanted)
+        self.waiting[request] = job
+        self.line.controller.reserve(request, self.line.now)
         self.advance()
 
     def request(self, demands: list[Demand], wanted: list[int]) -> Reservation:
@@ -323,24 +331,20 @@ class Day:
         waiting, self.waiting = self.waiting, {}
         for job in self.jobs:
             wanted = [max(1, count) for count in job.wanted]
-            job.request = self.request(job.demands, wanted)
-            self.line.controller.reserve(job.request, self.line.now, standing=True)
+            request = self.request(job.demands, wanted)
+            self.line.controller.reserve(request, self.line.now, standing=True)
             grants = self.line.controller.advance(self.line.now)
-            job.gang = next(e.gang for e in grants if isinstance(e, Grant) and e.request is job.request)
+            job.gang = next(e.gang for e in grants if isinstance(e, Grant) and e.request is request)
             self.line.controller.resize(job.gang, job.wanted, self.line.now)
             for uid, pod in job.pods.items():
                 if pod.alive:
                     self.line.controller.adopt(job.gang, uid, Demand(pod.amounts), self.line.now)
             self.advance()
-        for request, job in waiting.items():
-            if job is None:
+        for job_in_line in waiting.values():
+            if job_in_line is None:
                 self.submit()
             else:
-                job.request = self.request(job.demands, job.wanted)
-                self.waiting[job.request] = job
-                self.line.controller.reserve(job.request, self.line.now)
-            self.advance()
-            del request
+                self.reserve(job_in_line)
 
     # -- time
 

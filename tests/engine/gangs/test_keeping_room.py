@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 
 from backoff_ctrl.engine import Created, Demand, Draw, Gang, GangError, Overloaded, Policy, Reservation
-from backoff_ctrl.engine.members import EARLY_MAX, FALL_MAX, LOST_MAX
+from backoff_ctrl.engine.members import FALL_MAX, LOST_MAX
 from backoff_ctrl.engine.parts import Parts
 from tests.engine.gangs.test_draws import shares
 from tests.timeline import NS, ONE, Timeline, amounts_of, state_of
@@ -226,10 +226,10 @@ def test_a_charge_before_its_member_costs_no_gang_its_room() -> None:
     line.observe(1, 3)
     assert [gang.lacks for gang in line.seen().gangs] == [{}, {}]
     line.appear(elder, "a")
-    line.later(EARLY_MAX * 2)
+    line.later(FALL_MAX * 2)
     assert [gang.lacks for gang in line.seen().gangs] == [{}, {}]
     line.observe(2, 3)
-    line.later(EARLY_MAX * 2)
+    line.later(FALL_MAX * 2)
     assert [gang.lacks for gang in line.seen().gangs] == [{}, {("compute", "cpu"): ONE}]
     assert younger.left == 1
 
@@ -315,7 +315,7 @@ def test_what_the_absorbed_gang_lacks_the_other_lacks() -> None:
     line = keeping(0, 4)
     gang, other = line.keep(2), line.keep(2)
     line.observe(1, 4)
-    line.later(EARLY_MAX + 1)
+    line.later(FALL_MAX + 1)
     lacks = line.seen().gangs[1].lacks
     assert lacks
     line.absorb(gang, other)
