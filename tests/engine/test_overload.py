@@ -43,6 +43,20 @@ def test_the_window_grows_by_one_per_window_of_good_answers() -> None:
     assert len(flying(line)) == 17
 
 
+def test_who_follows_a_namespace_learns_of_a_create_that_was_sent_in_its_turn() -> None:
+    """Another namespace's answer made the place: nothing else happened in this one."""
+    line = crowd(34, namespaces=2)
+    upto = line.controller.changes(0, 10, line.now).upto
+    one = next(ticket for ticket in flying(line) if ticket.request.namespace == "n0")
+    sent = Counter(ticket.request.namespace for ticket in flying(line))
+    while Counter(ticket.request.namespace for ticket in flying(line))["n1"] == sent["n1"]:
+        upto = line.controller.changes(upto, 10, line.now).upto
+        line.created(one)
+        one = next(ticket for ticket in flying(line) if ticket.request.namespace == "n0")
+
+    assert "n1" in line.controller.changes(upto, 10, line.now).items
+
+
 def test_one_window_in_flight_cuts_once() -> None:
     """Sixteen 429s of one burst cut it once; the next burst cuts it again."""
     line = crowd(100)

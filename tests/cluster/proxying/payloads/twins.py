@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import secrets
@@ -18,6 +19,7 @@ from tests.cluster.talking import MERGE, Api
 
 JSON = dict[str, Any]
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+PORT_TRIES: Final = 120
 RECORD: Final = DATA / "protobuf_twins.jsonl"
 """Written by ``python -m tests.cluster.proxying.payloads.record_twins`` alone: its origin, then a line a twin."""
 
@@ -82,6 +84,11 @@ async def twins_of_objects(api: Api, space: str, chosen: Iterable[Case] | None =
         if manifest["kind"] == "Event":
             body["involvedObject"] = {**body["involvedObject"], "namespace": space}
         made = await api.post(path_of(manifest, space), body)
+        for _ in range(PORT_TRIES):
+            if "already allocated" not in made.text:
+                break
+            await asyncio.sleep(0.5)  # a node port: other tests create the same Services, elsewhere
+            made = await api.post(path_of(manifest, space), body)
         assert made.status == 201, made.text
         place = f"{path_of(manifest, space)}/c{number}"
         # who manages what is not read, and would be most of the record
