@@ -80,7 +80,7 @@ class Ceiling:
     ``credit`` is the part of the observed rise of ``used`` that has confirmed no hold yet. ``used`` is not stored: it
     is what the others leave of ``limited``. So an amount that leaves ``held`` and does not enter ``room`` becomes used.
     ``kept`` is the part of ``reserved`` of the gangs that keep their room, ``members`` what their living members are
-    charged. Room may be below zero by ``returning`` and ``early`` without any gang lacking it: see ``members``.
+    charged. Room may be below zero by ``returning``, ``early``, ``twice`` and ``unclear`` without any gang lacking it.
     ``doubt`` is how far the newest fact's ``used`` falls short of the charges of our own creates (``living`` and
     ``lingers``); that much does not count as room. The trend is by what was used when the present span of time began
     (``used_at_span``) and one span before (``used_before``; None: not known yet).
@@ -90,7 +90,7 @@ class Ceiling:
         "answered",
         "credit", "doubt", "drain", "early", "epoch", "fact_used", "held", "kept", "leave_at", "limited", "lingers",
         "living", "lowest", "lowest_before", "members", "quota", "reserved", "resource", "returning", "room", "seen",
-        "span_at", "unsettled", "used_at_span", "used_before",
+        "span_at", "twice", "unclear", "unsettled", "used_at_span", "used_before",
     )  # fmt: skip
 
     def __init__(self, quota: str, resource: str, limited: int, used: int) -> None:
@@ -103,6 +103,8 @@ class Ceiling:
         self.members = 0
         self.returning = 0  # reserved again, and still charged to members that have ended
         self.early = 0  # of the last rises, what no hold claimed: members may have been charged it that are not known
+        self.twice = 0  # held for members that have appeared, and perhaps charged as well
+        self.unclear = 0  # the part of ``unsettled`` that may be that of a member whose end is not known yet
         self.credit = 0
         self.living = 0  # charges of our living creates whose holds have ended
         self.lingers = 0  # charges of our creates that have ended, but that the next recount may still include
@@ -140,7 +142,7 @@ class Ceiling:
     @property
     def lacking(self) -> int:
         """By how much more is reserved than there is room for."""
-        return max(0, -(self.room + self.returning + self.early))
+        return max(0, -(self.room + self.returning + self.early + self.twice + self.unclear))
 
     def observe(self, limited: int, used: int, *, recounted: bool = False) -> int:
         """Take an observed state; return the room that it adds, which is unsettled at first.
@@ -154,8 +156,8 @@ class Ceiling:
             self.lingers, self.leave_at = 0, FOREVER
         elif rise:
             credit, self.credit = self.credit, min(self.credit + rise, self.held)
-            if self.kept:
-                self.early = min(self.early + rise - (self.credit - credit), self.kept)
+            if self.kept or self.unclear:
+                self.early = min(self.early + rise - (self.credit - credit), self.kept + self.unclear)
         added = (limited - used) - (self.unused + self.doubt)
         self.limited = limited
         self.fact_used = used
@@ -178,7 +180,7 @@ class Ceiling:
             self.note_use(now)
         self.limited = limited
         self.fact_used = used
-        self.unsettled = 0
+        self.unsettled = self.unclear = 0
         self.epoch += 1
         self.answered = now
         room = self.room = limited - used - self.held - self.reserved
@@ -275,7 +277,7 @@ class Ceiling:
         self.room -= amount
         if keeps:
             self.kept += amount
-            self.early = min(self.early, self.kept)
+            self.early = min(self.early, self.kept + self.unclear)
 
     def release(self, amount: int) -> None:
         """End a hold of this amount: its create was not charged, or ``used`` contains it by now."""

@@ -15,6 +15,7 @@ from .backoff import FOREVER
 from .demand import Demand
 from .errors import GangError
 from .gangs import Draw, Gang, GangEnd, GivenBack, Grant, Reservation, balance, room_for_gang
+from .knowledge import BESIDE_GANGS
 from .members import Members
 from .quota_reads import QuotaReads
 from .requests import Request
@@ -94,7 +95,7 @@ class GangAdmission:
         knowledge = self.knowledge
         shape = Shape(charged)  # not that of creates which ask for this much: those may be charged more
         knowledge.know(shape)
-        counted = gang.keeps and self.members.charged_early(shape)
+        counted = gang.keeps and self.members.charged_early(shape, now)
         if part is not None:
             gang.draws(part, now)
             gang.moved = now
@@ -107,6 +108,8 @@ class GangAdmission:
             for ceiling, amount in shape.meets:
                 ceiling.reserve(amount)
             knowledge.answered(shape, "", now)
+            if gang.keeps:
+                self.members.held(shape, now + self._admission.policy.answered_hold * BESIDE_GANGS)
         if part is not None:
             self._correct(gang, part, shape)
         self._admission.rescan(now)
@@ -183,16 +186,18 @@ class GangAdmission:
                 "the parts of the second, of which no draw may be under way"
             )
         to = [part for part in parts if part is not None]
-        lacked, alive = other.deficits, other.alive if other.keeps else [0] * len(to)
+        lacked, none = other.deficits, [0] * len(to)
+        wanted, alive = (other.wanted, other.alive) if other.keeps else (other.undrawn, none)
         self._over(other, "absorbed")
         for number, part in enumerate(to):
-            gang.wanted[part] += other.undrawn[number] + alive[number]
+            gang.wanted[part] += wanted[number]
             gang.alive[part] += alive[number]
             gang.drawn += alive[number]
             gang.demand(part, other.undrawn[number])
         for ceiling, amount in lacked.items() if gang.whole else ():
             gang.uncover(ceiling, amount)
         self.members.move(other, gang, to.__getitem__)
+        self._trim(gang)
         self._admission.rescan(now)
 
     def looked(self, now: float, *, readable: bool | None) -> None:

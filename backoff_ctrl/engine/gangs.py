@@ -246,10 +246,14 @@ class Gang:
     def part_of(self, charged: Demand) -> int | None:
         """Return the part that a member made by others is of: of equal charge, else that which lacks most members.
 
-        None: it is one too many, beside the draws that wait.
+        None: it is one too many, beside the draws that wait. One of a gang that keeps its room is never of another part
+        than that of equal charge, since its end would return the wrong one's room.
         """
         left = [part for part in range(len(self.undrawn)) if self.may_draw(part)]
-        return max(self._like(charged, left) or left, key=self.undrawn.__getitem__, default=None)
+        equal = self._like(charged, left)
+        if self.keeps and not equal and self._like(charged, range(len(self.undrawn))):
+            return None
+        return max(equal or left, key=self.undrawn.__getitem__, default=None)
 
     def _like(self, charged: Demand, parts: Iterable[int]) -> list[int]:
         return [part for part in parts if self.shapes[part].charges(charged)]

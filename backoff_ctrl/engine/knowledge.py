@@ -174,7 +174,7 @@ class Knowledge:
             self.away.recount()
         for ceiling in self.ceilings():
             ceiling.credit = min(ceiling.credit, ceiling.held)
-            ceiling.early = min(ceiling.early, ceiling.kept)
+            ceiling.early = min(ceiling.early, ceiling.kept + ceiling.unclear)
 
     def answered(self, shape: Shape, stored: str, now: float) -> bool:
         """Turn the hold of a created ticket into an answered one, or into ``used`` where no watch will show its charge.

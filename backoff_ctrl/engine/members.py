@@ -6,8 +6,8 @@ without any gang giving up what it has. The fall that follows is *explained* by 
 are all alike.
 
 The two come by different watches. A fall that no end explains may belong to a member whose end is not known yet. So as
-much of it as members are charged is *doubted*: it counts as room only ``Policy.ends_lag`` later, and while the watch of
-the members is lost, only when it is back. An end that comes meanwhile takes its room out of the doubt.
+much of it as members are charged is *unclear*: it counts as room only ``Policy.ends_lag`` later, and while the watch of
+the members is lost, only when it is back. An end that comes meanwhile says whose it is.
 
 A member is charged before it appears. A rise that no hold claims may be such a charge (``Ceiling.early``): room may be
 below zero for it, and the member that appears then is not held, since ``used`` has it.
@@ -17,20 +17,21 @@ Every expectation ends by time, so that nothing is counted twice for long, whate
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from .backoff import FOREVER
-from .ceilings import NO_FACT, Ceiling
+from .ceilings import NO_FACT, Ceiling, Charges
 from .gangs import Gang
 from .quotas import Settling
 from .shapes import Shape
 
 FALL_MAX: Final = 30.0
 """Seconds from an end to its fall: a quota controller that is held to few requests a second may be that late."""
-EARLY_MAX: Final = 2.0
-"""Seconds from a charge to the member's event. A member that is known by its owners is looked up first."""
+APPEARS_IN: Final = 0.5
+"""Seconds from a charge to the event of its member. For one that is known later it may be another's, and is held."""
 LOST_MAX: Final = 60.0
 """Seconds for which room is doubted at the most because the members' watch is lost."""
 
@@ -55,19 +56,31 @@ class Fall:
 
 @dataclass(slots=True, eq=False)
 class Doubted:
-    """Room that may be that of a member. It settled at ``settled_at``, and counts for anybody at ``due``."""
+    """Room that may be that of a member. It was ``seen`` then, and settled at ``settled_at``.
+
+    So much of it, ``early``, may be that of a member which was charged, and has ended, before it was known.
+    """
 
     amount: int
+    early: int
     epoch: int
     settled_at: float
     seen: float
-    due: float
+
+
+@dataclass(slots=True, eq=False)
+class Early:
+    """A rise that no hold claims: ``since`` when there is one, and when it last ``rose``. ``amount``: at that time."""
+
+    since: float
+    amount: int = 0
+    rose: float = NO_FACT
 
 
 class Members:
     """Those of one namespace, by uid. ``settling`` takes the room that is anybody's."""
 
-    __slots__ = ("_by_uid", "_doubted", "_early", "_falls", "_lag", "_settling", "_told_at")
+    __slots__ = ("_by_uid", "_doubted", "_early", "_falls", "_lag", "_settling", "_told_at", "_twice")
 
     def __init__(self, settling: Settling, lag: float) -> None:
         """``lag``: how much later than a fall the end that explains it is known, in seconds."""
@@ -76,7 +89,8 @@ class Members:
         self._by_uid: dict[str, Member] = {}
         self._falls: dict[Ceiling, list[Fall]] = {}  # each list in the order of the ends
         self._doubted: dict[Ceiling, list[Doubted]] = {}
-        self._early: dict[Ceiling, float] = {}  # until when
+        self._early: dict[Ceiling, Early] = {}
+        self._twice: deque[tuple[float, Charges]] = deque()  # until when
         self._told_at: float | None = NO_FACT  # since when all ends are told; None: some may be missed
 
     def __contains__(self, uid: str) -> bool:
@@ -103,7 +117,7 @@ class Members:
             if gang is not None:
                 ceiling.members -= amount
             kept = min(amount, back.get(ceiling, 0)) if gang is not None and gang.whole else 0
-            seen = self._undoubt(ceiling, amount, kept)
+            seen = self._undoubt(ceiling, amount, kept, known=True)
             self._expect(ceiling, gang, max(0, kept - seen), now)
             self._expect(ceiling, None, amount - max(kept, seen), now)
         return True
@@ -168,26 +182,46 @@ class Members:
         rest = room - self._explained(ceiling, room, kept=True)
         free = self._explained(ceiling, rest, kept=False)
         doubted = self._doubts(ceiling)
-        unsure = min(rest - free, ceiling.members - sum(each.amount for each in doubted))
-        if unsure <= 0:
+        maybe = ceiling.members + ceiling.early + sum(each.early for each in doubted)
+        unclear = min(rest - free, maybe - ceiling.unclear)
+        if unclear <= 0:
             return rest
-        self._doubted[ceiling] = [*doubted, Doubted(unsure, ceiling.epoch, settled_at, now, now + self._lag)]
-        return rest - unsure
+        early = min(ceiling.early, unclear)  # perhaps it is one of those that has ended already
+        ceiling.early -= early
+        ceiling.unclear += unclear
+        self._doubted[ceiling] = [*doubted, Doubted(unclear, early, ceiling.epoch, settled_at, now)]
+        return rest - unclear
 
     def observed(self, ceilings: Iterable[Ceiling], now: float) -> None:
-        """Take in what a quota shows: what was taken again out of doubted room, and what may be charged early."""
+        """Take in what a quota shows: what members may have been charged that are not known."""
         for ceiling in ceilings:
             if ceiling.early:
-                self._early.setdefault(ceiling, now + EARLY_MAX)
-            if ceiling in self._doubted and (lacking := ceiling.lacking):
-                self._undoubt(ceiling, lacking, lacking)
+                early = self._early.setdefault(ceiling, Early(now))
+                if ceiling.early > early.amount:
+                    early.rose = now
+                early.amount = ceiling.early
 
-    def charged_early(self, shape: Shape) -> bool:
+    def held(self, shape: Shape, until: float) -> None:
+        """Note that a member which appeared is held until then, though ``used`` may have it."""
+        for ceiling, amount in shape.meets:
+            ceiling.twice += amount
+        self._twice.append((until, shape.meets))
+
+    def charged_early(self, shape: Shape, now: float) -> bool:
         """Say whether ``used`` has the charge of a member that appears now, and count it as known then."""
-        if not shape.meets or any(ceiling.early < amount for ceiling, amount in shape.meets):
+        if any(ceiling in self._early and now > self._early[ceiling].rose + APPEARS_IN for ceiling, _ in shape.meets):
+            return False
+        doubted = {ceiling: self._doubts(ceiling) for ceiling, _ in shape.meets}
+        early = {ceiling: ceiling.early + sum(each.early for each in doubted[ceiling]) for ceiling in doubted}
+        if not shape.meets or any(early[ceiling] < amount for ceiling, amount in shape.meets):
             return False
         for ceiling, amount in shape.meets:
-            ceiling.early -= amount
+            left = amount - min(ceiling.early, amount)
+            ceiling.early -= amount - left
+            for each in doubted[ceiling]:  # it lives: the fall that came after its charge was another's
+                taken = min(each.early, left)
+                each.early -= taken
+                left -= taken
             if not ceiling.early:
                 self._early.pop(ceiling, None)
         return True
@@ -227,8 +261,11 @@ class Members:
         """Return what is doubted here, oldest first; what a refusal has taught since replaces it."""
         return [each for each in self._doubted.get(ceiling, ()) if each.epoch == ceiling.epoch]
 
-    def _undoubt(self, ceiling: Ceiling, amount: int, kept: int) -> int:
-        """Doubt up to this much room no longer; return how much that was. The ``kept`` first part of it counts now."""
+    def _undoubt(self, ceiling: Ceiling, amount: int, kept: int, *, known: bool) -> int:
+        """Doubt up to this much room no longer; return how much that was. The ``kept`` first part of it counts now.
+
+        ``known``: it was that of a member whose end is known by now.
+        """
         left, to_keep = amount, kept
         doubted = self._doubts(ceiling)
         self._doubted.pop(ceiling, None)
@@ -239,6 +276,11 @@ class Members:
             if taken > at_once:
                 self._settling.add(each.settled_at, ceiling, taken - at_once)
             each.amount -= taken
+            ceiling.unclear -= taken
+            if known and each.early:
+                ceiling.early += min(each.early, taken)
+                each.early -= min(each.early, taken)
+                self._early.setdefault(ceiling, Early(each.seen))
             left, to_keep = left - taken, to_keep - at_once
         if rest := [each for each in doubted if each.amount]:
             self._doubted[ceiling] = rest
@@ -252,7 +294,8 @@ class Members:
 
     def next_at(self) -> float:
         """Return when time changes something here; infinity if it never does."""
-        at = min(self._early.values(), default=FOREVER)
+        at = self._twice[0][0] if self._twice else FOREVER
+        at = min(at, min((self._told_by(e.since, e.since + FALL_MAX) for e in self._early.values()), default=FOREVER))
         for falls in self._falls.values():
             at = min(at, *(fall.until for fall in falls))
         for doubted in self._doubted.values():
@@ -260,12 +303,16 @@ class Members:
         return at
 
     def _counts_at(self, doubted: Doubted) -> float:
-        last = doubted.seen + LOST_MAX
-        return last if self._told_at is None else min(last, max(doubted.due, self._told_at + self._lag))
+        return self._told_by(doubted.seen, doubted.seen + self._lag)
+
+    def _told_by(self, seen: float, usual: float) -> float:
+        """Return by when the members' watch has told of what was ``seen``; as a rule that is the ``usual`` time."""
+        last = seen + LOST_MAX
+        return last if self._told_at is None else min(last, max(usual, self._told_at + self._lag))
 
     def lapse(self, now: float) -> bool:
         """Expect and doubt no longer what is overdue; say whether there was any."""
-        late = [ceiling for ceiling, until in self._early.items() if until <= now]
+        late = [c for c, early in self._early.items() if self._told_by(early.since, early.since + FALL_MAX) <= now]
         for ceiling in late:
             del self._early[ceiling]
             ceiling.early = 0
@@ -273,7 +320,11 @@ class Members:
         for ceiling, fall in fallen:
             self._explain(ceiling, fall, fall.amount)
         any_due = False
+        while self._twice and self._twice[0][0] <= now:
+            for ceiling, amount in self._twice.popleft()[1]:
+                ceiling.twice -= amount
+            any_due = True
         for ceiling in list(self._doubted):
             due = sum(each.amount for each in self._doubts(ceiling) if self._counts_at(each) <= now)
-            any_due = self._undoubt(ceiling, due, due) > 0 or any_due
+            any_due = self._undoubt(ceiling, due, due, known=False) > 0 or any_due
         return bool(late or fallen or any_due)

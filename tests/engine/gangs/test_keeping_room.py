@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 
 from backoff_ctrl.engine import Created, Demand, Draw, Gang, GangError, Overloaded, Policy, Reservation
-from backoff_ctrl.engine.members import EARLY_MAX, FALL_MAX, LOST_MAX
+from backoff_ctrl.engine.members import FALL_MAX, LOST_MAX
 from backoff_ctrl.engine.parts import Parts
 from tests.engine.gangs.test_draws import shares
 from tests.timeline import NS, ONE, Timeline, amounts_of, state_of
@@ -226,10 +226,10 @@ def test_a_charge_before_its_member_costs_no_gang_its_room() -> None:
     line.observe(1, 3)
     assert [gang.lacks for gang in line.seen().gangs] == [{}, {}]
     line.appear(elder, "a")
-    line.later(EARLY_MAX * 2)
+    line.later(FALL_MAX * 2)
     assert [gang.lacks for gang in line.seen().gangs] == [{}, {}]
     line.observe(2, 3)
-    line.later(EARLY_MAX * 2)
+    line.later(FALL_MAX * 2)
     assert [gang.lacks for gang in line.seen().gangs] == [{}, {("compute", "cpu"): ONE}]
     assert younger.left == 1
 
@@ -315,7 +315,7 @@ def test_what_the_absorbed_gang_lacks_the_other_lacks() -> None:
     line = keeping(0, 4)
     gang, other = line.keep(2), line.keep(2)
     line.observe(1, 4)
-    line.later(EARLY_MAX + 1)
+    line.later(FALL_MAX + 1)
     lacks = line.seen().gangs[1].lacks
     assert lacks
     line.absorb(gang, other)
@@ -459,3 +459,46 @@ def test_a_draw_in_flight_that_is_no_longer_wanted_is_not_sent_again() -> None:
     line.resize(gang, 0)
     line.settle(line.ticket_of(draw), Overloaded())
     assert (state_of(draw), gang.left) == ("over", 0)
+
+
+def test_a_member_that_lives_was_not_the_one_whose_fall_was_seen() -> None:
+    """One is charged and another falls, before either is told: the first appears, and is not held again."""
+    line = keeping(0, 5)
+    gang = line.keep(2)
+    line.observe(1, 5)
+    line.appear(gang, "a")
+    line.observe(2, 5)
+    line.observe(1, 5)
+    line.appear(gang, "b")
+    assert shares(line)[:2] == (0, 0)
+    line.end("a")
+    line.later(1)
+    assert (shares(line), gang.left) == ((0, 1, 3), 1)
+
+
+def test_of_a_fall_whose_member_is_known_the_early_charge_was_anothers() -> None:
+    """It is still expected to appear."""
+    line = keeping(0, 5)
+    gang = line.keep(2)
+    line.observe(1, 5)
+    line.appear(gang, "a")
+    line.observe(2, 5)
+    line.observe(1, 5)
+    line.end("a")
+    line.appear(gang, "b")
+    assert (shares(line)[:2], gang.left) == ((0, 1), 1)
+
+
+def test_what_an_absorbed_gang_waits_for_is_waited_for() -> None:
+    """Falls that are to come are of the gang that has absorbed it; those of others are not."""
+    line = keeping(0, 5)
+    gang, other, third = line.keep(1), line.keep(1), line.keep(1)
+    line.observe(3, 5)
+    for member, uid in ((gang, "a"), (other, "b"), (third, "c")):
+        line.appear(member, uid)
+        line.end(uid)
+    line.absorb(gang, other)
+    line.give_back(gang)
+    line.observe(1, 5)
+    line.later(1)
+    assert shares(line)[1] == 1
