@@ -118,7 +118,11 @@ class GangAdmission:
 
     def _is_known(self, gang: Gang, uid: str) -> bool:
         """Say whether a member was reported before, or its end was."""
-        return uid in gang.uids or (gang.keeps and (uid in self.members or self.knowledge.living.has_ended(uid)))
+        return uid in gang.uids or (gang.keeps and (self._is_member(uid) or self.knowledge.living.has_ended(uid)))
+
+    def _is_member(self, uid: str) -> bool:
+        """Say whether it is a member of a gang that lasts: what a gang left that is over may join another one."""
+        return uid in self.members and not self.members.is_left(uid)
 
     # -- gangs that keep their room ---------
 

@@ -98,6 +98,11 @@ class Members:
 
     # -- members ---------
 
+    def is_left(self, uid: str) -> bool:
+        """Say whether this member lives and is charged, but its gang is over: another gang may take it in."""
+        member = self._by_uid.get(uid)
+        return member is not None and member.gang is None
+
     def join(self, uid: str, gang: Gang, part: int, shape: Shape) -> None:
         """Note a living member and what it is charged; its gang counts it already."""
         self._by_uid[uid] = Member(gang, part, shape)

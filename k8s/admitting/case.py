@@ -46,7 +46,7 @@ from .asking import (
 )
 from .kinds import AdmissibleKind, field_at, is_admitted
 from .life import Act, Seen, State, step
-from .patches import admission, admitted_gang, grown, resumed
+from .patches import admitted_gang, grown, noted, resumed
 
 log = logging.getLogger(__name__)
 
@@ -377,7 +377,7 @@ class Case:
     async def _note_admission(self) -> None:
         """Note on an object that others have resumed that it runs: what is suspended after that is its user's."""
         with suppress(ClusterError):
-            patch = admission(self.body, now=datetime.now(UTC), granted={"by": "others"})
+            patch = noted(self.body, now=datetime.now(UTC), granted={"by": "others"})
             async with self._desk.patching:
                 answer = await self._desk.objects.patch(self.served, self.body, patch)
             if answer is not None:

@@ -40,6 +40,12 @@ def resumed(
     return patch
 
 
+def noted(body: Mapping[str, Any], *, now: datetime, granted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the patch that notes on an object that it was let in, whatever it is like now."""
+    annotations = admission(body, now=now, granted=granted)["metadata"]["annotations"]
+    return {"metadata": {"annotations": annotations}}
+
+
 def admission(body: Mapping[str, Any], *, now: datetime, granted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the patch that notes on an object that it was let in, if it is still as it was seen."""
     said = {"at": f"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", **{key: each for key, each in granted.items() if each}}

@@ -38,10 +38,10 @@ class Jobs:
         self.api = api
         self.namespace = namespace
 
-    async def limit(self, cpu: int) -> None:
+    async def limit(self, cpu: int, pods: int = 100) -> None:
         """Create the quota, or edit it, and wait until it holds."""
         path = of_core(self.namespace, "resourcequotas")
-        hard = {"requests.cpu": str(cpu), "pods": "100"}
+        hard = {"requests.cpu": str(cpu), "pods": str(pods)}
         if (await self.api.get(f"{path}/q")).status == 200:
             made(await self.api.patch(f"{path}/q", {"spec": {"hard": hard}}, MERGE))
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -19,8 +18,8 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture
-async def jobs(real_api: Api, real_namespace: str) -> AsyncIterator[Jobs]:
-    yield Jobs(real_api, real_namespace)
+def jobs(real_api: Api, real_namespace: str) -> Jobs:
+    return Jobs(real_api, real_namespace)
 
 
 @pytest.fixture
