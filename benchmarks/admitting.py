@@ -65,7 +65,7 @@ async def turnover(server: Server, rate: float) -> None:
     async with Api(server) as api:
         jobs = await namespace(api, "turnover")
         await jobs.limit(CPU)
-        large = {"parallelism": 4, "completions": COMPLETIONS, "backoffLimit": COMPLETIONS}
+        large: JSON = {"parallelism": 4, "completions": COMPLETIONS, "backoffLimit": COMPLETIONS}
         await jobs.create(job("large", **large))
         for number in range(SINGLE):
             await jobs.create(job(f"single-{number}"))
