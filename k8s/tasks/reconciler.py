@@ -172,7 +172,10 @@ class Reconciler:
 
     async def run(self) -> None:
         """Carry out until cancelled. Raises ``BrokenStoreError`` and ``LeaseLostError``: then it must stop."""
-        self._stepper = Stepper(self._executor, await self._store.identity(), self._config, self._clock, self._rng)
+        identity = await self._store.identity()
+        self._stepper = Stepper(
+            self._executor, identity, self._config, self._clock, self._rng, lambda: len(self._tasks)
+        )
         sweeping = asyncio.create_task(self._sweeper.run(self._executor, self._stepper.context))
         try:
             async with asyncio.TaskGroup() as group:
