@@ -10,14 +10,10 @@ from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.store import FullError, Store, StoreError
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
-from tests.cluster.tasks.custom_resources.conftest import configured
+from tests.cluster.tasks.custom_resources.conftest import configured, path
 from tests.tasks.store_contract import CONTRACT, RUNS, within
 
 Stores = tuple[ClusterStore, ClusterStore]
-
-
-def path(namespace: str, name: str = "") -> str:
-    return f"/apis/backoff-ctrl.dev/v1alpha1/namespaces/{namespace}/tasks" + (f"/{name}" if name else "")
 
 
 @pytest.mark.parametrize("promise", CONTRACT, ids=lambda each: each.__name__)
