@@ -336,7 +336,7 @@ _COMMON: Final[dict[str, Any]] = {
     "plugin": "container", "phase": "WaitingForResources", "version": 2, "reason": "quota", "code": None, "kind": None,
     "attempt": 0, "object": TaskObject("v1", "Pod", "train-9f3b2c52-0", ""),
     "wait": TaskWait("quota", "compute", "requests.cpu", "1", "500m", "10", 1, None, None), "created_at": AT,
-    "ended_at": None, "since": AT, "next_attempt_at": None, "abort": False, "unfinished": True,
+    "ended_at": None, "since": AT, "next_attempt_at": None, "needs": {}, "abort": False, "unfinished": True,
 }  # fmt: skip
 ITEM: Final = TaskItem(**_COMMON)
 DOCUMENT: Final = TaskDocument(**_COMMON, as_of=AT, spec=TASK["spec"])

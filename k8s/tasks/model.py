@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_serializer
 from pydantic.alias_generators import to_camel
 
 API_VERSION: Final = "backoff-ctrl.dev/v1alpha1"
@@ -29,6 +29,8 @@ NEEDS_MAX: Final = 1000
 JSON = dict[str, Any]
 Whose = Literal["USER", "SYSTEM"]
 """Who has to fix a failure: the author of the task, or the platform."""
+Ending = Literal["Success", "Failure", "Any"]
+"""How a task has to end for those that need it to begin."""
 
 
 class Shape(BaseModel):
@@ -52,6 +54,10 @@ def _duration(text: str) -> str:
     if not seconds_of(text):
         raise ValueError("a time of 0 would end the task at once: leave it out to wait as long as it takes")
     return text
+
+
+Duration = Annotated[str, AfterValidator(_duration)]
+"""A time in a spec, such as ``1h30m``."""
 
 
 class Metadata(Shape):
@@ -79,6 +85,20 @@ class SecretKey(Shape):
     """The name of the Secret."""
     key: str = Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)
     """Its key."""
+
+
+class Need(Shape):
+    """A task of the same namespace that has to end before this one begins, and how."""
+
+    task: str = Field(pattern=NAME, max_length=253)
+    """Its name."""
+    ended: Ending = "Success"
+    """Failure: it failed or was aborted; Any: it ended in whatever way."""
+
+    @model_serializer
+    def _short(self) -> str | dict[str, str]:
+        """Write the usual case as a name, so that equal tasks compare equal however they are written."""
+        return self.task if self.ended == "Success" else {"task": self.task, "ended": self.ended}
 
 
 class TaskSpec(Shape):
@@ -111,15 +131,28 @@ class TaskSpec(Shape):
     priority: int = Field(
         default=0, ge=-(2**31), lt=2**31, description="Its place in the line for quota; higher goes first."
     )
-    timeout: Annotated[str, AfterValidator(_duration)] | None = None
-    """How long an attempt waits for quota at most, such as 1h30m; null: as long as it takes."""
+    timeout: Duration | None = None
+    """How long an attempt waits for quota at most, or for its signal, such as 1h30m; null: as long as it takes."""
+    deadline: Duration | None = None
+    """How long an attempt runs at most, from when it runs, such as 1h30m; null: as long as it takes."""
+    ttl: Duration | None = None
+    """How long the task is kept after its end; null, or more than tasks.gc.max-ttl: as long as that setting says."""
     project: str = Field(default="", max_length=253)
     domain: str = Field(default="", max_length=253)
     service_account: str = Field(default="", max_length=253)
-    needs: list[Annotated[str, Field(pattern=NAME, max_length=253)]] = Field(
+    needs: list[
+        Annotated[
+            Need,
+            BeforeValidator(
+                lambda given: {"task": given} if isinstance(given, str) else given,
+                json_schema_input_type=Annotated[str, Field(pattern=NAME, max_length=253)] | Need,
+            ),
+        ]
+    ] = Field(
         default_factory=list,
         max_length=NEEDS_MAX,
-        description="Tasks of the same namespace that have to succeed first.",
+        description="Tasks of the same namespace that have to end first: a name, if it has to succeed, else task and "
+        "ended (Success, Failure or Any).",
     )
     abort: bool = False
     """The request to end it, which can't be taken back."""
@@ -213,6 +246,8 @@ class TaskStatus(Shape):
     wait: TaskWait | None = None
     retried: Retried = Field(default_factory=Retried)
     next_attempt_at: str | None = None
+    runs_since: str | None = None
+    """When the present attempt began to run; null: it has not."""
     plugin_state: JSON | None = None
     created_at: str = ""
     since: str = ""

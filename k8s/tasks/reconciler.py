@@ -29,7 +29,7 @@ from backoff_ctrl.k8s.status.catalogue import STEP_BUCKETS
 
 from .model import TaskStatus, unix
 from .queue import KeyedQueue
-from .stepping import ENDED, OVER, REASON_MAX, Step, Stepper
+from .stepping import ENDED, OVER, REASON_MAX, Step, Stepper, has_begun
 from .store import PAGE, AbsentError, BrokenStoreError, Change, ConflictError, LeaseLostError, Store, Stored, StoreError
 
 log = logging.getLogger(__name__)
@@ -269,7 +269,7 @@ class Reconciler:
 
     async def _found(self, task: Stored) -> dict[str, TaskStatus | None]:
         """Return the status of each task that this one needs, if it has not begun yet."""
-        if task.status.attempt or task.status.plugin_state is not None:
+        if has_begun(task.status):
             return {}
         found: dict[str, TaskStatus | None] = {}
         for name in task.needs:
@@ -395,8 +395,8 @@ class Reconciler:
 
     def _count(self, old: TaskStatus, step: Step) -> None:
         new = step.status
-        if new.phase != old.phase and new.code is not None:
-            self.counts.failures[new.kind or "", new.code] += 1
+        if new.phase != old.phase and new.code is not None and new.kind is not None:
+            self.counts.failures[new.kind, new.code] += 1
         if new.attempt > old.attempt:
             self.counts.retries[old.kind or ""] += 1
         if not step.open and new.phase in OVER:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from .model import JSON, TaskStatus
+from .model import JSON, Ending, TaskStatus
 
 PAGE: Final = 1000
 """Tasks on a page of ``list`` by default."""
@@ -80,9 +80,9 @@ class Stored:
     created_at: float
 
     @property
-    def needs(self) -> tuple[str, ...]:
-        """The tasks of its namespace that have to succeed before it begins."""
-        return tuple(self.spec.get("needs", ()))
+    def needs(self) -> dict[str, Ending]:
+        """The tasks of its namespace that have to end before it begins, and how."""
+        return needs_of(self.spec)
 
     def with_status(self, status: TaskStatus, version: int) -> Stored:
         """Return the same with another status."""
@@ -96,6 +96,18 @@ class Change:
     revision: int
     uid: str
     task: Stored | None
+
+
+def needs_of(spec: Mapping[str, Any]) -> dict[str, Ending]:
+    """Return the names of the tasks that a spec needs, and how they have to end; what can't be read is left out."""
+    found: dict[str, Ending] = {}
+    listed = spec.get("needs")
+    for each in listed if isinstance(listed, list) else ():
+        if isinstance(each, str):
+            found[each] = "Success"
+        elif isinstance(each, dict) and isinstance(each.get("task"), str):
+            found[each["task"]] = each.get("ended", "Success")
+    return found
 
 
 class Store(Protocol):

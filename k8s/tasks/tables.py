@@ -38,6 +38,7 @@ from .store import (
     StoreError,
     Wish,
     circle,
+    needs_of,
 )
 
 VERSION: Final = 1
@@ -488,7 +489,7 @@ def _refuse_circles(run: Run, namespaces: set[str]) -> None:
     """Raise ``NeedsError`` if tasks of a namespace that have not ended would wait for each other in a circle."""
     for namespace in namespaces:
         rows = run("SELECT name, spec FROM tasks WHERE namespace = ? AND open", (namespace,))
-        needs = {name: json.loads(spec).get("needs", ()) for name, spec in rows if '"needs"' in spec}
+        needs = {name: needs_of(json.loads(spec)) for name, spec in rows if '"needs"' in spec}
         if found := circle(needs):
             raise NeedsError(f"spec.needs: these tasks would wait for each other forever: {' -> '.join(found)}")
 

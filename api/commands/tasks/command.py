@@ -75,8 +75,8 @@ def run(
     ended is not run again: `task delete NAME` first. Ctrl-C leaves: what runs in the cluster keeps running, and the
     same command resumes it.
 
-    Exit codes: 0 all succeeded; 1 a task failed or was aborted, or Ctrl-C came before the end; 2 wrong usage, a task
-    that is refused (then none is stored), or a store or cluster that can't be used.
+    Exit codes: 0 all succeeded, or were not needed; 1 a task failed or was aborted, or Ctrl-C came before the end; 2
+    wrong usage, a task that is refused (then none is stored), or a store or cluster that can't be used.
     """
     needs_packages()
     if given["server"] is not None:
@@ -330,7 +330,9 @@ def _view(items: Mapping[str, TaskItem], *, as_json: bool) -> Callable[[], View]
 
 def _told(items: Mapping[str, TaskItem], *, as_json: bool) -> int:
     """Print how it ended, and return the exit code."""
-    from .showing import summary  # noqa: PLC0415 - loads pydantic
+    from backoff_ctrl.k8s.tasks.stepping import NOT_NEEDED  # noqa: PLC0415 - loads pydantic
+
+    from .showing import summary  # noqa: PLC0415
 
     if as_json:
         click.echo(_json({"items": list(items.values())}))
@@ -338,7 +340,7 @@ def _told(items: Mapping[str, TaskItem], *, as_json: bool) -> int:
         click.echo(summary(items))
     else:
         click.echo("nothing is unfinished: backoff-ctrl task run -f FILE runs more")
-    return DONE if all(each.phase == "Success" for each in items.values()) else FAILED
+    return DONE if all(each.phase == "Success" or each.code == NOT_NEEDED for each in items.values()) else FAILED
 
 
 def _items(namespace: str | None, given: Mapping[str, Any]) -> list[TaskItem]:

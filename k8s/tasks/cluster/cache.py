@@ -8,14 +8,14 @@ answer may overtake the watch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.fields import mapping, metadata_of, text
 from backoff_ctrl.k8s.plugins.marks import is_going
 from backoff_ctrl.k8s.tasks.model import JSON, KIND
-from backoff_ctrl.k8s.tasks.store import Change, Stored, circle
+from backoff_ctrl.k8s.tasks.store import Change, Stored, circle, needs_of
 from backoff_ctrl.k8s.watching.informer import Observer, Refusal
 from backoff_ctrl.k8s.watching.objects import Kind, Object
 
@@ -129,7 +129,7 @@ class TaskCache:
         """Return the circle that a new task closes with those it needs; empty: none."""
         if not spec.get("needs"):
             return ""
-        reached: dict[str, Sequence[str]] = {key[1]: needs_of(spec)}
+        reached: dict[str, Iterable[str]] = {key[1]: needs_of(spec)}
         ahead = list(needs_of(spec))
         while ahead:
             name = ahead.pop()
@@ -164,12 +164,6 @@ class TaskCache:
     def news(self) -> asyncio.Event:
         """Return the event that the next change sets."""
         return self._news
-
-
-def needs_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the tasks that a spec needs."""
-    found = spec.get("needs")
-    return tuple(each for each in found if isinstance(each, str)) if isinstance(found, list) else ()
 
 
 def version_of(body: Mapping[str, Any]) -> int:

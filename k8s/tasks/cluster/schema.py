@@ -93,11 +93,13 @@ def written() -> str:
 def _task() -> JSON:
     spec, status = _structural(TaskSpec.model_json_schema()), _structural(TaskStatus.model_json_schema())
     spec[_RULES] = _spec_rules(spec["properties"])
-    spec["properties"]["timeout"][_RULES] = [
-        _rule(
-            f"self.matches('{DURATION}') && self.matches('[1-9]')", 'write a duration such as "90s", "15m" or "1h30m"'
-        )
-    ]
+    for each in ("timeout", "deadline", "ttl"):
+        spec["properties"][each][_RULES] = [
+            _rule(
+                f"self.matches('{DURATION}') && self.matches('[1-9]')",
+                'write a duration such as "90s", "15m" or "1h30m"',
+            )
+        ]
     status["properties"].update(OF_CLUSTER)
     needs = _rule("!has(self.spec.needs) || !(self.metadata.name in self.spec.needs)",
                   "spec.needs: it would wait for itself: take it out")  # fmt: skip

@@ -31,12 +31,13 @@ from backoff_ctrl.k8s.tasks.store import (
     StoreError,
     Wish,
     circle,
+    needs_of,
 )
 from backoff_ctrl.k8s.watching.informer import ClusterSource, Informer
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError
 from backoff_ctrl.k8s.watching.status import WatchRecord
 
-from .cache import Entry, Following, TaskCache, needs_of
+from .cache import Entry, Following, TaskCache
 from .conditions import quiet
 from .objects import is_held, manifest_of, status_of
 from .requests import Requests
