@@ -76,8 +76,10 @@ def moved(
         update["runs_since"] = at
     if phase.title != status.phase or not status.history:
         history = [*status.history, TaskEvent(phase.title, at, status.attempt, reason, code, kind)]
-        if len(history) > HISTORY_MAX:
-            del history[1]
+        left_out = len(history) - HISTORY_MAX
+        if left_out > 0:
+            del history[1 : 1 + left_out]
+            update["history_left_out"] = status.history_left_out + left_out
         update |= {"history": history, "since": at}
     return status.model_copy(update=update)
 
