@@ -87,6 +87,7 @@ class ServedTasks:
             through_plugins(self._platform.registry, self._configuration, self._platform.section),
             self._platform.config,
             cluster=cluster_of(self._configuration),
+            gc=self._platform.gc,
         )
         try:
             await manager.run()
@@ -109,6 +110,8 @@ def samples(reconciler: Reconciler) -> Iterator[Sample]:
         yield Sample("task_attempts_failed_total", failed, number)
     for kind, number in list(counts.retries.items()):
         yield Sample("task_retries_total", (kind,), number)
+    for outcome, number in list(reconciler.collector.counts.items()):
+        yield Sample("tasks_forgotten_total", (outcome,), number)
     steps = Histogram(STEP_BUCKETS)
     steps.counts, steps.sum = counts.by_time.copy(), counts.step_seconds
     yield Sample("task_step_seconds", (), steps)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Final
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.config import GarbageCollection, K8sPluginConfig
 from backoff_ctrl.k8s.plugins.core import Key, Settles, Unfinished
 
 from .executing import MakeExecutor, context_of
@@ -35,12 +35,14 @@ async def carry_out(
     *,
     certain: Callable[[], bool] = lambda: True,
     only: Collection[str] | None = None,
+    gc: Callable[[], GarbageCollection] = GarbageCollection,
     begun: Callable[[Reconciler], object] = lambda _: None,
 ) -> None:
     """Carry out the tasks of a store until cancelled, as its only manager.
 
     ``certain`` returns whether no other process can be the manager yet, and is asked right before each create.
-    ``only`` these uids are carried out, None: all. ``begun`` gets the reconciler. Raises ``BrokenStoreError`` and
+    ``only`` these uids are carried out, None: all. ``gc`` returns how long tasks are kept after their
+    end. ``begun`` gets the reconciler. Raises ``BrokenStoreError`` and
     ``LeaseLostError``.
     """
     woken: list[Reconciler] = []
@@ -62,7 +64,7 @@ async def carry_out(
                     yield Unfinished(context_of(task, identity, config()), status.plugin_state)
 
     async with make_executor(identity, wake, certain, unfinished) as executor:
-        reconciler = Reconciler(store, executor, config, only=only)
+        reconciler = Reconciler(store, executor, config, only=only, gc=gc)
         woken.append(reconciler)
         begun(reconciler)
         work = asyncio.create_task(reconciler.run())
@@ -88,6 +90,7 @@ class Manager:
         *,
         cluster: Callable[[], Awaitable[str]] | None = None,
         only: Collection[str] | None = None,
+        gc: Callable[[], GarbageCollection] = GarbageCollection,
         lease: Lease | None = None,
     ) -> None:
         """``cluster`` returns the identity of the cluster: unfinished tasks of a store stay with their cluster."""
@@ -96,6 +99,7 @@ class Manager:
         self._config = config
         self._cluster = cluster
         self._only = only
+        self._gc = gc
         self._lease = lease or store.lease()
         self.reconciler: Reconciler | None = None
         """Runs while this manager has the lease."""
@@ -154,6 +158,7 @@ class Manager:
             self._config,
             certain=lambda: self._lease.certain,
             only=self._only,
+            gc=self._gc,
             begun=begun,
         )
         work = [asyncio.create_task(carrying), asyncio.create_task(self._renew())]

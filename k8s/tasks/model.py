@@ -145,7 +145,7 @@ class TaskSpec(Shape):
     domain: str = Field(default="", max_length=253)
     """The domain of the project, such as development or production; likewise."""
     service_account: str = Field(default="", max_length=253)
-<<<<<<< HEAD
+    """The service account of its pods; empty: that of the pod's own spec, or the namespace's default."""
     needs: list[
         Annotated[
             Need,
@@ -155,10 +155,6 @@ class TaskSpec(Shape):
             ),
         ]
     ] = Field(
-=======
-    """The service account of its pods; empty: that of the pod's own spec, or the namespace's default."""
-    needs: list[Annotated[str, Field(pattern=NAME, max_length=253)]] = Field(
->>>>>>> cluster-store
         default_factory=list,
         max_length=NEEDS_MAX,
         description="Tasks of the same namespace that have to end first: a name, if it has to succeed, else task and "
@@ -166,6 +162,8 @@ class TaskSpec(Shape):
     )
     abort: bool = False
     """The request to end it, which can't be taken back."""
+    signal: Any = None
+    """What a task of the type signal waits for: any JSON but null, which becomes its output. It can't be changed."""
 
 
 @dataclass(frozen=True)  # without slots: the status API writes what `vars` returns

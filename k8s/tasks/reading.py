@@ -71,9 +71,12 @@ def wish_of(task: Task) -> Wish:
 
 
 def difference(old: Any, new: Any, path: str = "spec") -> str:
-    """Return the path of the first field that differs, with both values; empty: they are equal."""
+    """Return the path of the first field that differs, with both values; empty: they are equal.
+
+    A signal is no part of what a task is: it comes later.
+    """
     if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted(old.keys() | new.keys()):
+        for key in sorted((old.keys() | new.keys()) - ({"signal"} if path == "spec" else set())):
             if found := difference(old.get(key), new.get(key), f"{path}.{key}"):
                 return found
         return ""

@@ -22,12 +22,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.config import GarbageCollection, K8sPluginConfig
 from backoff_ctrl.k8s.plugins.core import CorePlugin, Key
 from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.plugins.protocol import TaskContext
 from backoff_ctrl.k8s.status.catalogue import STEP_BUCKETS
 
+from .collecting import Collector
 from .model import TaskStatus, unix
 from .queue import KeyedQueue
 from .stepping import ENDED, OVER, REASON_MAX, Step, Stepper, has_begun
@@ -134,8 +135,12 @@ class Reconciler:
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
         only: Collection[str] | None = None,
+        gc: Callable[[], GarbageCollection] = GarbageCollection,
     ) -> None:
-        """``clock`` returns Unix time; ``only`` these uids are carried out, None: all."""
+        """``clock`` returns Unix time; ``only`` these uids are carried out, None: all.
+
+        ``gc`` returns how long tasks are kept after their end.
+        """
         self._store = store
         self._executor = executor
         self._config = config
@@ -151,6 +156,8 @@ class Reconciler:
         self._unwritten: set[str] = set()
         self._gone: set[str] = set()  # not in the store any more: what they have begun is ended, and nothing written
         self._sweeper = Sweeper()
+        self._known = asyncio.Event()  # all unfinished tasks, and so who needs whom
+        self.collector = Collector(store, gc, self._is_needed, clock, doubt=SWEPT_FOR)
         self.counts = Counts()
         self.trouble = ""
         """Why statuses can't be written now; empty: they can."""
@@ -182,6 +189,7 @@ class Reconciler:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._follow())
+                group.create_task(self._collect())
                 for _ in range(WORKERS):
                     group.create_task(self._work())
         except* StoreError as group:
@@ -198,6 +206,7 @@ class Reconciler:
             after = page[-1].number
             for task in page:
                 self._take_in(task)
+        self._known.set()
         if self._only is None:
             for task in await self._store.aborted(self._clock() - SWEPT_FOR):
                 self._sweeper.keep(task, self._clock())
@@ -213,6 +222,16 @@ class Reconciler:
                 log.warning("requests can't be read now: %s", error)
                 await asyncio.sleep(STORE_PAUSE)
 
+    async def _collect(self) -> None:
+        """Forget tasks that have ended long ago, if this carries out all tasks."""
+        if self._only is None:
+            await self._known.wait()
+            await self.collector.run()
+
+    def _is_needed(self, task: Stored) -> bool:
+        needing = self._needed.get((task.namespace, task.name), ())
+        return any(not has_begun(self._tasks[uid].status) for uid in needing)
+
     def _heed(self, change: Change) -> None:
         task = change.task
         if task is None:
@@ -223,8 +242,12 @@ class Reconciler:
         known = self._tasks.get(task.uid)
         if known is None:
             self._take_in(task)
-        elif task.abort and not known.abort:  # its status is ours: the store's may be older
-            self._tasks[task.uid] = replace(known, abort=True)
+            return
+        signal = task.spec.get("signal")
+        if (task.abort and not known.abort) or (signal is not None and "signal" not in known.spec):
+            # its status is ours: the store's may be older
+            spec = known.spec if signal is None else {**known.spec, "signal": signal}
+            self._tasks[task.uid] = replace(known, abort=known.abort or task.abort, spec=spec)
             self._queue.add(task.uid)
 
     def _lose(self, uid: str) -> None:

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from .model import TaskStatus
 from .store import PAGE, BrokenStoreError, Change, LeaseLostError, Stored, Wish
@@ -262,6 +262,12 @@ class SqliteStore:
 
     async def request_abort(self, namespace: str, name: str) -> Stored:
         return await self._wished(lambda: self.tables.request_abort(namespace, name))
+
+    async def signal(self, namespace: str, name: str, value: Any) -> Stored:
+        return await self._wished(lambda: self.tables.signal(namespace, name, value))
+
+    async def replace(self, uid: str, wish: Wish) -> Stored:
+        return await self._wished(lambda: self.tables.replace(uid, wish))
 
     async def delete(self, namespace: str, name: str) -> Stored:
         return await self._wished(lambda: self.tables.delete(namespace, name))

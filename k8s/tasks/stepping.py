@@ -19,7 +19,7 @@ from typing import Any, Final
 from backoff_ctrl.k8s.creates.wait import Wait
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.core import CorePlugin
-from backoff_ctrl.k8s.plugins.phases import TIMED_OUT, ErrorKind, Phase, PhaseInfo, TaskError
+from backoff_ctrl.k8s.plugins.phases import SIGNAL_TIMED_OUT, TIMED_OUT, ErrorKind, Phase, PhaseInfo, TaskError
 from backoff_ctrl.k8s.plugins.protocol import TaskContext
 
 from .executing import context_of
@@ -57,6 +57,11 @@ RESYNC: Final = 30.0
 RESYNCS: Final = 20.0
 """Checks a second, at most, of tasks that wait for quota: those wait for news, and time alone ends no grace period."""
 AT_LEAST: Final = 0.2
+_TIMEOUTS: Final = {
+    Phase.WAITING_FOR_RESOURCES.title: ("waited for quota", TIMED_OUT),
+    Phase.PAUSED.title: ("waited for its signal", SIGNAL_TIMED_OUT),
+}
+"""The phases that ``spec.timeout`` limits, with what the task does in them and the code with which it ends."""
 OVER: Final = frozenset({Phase.SUCCESS.title, Phase.PERMANENT_FAILURE.title, Phase.ABORTED.title})
 """Phases that a task ends in."""
 ENDED: Final = OVER | {Phase.RETRYABLE_FAILURE.title}
@@ -183,8 +188,11 @@ def ended(status: TaskStatus, now: float) -> TaskStatus:
 
 
 def waited_since(status: TaskStatus) -> float:
-    """Return when this attempt began to wait for quota without a break, as Unix time; 0: it does not wait."""
-    return unix(status.since) if status.phase == Phase.WAITING_FOR_RESOURCES.title else 0.0
+    """Return when this attempt began to wait without a break for quota, or its signal; 0: it does not wait.
+
+    In Unix time.
+    """
+    return unix(status.since) if status.phase in _TIMEOUTS else 0.0
 
 
 def failed_at_once(status: TaskStatus, code: str, reason: str, now: float, kind: ErrorKind) -> TaskStatus:
@@ -265,8 +273,9 @@ class Stepper:
         if task.needs and not has_begun(status) and (step := self._before(task, needs)) is not None:
             return step
         if self._waited_too_long(task):
-            reason = f"waited for quota for longer than its timeout of {task.spec['timeout']}: {status.reason}"
-            return await self._give_up(task, TIMED_OUT, reason, retryable=False)
+            what, code = _TIMEOUTS[status.phase]
+            reason = f"{what} for longer than its timeout of {task.spec['timeout']}: {status.reason}"
+            return await self._give_up(task, code, reason, retryable=False)
         if self._left_to_run(task, status) <= 0:
             reason = f"ran for longer than its deadline of {task.spec['deadline']}: {status.reason}"
             return await self._give_up(task, RAN_TOO_LONG, reason, retryable=True)
@@ -332,6 +341,8 @@ class Stepper:
 
     def _waited_too_long(self, task: Stored) -> bool:
         timeout, since = task.spec.get("timeout"), waited_since(task.status)
+        if "signal" in task.spec:  # it has come, perhaps while no manager was there to see it in time
+            return False
         return bool(since) and timeout is not None and self._clock() - since > seconds_of(timeout)
 
     def _left_to_run(self, task: Stored, status: TaskStatus) -> float:
@@ -348,10 +359,9 @@ class Stepper:
             return Step(judged(status, task.spec.get("retries", {}), now, self._rng), 0)
         again = RESYNC * self._rng.uniform(0.75, 1.25)
         again = min(again, max(AT_LEAST, self._left_to_run(task, status) + AT_LEAST))
-        if phase is not Phase.WAITING_FOR_RESOURCES:
-            return Step(status, again)
-        again = max(again, self._crowd() / RESYNCS * self._rng.uniform(0.75, 1.25))
-        if task.spec.get("timeout"):
+        if phase is Phase.WAITING_FOR_RESOURCES:
+            again = max(again, self._crowd() / RESYNCS * self._rng.uniform(0.75, 1.25))
+        if task.spec.get("timeout") and status.phase in _TIMEOUTS:
             again = min(again, max(AT_LEAST, waited_since(status) + seconds_of(task.spec["timeout"]) - now + AT_LEAST))
         return Step(status, again)
 

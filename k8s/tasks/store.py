@@ -6,9 +6,12 @@ names the version that it was made from, so that a status that somebody else has
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
+
+from backoff_ctrl.k8s.plugins.signal import TYPE as SIGNAL
 
 from .model import JSON, Ending, TaskStatus
 
@@ -110,6 +113,21 @@ def needs_of(spec: Mapping[str, Any]) -> dict[str, Ending]:
     return found
 
 
+def is_new_signal(task: Stored, value: Any) -> bool:
+    """Return whether a signal is news to a task; False: it has the same one. Raises ``ConflictError``."""
+    label = f"task {task.namespace}/{task.name}"
+    if task.spec["type"] != SIGNAL:
+        raise ConflictError(f"{label} is of the type {task.spec['type']}: only tasks of the type {SIGNAL} take signals")
+    given = task.spec.get("signal")
+    if given is not None:
+        if json.dumps(given, sort_keys=True) == json.dumps(value, sort_keys=True):
+            return False
+        raise ConflictError(f"{label} has had its signal: {json.dumps(given)[:100]}")
+    if not task.open:
+        raise ConflictError(f"{label} has ended as {task.status.phase}: run it again before you signal it")
+    return True
+
+
 class Store(Protocol):
     """The interface of a store. All errors are ``StoreError``."""
 
@@ -148,6 +166,18 @@ class Store(Protocol):
 
     async def request_abort(self, namespace: str, name: str) -> Stored:
         """Request the end of a task; one that has ended stays unchanged. Raises ``AbsentError``."""
+
+    async def signal(self, namespace: str, name: str, value: Any) -> Stored:
+        """Signal a task of the type signal. Raises ``AbsentError``, and ``ConflictError`` for one that takes no signal.
+
+        The same signal once more changes nothing.
+        """
+
+    async def replace(self, uid: str, wish: Wish) -> Stored:
+        """Replace a task that has ended by a new one of its name. Raises what ``create`` and ``delete`` raise.
+
+        ``ConflictError`` also if the task of that name is another one than ``uid`` meanwhile.
+        """
 
     async def delete(self, namespace: str, name: str) -> Stored:
         """Forget a task that has ended. Raises ``AbsentError``, and ``ConflictError`` if it has not ended."""

@@ -119,6 +119,42 @@ async def an_abort_is_a_wish_and_stays(here: Store, there: Store, namespace: str
         await here.request_abort(namespace, "nobody")
 
 
+async def a_signal_is_a_wish_and_stays(here: Store, there: Store, namespace: str) -> None:
+    """Its value is kept as it is, null within it too; only a task that waits for one takes it, and only one."""
+    ask = within(namespace)
+    value = {"by": "ada", "note": None, "votes": [1, 2.5]}
+    task = await made(here, ask("approve", type="signal", container=None))
+    assert (await there.signal(namespace, "approve", value)).spec["signal"] == value
+    assert (await here.signal(namespace, "approve", value)).uid == task.uid
+    with pytest.raises(ConflictError, match="has had its signal"):
+        await here.signal(namespace, "approve", False)
+    version = (await here.get(namespace, "approve")).version
+    await here.set_status(task.uid, version, DONE, open_=False)
+    ((again, new),) = await there.create([ask("approve", type="signal", container=None)])
+    assert (again.uid, new, again.spec["signal"]) == (task.uid, False, value)
+    await made(here, ask())
+    with pytest.raises(ConflictError, match="only tasks of the type signal"):
+        await there.signal(namespace, "train", True)
+    over = await made(here, ask("late", type="signal", container=None))
+    await here.set_status(over.uid, over.version, ABORTED, open_=False)
+    with pytest.raises(ConflictError, match="has ended as Aborted"):
+        await there.signal(namespace, "late", True)
+
+
+async def only_what_has_ended_is_replaced(here: Store, there: Store, namespace: str) -> None:
+    """By a new task, with a uid of its own; of two who want to replace one only the first does."""
+    ask = within(namespace)
+    first = await made(here, ask())
+    with pytest.raises(ConflictError, match="has not ended"):
+        await there.replace(first.uid, ask(priority=3))
+    await here.set_status(first.uid, first.version, DONE, open_=False)
+    second = await there.replace(first.uid, ask(priority=3))
+    assert (second.uid != first.uid, second.open, second.spec["priority"]) == (True, True, 3)
+    with pytest.raises(ConflictError, match="meanwhile"):
+        await here.replace(first.uid, ask(priority=4))
+    assert (await here.get(namespace, "train")).uid == second.uid
+
+
 async def a_watch_tells_each_change_and_wishes_alone(here: Store, there: Store, namespace: str) -> None:
     """What this process writes and what another does; who asks for wishes is woken by no status."""
     since = await here.revision()
@@ -174,6 +210,8 @@ CONTRACT: Final[list[Callable[[Store, Store, str], Awaitable[None]]]] = [
     deleted_and_made_again_is_another_task,
     circles_are_refused_whole,
     an_abort_is_a_wish_and_stays,
+    a_signal_is_a_wish_and_stays,
+    only_what_has_ended_is_replaced,
     a_watch_tells_each_change_and_wishes_alone,
     pages_have_each_task_once,
 ]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from backoff_ctrl.k8s.cluster.finding import ClusterAccess
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
-from backoff_ctrl.k8s.tasks.store import Stored
+from backoff_ctrl.k8s.tasks.store import Stored, Wish
 
 
 class TasksInCluster:
@@ -38,6 +38,14 @@ class TasksInCluster:
     def get(self, namespace: str, name: str) -> Stored:
         """Return a task. Raises ``AbsentError``."""
         return self._runner.run(self._store.get(namespace, name))
+
+    def signal(self, namespace: str, name: str, value: Any) -> Stored:
+        """Signal a task. Raises ``AbsentError`` and ``ConflictError``."""
+        return self._runner.run(self._store.signal(namespace, name, value))
+
+    def replace(self, uid: str, wish: Wish) -> Stored:
+        """Replace a task that has ended. Raises ``ConflictError``."""
+        return self._runner.run(self._store.replace(uid, wish))
 
     def delete(self, namespace: str, name: str) -> Stored:
         """Delete a task that has ended. Raises ``AbsentError`` and ``ConflictError``."""

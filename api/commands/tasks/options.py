@@ -16,7 +16,7 @@ from backoff_ctrl.api.exits import BadInput
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.cluster.finding import ClusterAccess
-    from backoff_ctrl.k8s.plugins.config import K8sPluginConfig, PlatformSettings, TaskPlugins
+    from backoff_ctrl.k8s.plugins.config import GarbageCollection, K8sPluginConfig, PlatformSettings, TaskPlugins
     from backoff_ctrl.k8s.plugins.registry import Entry, Registry
 
 
@@ -35,6 +35,8 @@ SET: Callable[[Any], Any] = click.option(
     metavar="KEY=VALUE",
     help="A setting that overrides the file, such as plugins.k8s.default-cpus=2. May be repeated.",
 )
+OF_A_TASK: Final = ("spec", "metadata")
+"""With these begin the fields of a task that ``--set`` changes for ``--again``; settings begin otherwise."""
 
 
 class Platform:
@@ -117,6 +119,10 @@ class Platform:
     def policy(self) -> Mapping[str, float]:
         """Return the gate's policy in the settings, which takes effect at the start of the gate."""
         return self._live.current.tasks.backoff.policy()
+
+    def gc(self) -> GarbageCollection:
+        """Return how long tasks are kept after their end, at present."""
+        return self._live.current.tasks.gc
 
     def poll(self) -> list[str]:
         """Apply changes of the file, and return them, a line for each key."""

@@ -14,12 +14,14 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.cluster.finding import ClusterAccess
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.runtime.host import RUNTIME
+from backoff_ctrl.k8s.tasks.again import run_again
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.documents import TaskItem, item
 from backoff_ctrl.k8s.tasks.executing import check, cluster_of
@@ -57,6 +59,14 @@ def open_store(file: Path | None, cluster: ClusterAccess, *, create: bool = True
     return ClusterStore(cluster.configuration) if file is None else SqliteStore(file, create=create)
 
 
+class Again(NamedTuple):
+    """A task that is to run again, with changed fields."""
+
+    namespace: str
+    name: str
+    changes: Sequence[tuple[str, Any]]
+
+
 class Run:
     """Tasks that are carried out, or followed, until they have ended or the user leaves."""
 
@@ -74,11 +84,18 @@ class Run:
         self.detached = False
         """Whether the user left before all had ended."""
 
-    async def tasks(self, wishes: Sequence[Wish], view: Callable[[], View], *, abort_on_exit: bool) -> None:
-        """Store these tasks, or take all unfinished ones if none are given; follow them to their ends."""
+    async def tasks(
+        self, wishes: Sequence[Wish], view: Callable[[], View], *, abort_on_exit: bool, again: Again | None = None
+    ) -> None:
+        """Store these tasks, run one again, or else take all unfinished ones; follow them to their ends."""
         async with open_store(self._file, self._cluster) as store:
             since = await store.revision()
-            followed = await store.create(wishes) if wishes else [(task, True) for task in await _unfinished(store)]
+            if again is not None:
+                followed = [(await self._again(store, again), True)]
+            elif wishes:
+                followed = await store.create(wishes)
+            else:
+                followed = [(task, True) for task in await _unfinished(store)]
             self.items.update((task.uid, item(task)) for task, _ in followed)
             if followed:
                 shown = view()
@@ -86,6 +103,16 @@ class Run:
                     if not (new or task.open):
                         shown.say(ended_before(item(task), time.time(), self._at))
                 await self._follow(store, since, shown, abort_on_exit=abort_on_exit)
+
+    async def _again(self, store: Store, again: Again) -> Stored:
+        """Replace a task that has ended by its next run. Raises ``BadInput`` for a change that can't be made."""
+        there = await store.get(again.namespace, again.name)
+        try:
+            wish = run_again(there, again.changes)
+            check(wish, self._platform.registry, self._platform.config())
+        except TaskSpecError as error:
+            raise BadInput(str(error)) from None
+        return await store.replace(there.uid, wish)
 
     async def abort(self, namespace: str, name: str, view: View, seconds: float) -> None:
         """Request the end, and carry it out if no other process does; wait that long at most."""
@@ -129,6 +156,7 @@ class Run:
             self._platform.config,
             cluster=cluster_of(self._cluster.configuration),
             only=only,
+            gc=self._platform.gc,
         )
 
     async def _until_over(

@@ -77,7 +77,7 @@ def ended_before(item: TaskItem, now: float, at: str) -> str:
     """Return a hint on a task that was requested again after its end; ``at`` is its store as an option."""
     ended = "" if item.ended_at is None else f", ended {_seconds(now - unix(item.ended_at))} ago"
     reason = "" if item.phase == "Success" else f" ({reason_of(item)})"
-    again = f"`backoff-ctrl task delete {item.name}{at}` to run it again"
+    again = f"`backoff-ctrl task run --again {item.name}{at}` to run it again"
     return f"{item.namespace}/{item.name} is {item.phase}{ended}; {again}{reason}"
 
 

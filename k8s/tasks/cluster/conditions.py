@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from backoff_ctrl.k8s.plugins.manager.outcomes import NOT_BUILT
-from backoff_ctrl.k8s.plugins.phases import NO_PLUGIN, TIMED_OUT, Phase
+from backoff_ctrl.k8s.plugins.phases import NO_PLUGIN, SIGNAL_TIMED_OUT, TIMED_OUT, Phase
 from backoff_ctrl.k8s.tasks.model import JSON, TaskEvent, TaskStatus, TaskWait
 from backoff_ctrl.k8s.tasks.stepping import OVER
 
@@ -38,6 +38,7 @@ _CODES: Final[Mapping[str, str]] = {
     INVALID_SPEC: "InvalidSpec",
     NOT_BUILT: "InvalidSpec",
     TIMED_OUT: "TimedOut",
+    SIGNAL_TIMED_OUT: "TimedOut",
 }
 """The reason of Failed by the code of the failure; for others it is the phase."""
 

@@ -98,6 +98,14 @@ class Requests:
         patch = {"metadata": {"uid": metadata_of(body).get("uid")}, "spec": {"abort": True}}
         return await self._patch(body, patch, MERGE, "", f"request the end of {_named(body)}")
 
+    async def signal(self, body: Mapping[str, Any], value: Any) -> JSON | None:
+        """Write the signal of a Task, as long as nothing of it has changed; None: something has, or it is gone."""
+        patch: list[JSON] = [  # a merge would drop null within the value
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata_of(body).get("resourceVersion")},
+            {"op": "add", "path": "/spec/signal", "value": value},
+        ]
+        return await self._patch(body, patch, JSON_PATCH, "", f"signal {_named(body)}")
+
     async def hold(self, body: Mapping[str, Any], held: bool) -> JSON | None:
         """Put our finalizer on a Task, or take it off; None: it has changed meanwhile, or is gone."""
         metadata = metadata_of(body)

@@ -12,6 +12,7 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
@@ -31,6 +32,7 @@ from backoff_ctrl.k8s.tasks.store import (
     StoreError,
     Wish,
     circle,
+    is_new_signal,
     needs_of,
 )
 from backoff_ctrl.k8s.watching.informer import ClusterSource, Informer
@@ -52,6 +54,9 @@ LONGEST_PAUSE: Final = 15.0
 """Seconds at most between two tries to list Tasks."""
 ASK_AGAIN: Final = 60.0
 """Seconds at most until a server that has refused them is asked again."""
+GOING_SECONDS: Final = 10.0
+"""Seconds that a new run waits until the Task before it is gone: others may have finalizers on it."""
+GOING_PAUSE: Final = 0.2
 TRIES: Final = 5
 """Writes of one status, each after somebody changed something else of its object."""
 
@@ -211,7 +216,11 @@ class ClusterStore:
                 f"task {wish.namespace}/{wish.name} exists with another spec ({differs}): choose another name, or "
                 f"delete that task first (kubectl delete task {wish.name} -n {wish.namespace})"
             )
-        return await self.request_abort(wish.namespace, wish.name) if wish.abort and not look else there
+        if look:
+            return there
+        if there.open and "signal" in wish.spec:
+            there = await self.signal(wish.namespace, wish.name, wish.spec["signal"])
+        return await self.request_abort(wish.namespace, wish.name) if wish.abort else there
 
     def _refuse_circles(self, wishes: Sequence[Wish]) -> None:
         """Raise ``NeedsError`` if these tasks and those that have not ended would wait for each other in a circle."""
@@ -251,6 +260,37 @@ class ClusterStore:
             return entry.task
         body = await self._requests.abort(entry.body)
         return self.cache.take(body).task if body is not None else (await self._read(namespace, name)).task
+
+    async def signal(self, namespace: str, name: str, value: Any) -> Stored:
+        for _ in range(TRIES):
+            entry = await self._read(namespace, name)
+            if not is_new_signal(entry.task, value):
+                return entry.task
+            if (body := await self._requests.signal(entry.body, value)) is not None:
+                return self.cache.take(body).task
+        raise ConflictError(f"task {namespace}/{name} changes all the time: signal it again")
+
+    async def replace(self, uid: str, wish: Wish) -> Stored:
+        """Delete a Task and create the new one, which the server is asked about before: it has no transaction."""
+        there = (await self._read(wish.namespace, wish.name)).task
+        if there.uid != uid:
+            raise ConflictError(f"task {wish.namespace}/{wish.name} was created anew meanwhile: look at it first")
+        if there.open:
+            raise ConflictError(f"task {wish.namespace}/{wish.name} has not ended: abort it first")
+        if wish.spec.get("needs"):
+            await self.ready()
+            self._refuse_circles([wish])
+        await self._requests.create(manifest_of(replace(wish, name=f"again-{uid}")), dry=True)
+        await self.delete(wish.namespace, wish.name)
+        until = asyncio.get_running_loop().time() + GOING_SECONDS
+        while (made := await self._requests.create(manifest_of(wish))) is None:
+            if asyncio.get_running_loop().time() > until:
+                raise ConflictError(
+                    f"task {wish.namespace}/{wish.name} is being deleted, and something still holds it (its "
+                    "finalizers): create the new one once it is gone"
+                )
+            await asyncio.sleep(GOING_PAUSE)
+        return self.cache.take(made).task
 
     async def delete(self, namespace: str, name: str) -> Stored:
         entry = await self._read(namespace, name)
