@@ -112,6 +112,9 @@ def samples(reconciler: Reconciler) -> Iterator[Sample]:
         yield Sample("task_retries_total", (kind,), number)
     for outcome, number in list(reconciler.collector.counts.items()):
         yield Sample("tasks_forgotten_total", (outcome,), number)
+    for delivery in () if reconciler.notifier is None else reconciler.notifier.deliveries:
+        for outcome, number in list(delivery.counts.items()):
+            yield Sample("task_notifications_total", (delivery.receiver.name, outcome), number)
     steps = Histogram(STEP_BUCKETS)
     steps.counts, steps.sum = counts.by_time.copy(), counts.step_seconds
     yield Sample("task_step_seconds", (), steps)

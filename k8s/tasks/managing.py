@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from backoff_ctrl.k8s.plugins.config import GarbageCollection, K8sPluginConfig
 from backoff_ctrl.k8s.plugins.core import Key, Settles, Unfinished
 
 from .executing import MakeExecutor, context_of
+from .notifying import TaskNotifier, make_notifier
 from .reconciler import Reconciler
 from .sqlite import HeldError, Lease, SqliteStore
 from .stepping import ENDED
@@ -63,8 +64,9 @@ async def carry_out(
                 if status.plugin_state is not None and not (status.phase in ENDED and status.cleaned):
                     yield Unfinished(context_of(task, identity, config()), status.plugin_state)
 
-    async with make_executor(identity, wake, certain, unfinished) as executor:
+    async with make_executor(identity, wake, certain, unfinished) as executor, notifying() as notifier:
         reconciler = Reconciler(store, executor, config, only=only, gc=gc)
+        reconciler.notifier = notifier
         woken.append(reconciler)
         begun(reconciler)
         work = asyncio.create_task(reconciler.run())
@@ -77,6 +79,17 @@ async def carry_out(
         finally:
             work.cancel()
             await asyncio.wait({work})
+
+
+@asynccontextmanager
+async def notifying() -> AsyncIterator[TaskNotifier | None]:
+    """Notify receivers until the end of the block, as this process is set to; at the end the queues are emptied."""
+    notifier = await asyncio.to_thread(make_notifier)
+    try:
+        yield notifier
+    finally:
+        if notifier is not None:
+            await asyncio.to_thread(notifier.close)
 
 
 class Manager:

@@ -30,6 +30,7 @@ from backoff_ctrl.k8s.status.catalogue import STEP_BUCKETS
 
 from .collecting import Collector
 from .model import TaskStatus, unix
+from .notifying import TaskNotifier
 from .queue import KeyedQueue
 from .stepping import ENDED, OVER, REASON_MAX, Step, Stepper, has_begun
 from .store import PAGE, AbsentError, BrokenStoreError, Change, ConflictError, LeaseLostError, Store, Stored, StoreError
@@ -141,6 +142,8 @@ class Reconciler:
 
         ``gc`` returns how long tasks are kept after their end.
         """
+        self.notifier: TaskNotifier | None = None
+        """Tells others of ends; None: nobody asks for it."""
         self._store = store
         self._executor = executor
         self._config = config
@@ -355,6 +358,8 @@ class Reconciler:
             if not await self._write(task, step):
                 return
             self._count(old, step)
+            if self.notifier is not None:
+                self.notifier.changed(old, replace(self._tasks[uid], open=step.open))
         task = self._tasks[uid]
         if not step.open:
             self._let_go(task)

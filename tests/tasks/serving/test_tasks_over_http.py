@@ -151,8 +151,8 @@ def test_a_signal_and_another_run_are_asked_for_there(served: str) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done
     until(lambda: ask(served, place).json["phase"] == "Success")
-    authorized = {"Authorization": f"Bearer {token(served)}"}
-    before = ask(served, place, **authorized).json
+    bearer = f"Bearer {token(served)}"
+    before = ask(served, place, Authorization=bearer).json
     assert before["outputs"] == {"value": ["a"]}
     assert post(served, {"value": 2}, f"{place}/signal").status == 409
     wrong = post(served, {"set": [["spec.priority", "high"]]}, f"{place}/again")
@@ -162,7 +162,7 @@ def test_a_signal_and_another_run_are_asked_for_there(served: str) -> None:
     words = [*COMMAND, "run", "--again", "gate", "--set", "spec.signal=2", "--server", served]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, "1 Success" in done.stdout) == (0, True), done
-    after = ask(served, place, **authorized).json
+    after = ask(served, place, Authorization=bearer).json
     assert (after["uid"] != before["uid"], after["outputs"]) == (True, {"value": 2})
 
 
