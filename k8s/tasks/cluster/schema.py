@@ -127,8 +127,8 @@ def _spec_rules(properties: Mapping[str, JSON]) -> list[JSON]:
               "abort can't be taken back", "abort")
     ]  # fmt: skip
     for name, field in properties.items():
-        if name in MUTABLE or ("type" not in field and field.get(_FREE)):
-            continue  # CEL does not see what may be of any type
+        if name in MUTABLE or not _is_seen(field):
+            continue
         there = f"has(self.{name}) == has(oldSelf.{name})"
         if not _has_free_parts(field):
             there += f" && (!has(self.{name}) || self.{name} == oldSelf.{name})"
@@ -139,6 +139,11 @@ def _spec_rules(properties: Mapping[str, JSON]) -> list[JSON]:
 def _rule(rule: str, message: str, field: str = "") -> JSON:
     where = {"fieldPath": f".{field}"} if field else {}
     return {"rule": rule, "message": message, "reason": "FieldValueInvalid", **where}
+
+
+def _is_seen(field: JSON) -> bool:
+    """Return whether CEL sees a field: not what may be of any type, nor a list of that."""
+    return "type" in field and ("items" not in field or _is_seen(field["items"]))
 
 
 def _has_free_parts(field: JSON) -> bool:
