@@ -103,8 +103,6 @@ def _task() -> JSON:
             )
         ]
     status["properties"].update(OF_CLUSTER)
-    needs = _rule("!has(self.spec.needs) || !(self.metadata.name in self.spec.needs)",
-                  "spec.needs: it would wait for itself: take it out")  # fmt: skip
     return {
         "type": "object",
         "description": "A task: work to run once the quota has room for it, and again if it fails.",
@@ -116,7 +114,6 @@ def _task() -> JSON:
             "spec": spec,
             "status": status,
         },
-        _RULES: [needs] if spec["properties"]["needs"]["items"].get("type") == "string" else [],
     }
 
 
