@@ -138,12 +138,15 @@ TASKS: Final = (
     ),
     Panel(
         "How much work is there with tasks?",
-        "Per second: steps, those that raised an error and came again, and statuses that were written to the store.",
+        "Per second: steps, those that raised an error and came again, statuses that were written to the store, ended "
+        "tasks that were forgotten, and notifications of ends, by what became of them.",
         "lines",
         (
             Query(_sum(ALL.rate("backoff_ctrl_task_step_seconds_count")), "{{gate}} steps"),
             Query(_sum(ALL.rate("backoff_ctrl_task_step_errors_total")), "{{gate}} errors"),
             Query(_sum(ALL.rate("backoff_ctrl_task_status_writes_total")), "{{gate}} writes"),
+            Query(_sum(ALL.rate("backoff_ctrl_tasks_forgotten_total"), "outcome"), "{{gate}} forgotten: {{outcome}}"),
+            Query(_sum(ALL.rate("backoff_ctrl_task_notifications_total"), "outcome"), "{{gate}} told: {{outcome}}"),
         ),
         unit="ops",
         width=8,

@@ -14,7 +14,8 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,10 +26,12 @@ from starlette.responses import Response, StreamingResponse
 from backoff_ctrl.k8s.cluster.rights import Right
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError
 from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskSpecError
+from backoff_ctrl.k8s.plugins.signal import flaw_of_signal
 from backoff_ctrl.k8s.status.asked import ProblemError, cursor, parameter, read_cursor
 from backoff_ctrl.k8s.status.bodies import checked_name, read_manifest
 from backoff_ctrl.k8s.status.endpoints import Endpoint, Nothing, OfNamespace
 from backoff_ctrl.k8s.status.shapes import Page
+from backoff_ctrl.k8s.tasks.again import read_path, run_again
 from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem, document, item
 from backoff_ctrl.k8s.tasks.logs import LogError
 from backoff_ctrl.k8s.tasks.model import TaskObject, TaskWait, shown
@@ -131,7 +134,7 @@ class TaskEndpoints:
         await self._permit(caller, wish.namespace, entry.rights("create", wish.spec))
         if task.spec.priority > 0:  # it goes ahead of all others in line
             await caller.permit(wish.namespace, AHEAD)
-        if wish.abort:  # an existing equal task, perhaps of somebody else, would end
+        if wish.abort or "signal" in wish.spec:  # an existing equal task, perhaps of somebody else, would end
             await self._permit(caller, wish.namespace, entry.rights("delete", wish.spec))
         await self._check_name(caller, wish)
         try:
@@ -154,32 +157,70 @@ class TaskEndpoints:
 
     async def abort(self, query: OfTask, caller: Caller) -> Response:
         """Request the end of a task; the answer is the task."""
-        self._check_local(caller)
-        namespace, name = _named(query)
-        await caller.permit(namespace, HOLDERS)
-        task = await self._one(namespace, name)
-        await self._permit_delete(caller, task)
-        try:
-            task = await self._there.store.request_abort(namespace, name)
-        except StoreError as error:
-            raise ProblemError(404 if isinstance(error, AbsentError) else 503, str(error)) from None
+        task = await self._to_end(query, caller)
+        with _refusals():
+            task = await self._there.store.request_abort(task.namespace, task.name)
         await self._note(caller, "asked to end", task)
         return await self._document(caller, task)
 
-    async def delete(self, query: OfTask, caller: Caller) -> Response:
-        """Delete an ended task; the answer is the task as it was."""
+    async def signal(self, query: OfTask, caller: Caller) -> Response:
+        """Signal a task of the type signal with the ``value`` in the body; the answer is the task."""
+        task = await self._to_end(query, caller)
+        body = await self._fields(caller, "value")
+        if flaw := flaw_of_signal(body.get("value")):
+            raise ProblemError(422, flaw, "#/body/value")
+        with _refusals():
+            task = await self._there.store.signal(task.namespace, task.name, body["value"])
+        await self._note(caller, "signalled", task)
+        return await self._document(caller, task)
+
+    async def again(self, query: OfTask, caller: Caller) -> Response:
+        """Run a task that has ended again, under its name: ``set`` in the body lists paths with their new values.
+
+        The answer is the new task.
+        """
+        task = await self._to_end(query, caller)
+        body = await self._fields(caller, "set")
+        if not await self._may_read_object(caller, task):  # a change could show what the rest is
+            raise ProblemError(403, "only accounts that may get such objects there may run it again")
+        try:
+            with _refusals():
+                wish = run_again(task, _changes(body.get("set", [])))
+            entry = await run_in_threadpool(self._there.check, wish)
+        except TaskSpecError as error:
+            raise ProblemError(422, str(error), "#/body/set") from None
+        await self._permit(caller, wish.namespace, entry.rights("create", wish.spec))
+        if wish.spec.get("priority", 0) > 0:
+            await caller.permit(wish.namespace, AHEAD)
+        with _refusals():
+            made = await self._there.store.replace(task.uid, wish)
+        await self._note(caller, f"run again in place of {task.uid}", made)
+        return await self._document(caller, made)
+
+    async def _to_end(self, query: OfTask, caller: Caller) -> Stored:
+        """Return a task that the caller may end. Raises ``ProblemError``."""
         self._check_local(caller)
         namespace, name = _named(query)
         await caller.permit(namespace, HOLDERS)
         task = await self._one(namespace, name)
         await self._permit_delete(caller, task)
+        return task
+
+    @staticmethod
+    async def _fields(caller: Caller, *known: str) -> Mapping[str, Any]:
+        """Read a body with these fields. Raises ``ProblemError`` for another one."""
+        body = await caller.body()
+        found = await run_in_threadpool(read_manifest, body, caller.headers.get("content-type", ""))
+        if wrong := sorted(found.keys() - set(known)):
+            raise ProblemError(422, f"unknown field {wrong[0][:60]!r}: choose from {', '.join(known)}", "#/body")
+        return found
+
+    async def delete(self, query: OfTask, caller: Caller) -> Response:
+        """Delete an ended task; the answer is the task as it was."""
+        task = await self._to_end(query, caller)
         whole = await self._document(caller, task)
-        try:
-            task = await self._there.store.delete(namespace, name)
-        except ConflictError as error:
-            raise ProblemError(409, str(error)) from None
-        except StoreError as error:
-            raise ProblemError(404 if isinstance(error, AbsentError) else 503, str(error)) from None
+        with _refusals():
+            task = await self._there.store.delete(task.namespace, task.name)
         await self._note(caller, "forgotten", task)
         return whole
 
@@ -316,6 +357,30 @@ def _named(query: OfTask | OfLog) -> tuple[str, str]:
     return query.namespace, query.name
 
 
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Raise errors of a store as ``ProblemError``."""
+    try:
+        yield
+    except AbsentError as error:
+        raise ProblemError(404, str(error)) from None
+    except ConflictError as error:
+        raise ProblemError(409, str(error)) from None
+    except NeedsError as error:
+        raise ProblemError(422, str(error)) from None
+    except StoreError as error:
+        raise ProblemError(503, str(error)) from None
+
+
+def _changes(listed: Any) -> list[tuple[str, Any]]:
+    """Return the changes in a body. Raises ``ProblemError``."""
+    if not isinstance(listed, list) or not all(
+        isinstance(each, list) and len(each) == 2 and isinstance(each[0], str) for each in listed
+    ):
+        raise ProblemError(422, 'write pairs such as ["spec.priority", 3]', "#/body/set")
+    return [(read_path(path), value) for path, value in listed]
+
+
 def _pointer(path: str) -> str:
     """Return a JSON Pointer to a field of the body: ``spec.needs[0]`` is ``#/body/spec/needs/0``."""
     steps = re.split(r"[.\[]", path.replace("]", ""))
@@ -336,7 +401,7 @@ _COMMON: Final[dict[str, Any]] = {
     "plugin": "container", "phase": "WaitingForResources", "version": 2, "reason": "quota", "code": None, "kind": None,
     "attempt": 0, "object": TaskObject("v1", "Pod", "train-9f3b2c52-0", ""),
     "wait": TaskWait("quota", "compute", "requests.cpu", "1", "500m", "10", 1, None, None), "created_at": AT,
-    "ended_at": None, "since": AT, "next_attempt_at": None, "abort": False, "unfinished": True,
+    "ended_at": None, "since": AT, "next_attempt_at": None, "needs": {}, "abort": False, "unfinished": True,
 }  # fmt: skip
 ITEM: Final = TaskItem(**_COMMON)
 DOCUMENT: Final = TaskDocument(**_COMMON, as_of=AT, spec=TASK["spec"])
@@ -354,4 +419,7 @@ def add_tasks(app: FastAPI, answers: TaskEndpoints, access: Access) -> None:
     add(one, OfTask, answers.show, TaskDocument, DOCUMENT)
     add(one, OfTask, answers.delete, TaskDocument, DOCUMENT, method="DELETE")
     add(f"{one}/abort", OfTask, answers.abort, TaskDocument, DOCUMENT, method="POST")
+    add(f"{one}/signal", OfTask, answers.signal, TaskDocument, DOCUMENT, method="POST", body={"value": True})
+    changed = {"set": [["spec.priority", 3]]}
+    add(f"{one}/again", OfTask, answers.again, TaskDocument, DOCUMENT, method="POST", body=changed)
     add(f"{one}/log", OfLog, answers.log, None, None, words={200: "The log."})

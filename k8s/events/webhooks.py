@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 EVENTS: Final = ("waiting", "created", "declined", "timed-out", "cancelled", "failed")
 """The events that can be sent. ``created`` and the others that end a create are sent only if it waited."""
+TASK_EVENTS: Final = ("task-ended", "attempt-ended")
+"""The events of tasks (``k8s/tasks/notifying``), for receivers that name them."""
 USUAL: Final = ("waiting", "declined", "timed-out", "failed")
 LONGER_THAN: Final = 300.0
 RECEIVERS_MAX: Final = 16
@@ -50,7 +52,7 @@ PATIENCE: Final = 10.0  # seconds for an answer
 LAST: Final = 1.0  # seconds for what is in the queue when Python ends
 OF_A_QUOTA: Final = ("quota", "resource", "asked", "left", "limited")
 TEMPORARY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
-TYPE: Final = "dev.backoff-ctrl.create."  # begins the type of every event; what happened follows
+CREATE: Final = "create."  # begins the type of every event of a create; what happened follows
 
 
 class ReceiversError(ValueError):
@@ -71,11 +73,14 @@ class Receiver:
 
     def wants(self, event: str, namespace: str, reason: str, waited: float) -> bool:
         """Return whether it is to be notified. A declined create need not have waited."""
+        return self.hears(event, namespace, reason) and (event == "declined" or waited >= self.longer_than)
+
+    def hears(self, event: str, namespace: str, reason: str) -> bool:
+        """Return whether it is to be notified of something that did not wait."""
         return (
             event in self.events
             and any(fnmatchcase(namespace, each) for each in self.namespaces)
             and (not self.reasons or reason in self.reasons)
-            and (event == "declined" or waited >= self.longer_than)
         )
 
 
@@ -110,8 +115,9 @@ def _receiver(found: Any, place: str, environment: Mapping[str, str]) -> Receive
     if isinstance(longer, bool) or not isinstance(longer, int | float) or not 0 <= longer <= 10**9:
         raise ReceiversError(f"{place}.longer-than must be a number of seconds, 0 or more")
     events = _texts(found, "events", place, USUAL)
-    if wrong := [each for each in events if each not in EVENTS]:
-        raise ReceiversError(f"{place}.events: {wrong[0]!r} is not an event; choose from {', '.join(EVENTS)}")
+    known_events = (*EVENTS, *TASK_EVENTS)
+    if wrong := [each for each in events if each not in known_events]:
+        raise ReceiversError(f"{place}.events: {wrong[0]!r} is not an event; choose from {', '.join(known_events)}")
     return Receiver(
         name,
         url,
@@ -268,6 +274,20 @@ def signed(secret: str, id_: str, body: bytes, clock: Callable[[], float]) -> di
     return {"webhook-id": id_, "webhook-timestamp": at, "webhook-signature": f"v1,{mac}"}
 
 
+def cloud_event(gate: str, type_: str, subject: str, now: float, data: dict[str, Any]) -> dict[str, Any]:
+    """Return a CloudEvent (1.0) of a gate, with an id of its own; ``now`` is Unix time."""
+    return {
+        "specversion": "1.0",
+        "id": str(uuid.uuid4()),
+        "source": f"/backoff-ctrl/gates/{gate}",
+        "type": f"dev.backoff-ctrl.{type_}",
+        "subject": subject,
+        "time": datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "datacontenttype": "application/json",
+        "data": data,
+    }
+
+
 @dataclass(slots=True, eq=False)
 class _Wait:
     since: float
@@ -351,27 +371,20 @@ class Notifier(Subscriber):
         if not wanting:
             return
         creation, answer = create.creation, create.answer
-        whole = {  # a CloudEvent (1.0)
-            "specversion": "1.0",
-            "id": str(uuid.uuid4()),
-            "source": f"/backoff-ctrl/gates/{self._gate}",
-            "type": TYPE + event,
-            "subject": f"{creation.namespace}/{creation.resource}/{creation.name}",
-            "time": datetime.fromtimestamp(self._wall(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "datacontenttype": "application/json",
-            "data": {
-                "gate": self._gate,
-                "server": creation.server,
-                "namespace": creation.namespace,
-                "kind": creation.resource,
-                "name": creation.name,
-                "id": create.create_id,
-                "reason": reason or None,
-                "waited_seconds": round(waited, 3),
-                "priority": creation.priority,
-                "status": None if answer is None else answer.status,
-                **more,
-            },
+        data = {
+            "gate": self._gate,
+            "server": creation.server,
+            "namespace": creation.namespace,
+            "kind": creation.resource,
+            "name": creation.name,
+            "id": create.create_id,
+            "reason": reason or None,
+            "waited_seconds": round(waited, 3),
+            "priority": creation.priority,
+            "status": None if answer is None else answer.status,
+            **more,
         }
+        subject = f"{creation.namespace}/{creation.resource}/{creation.name}"
+        whole = cloud_event(self._gate, CREATE + event, subject, self._wall(), data)
         for each in wanting:
             each.put(whole)

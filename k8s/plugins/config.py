@@ -1,8 +1,9 @@
 """What the platform sets for all plugins: the sections of a settings file that this project reads, with their defaults.
 
-Those are ``plugins.k8s``, ``tasks.task-plugins`` and ``tasks.backoff``, with the keys and defaults of Flyte 1.16, and
-what Flyte has added since. Keys of our own are ``task-resources``, which Flyte keeps in its admin service, and
-``reservation-limit``. Other sections of the same file belong to others (Flyte keeps its whole platform in one).
+Those are ``plugins.k8s``, ``tasks.task-plugins``, ``tasks.backoff`` and ``tasks.gc``, with the keys and defaults of
+Flyte 1.16, and what Flyte has added since. Keys of our own are ``task-resources``, which Flyte keeps in its admin
+service, ``reservation-limit`` and ``create-error-limit``. Other sections of the same file belong to others (Flyte keeps
+its whole platform in one).
 """
 
 from __future__ import annotations
@@ -282,6 +283,8 @@ class K8sPluginConfig(Section):
     """Extended resources whose pods tolerate a taint of the same name."""
     reservation_limit: Annotated[Duration, Field(gt=timedelta(0))] = timedelta(minutes=5)
     """How long room stays reserved for the pods of a task's object while none of them appears; not in Flyte."""
+    create_error_limit: Duration = timedelta(minutes=15)
+    """How long a create may get only errors (5xx) until its attempt has failed; 0: for ever. Not in Flyte."""
     task_resources: TaskResources = TaskResources()
     """What a task's container gets where it asks for nothing, and the most that it may have: not in Flyte's file."""
 
@@ -331,6 +334,15 @@ class Backoff(Section):
         return found
 
 
+class GarbageCollection(Section):
+    """How long tasks are kept after their end. The keys are those of Flyte's executor."""
+
+    interval: Duration = timedelta(minutes=30)
+    """The time between two looks for tasks that have ended long ago; 0: none is ever forgotten."""
+    max_ttl: Duration = timedelta(days=7)
+    """How long a task is kept after its end at most; `spec.ttl` of a task shortens it. In Flyte 1h."""
+
+
 class Tasks(Section):
     """The section ``tasks``."""
 
@@ -338,6 +350,7 @@ class Tasks(Section):
 
     task_plugins: TaskPlugins = TaskPlugins()
     backoff: Backoff = Backoff()
+    gc: GarbageCollection = GarbageCollection()
 
 
 class PlatformSettings(Section):

@@ -30,7 +30,7 @@ _IDLE: Final = {
     "co-pilot": "tasks move no data",
     "enable-distributed-error-aggregation": "tasks write no error files",
 }
-_TASKS: Final = ("task-plugins", "backoff")
+_TASKS: Final = ("task-plugins", "backoff", "gc")
 _KNOWN: Final = frozenset(Plugins.model_fields)
 """The sections below ``plugins`` that are checked here; each other one belongs to the plugin of its name."""
 EVERY_S: Final = 10.0

@@ -19,6 +19,7 @@ CORRUPTED_STATE: Final = "CorruptedPluginState"
 NO_PLUGIN: Final = "PluginNotFound"
 PLUGIN_FAILED: Final = "PluginFailed"
 TIMED_OUT: Final = "QuotaTimeout"
+SIGNAL_TIMED_OUT: Final = "ConditionTimedOut"
 """Codes of failures that every manager of plugins reports."""
 CODE_MAX: Final = 200
 """Characters of a code that are kept: it may be a service's, or a user's."""
@@ -40,6 +41,7 @@ class Phase(IntEnum):
     PERMANENT_FAILURE = 8
     WAITING_FOR_CACHE = 9
     ABORTED = 10
+    PAUSED = 11
 
     @property
     def title(self) -> str:
@@ -183,6 +185,11 @@ def queued(reason: str) -> PhaseInfo:
 def initializing(reason: str) -> PhaseInfo:
     """Images are pulled, containers are made."""
     return PhaseInfo(Phase.INITIALIZING, reason=reason)
+
+
+def paused(reason: str) -> PhaseInfo:
+    """It waits for people, as long as its time limit lets it."""
+    return PhaseInfo(Phase.PAUSED, reason=reason)
 
 
 def running(reason: str = "", *, version: int = 0, logs: tuple[TaskLog, ...] = ()) -> PhaseInfo:

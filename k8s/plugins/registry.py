@@ -195,7 +195,7 @@ def _may_serve(entry: Entry, task_type: str) -> bool:
 
 
 def builtin_entries() -> tuple[Entry, ...]:
-    from . import sleep  # noqa: PLC0415 - likewise
+    from . import signal, sleep  # noqa: PLC0415 - likewise
     from .connector import directory  # noqa: PLC0415 - likewise
     from .connector.entry import entry_of as connector_of  # noqa: PLC0415 - likewise
     from .generic import entry_of  # noqa: PLC0415 - loads pydantic, which --help does not need
@@ -206,7 +206,7 @@ def builtin_entries() -> tuple[Entry, ...]:
 
     kinds = (pods.container, job.entry, jobset.entry, pods.pod, pods.sidecar)
     operators, services = map(entry_of, OPERATORS.shipped()), map(service_of, SERVICES.shipped())
-    return (*kinds, *operators, *services, sleep.entry, connector_of(directory.Directory()))
+    return (*kinds, *operators, *services, sleep.entry, signal.entry, connector_of(directory.Directory()))
 
 
 def registry(

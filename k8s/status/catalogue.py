@@ -248,6 +248,20 @@ METRICS: Final = (
     Metric("backoff_ctrl_tasks", "gauge", "Tasks that have not ended, by phase.", "tasks", ("phase",)),
     Metric("backoff_ctrl_tasks_ended_total", "counter", "Tasks that ended, by phase.", "tasks", ("phase",)),
     Metric(
+        "backoff_ctrl_task_notifications_total",
+        "counter",
+        "Notifications of ends of tasks and attempts, by receiver and outcome: sent, failed or dropped.",
+        "notifications",
+        ("receiver", "outcome"),
+    ),
+    Metric(
+        "backoff_ctrl_tasks_forgotten_total",
+        "counter",
+        "Tasks that had ended long ago, by outcome: deleted, already_gone or failed.",
+        "tasks",
+        ("outcome",),
+    ),
+    Metric(
         "backoff_ctrl_task_attempts_failed_total",
         "counter",
         "Attempts at tasks that failed, by who caused the failure (USER, or SYSTEM for the platform) and its code.",

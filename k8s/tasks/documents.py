@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field
 
-from .model import TaskEvent, TaskLink, TaskObject, TaskStatus, TaskTold, TaskWait, Whose, shown
+from .model import Ending, TaskEvent, TaskLink, TaskObject, TaskStatus, TaskTold, TaskWait, Whose, shown
 from .store import Stored
 
 PAYLOAD: Final = ("container", "custom", "env", "podTemplate", "template")
@@ -38,6 +38,7 @@ class TaskItem:
     ended_at: Annotated[str | None, Field(description="When it ended and its object was released; null: it has not.")]
     since: Annotated[str, Field(description="When it came into this phase.")]
     next_attempt_at: Annotated[str | None, Field(description="When the next attempt begins, after one that failed.")]
+    needs: Annotated[dict[str, Ending], Field(description="The tasks that have to end before it begins, and how.")]
     abort: Annotated[bool, Field(description="Whether its end was requested.")]
     unfinished: Annotated[bool, Field(description="Whether a manager still has something to do for it.")]
 
@@ -107,6 +108,7 @@ def _fields(task: Stored) -> dict[str, Any]:
         "uid": task.uid,
         "type": task.spec["type"],
         "created_at": shown(task.created_at),
+        "needs": task.needs,
         "abort": task.abort,
         "unfinished": task.open,
         **{name: getattr(task.status, name) for name in _OF_STATUS},

@@ -18,6 +18,7 @@ from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.core import CorePlugin, Key, Unfinished
 from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskContext, TaskMetadata, TaskSpecError
 from backoff_ctrl.k8s.plugins.registry import Entry, Registry
+from backoff_ctrl.k8s.plugins.signal import TYPE as SIGNAL
 
 from .store import Stored, StoreError, Wish
 
@@ -70,6 +71,8 @@ def check(wish: Wish, registry: Registry, config: K8sPluginConfig) -> Entry:
         entry = registry.resolve(wish.spec["type"])
     except PluginError as error:
         raise TaskSpecError("spec.type", str(error)) from None
+    if "signal" in wish.spec and wish.spec["type"] != SIGNAL:
+        raise TaskSpecError("spec.signal", f"only tasks of the type {SIGNAL} take one: leave it out")
     nobody = "00000000-0000-0000-0000-000000000000"
     metadata = TaskMetadata(wish.namespace, wish.name, nobody, 0, f"{wish.name}-00000000-0")
     entry.check(TaskContext(metadata, wish.spec["type"], wish.spec, config))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -20,7 +21,7 @@ VALUES_MAX: Final = 300_000
 _PATTERNS: Final = {
     "name": "write lower-case letters, digits, - and ., beginning and ending with a letter or digit",
     "namespace": "write lower-case letters, digits and -, beginning and ending with a letter or digit",
-    "needs": "write the name of a task",
+    "task": "write the name of a task",
 }
 _KINDS: Final = {
     "bool_type": "write true or false",
@@ -47,9 +48,10 @@ def read_task(manifest: Mapping[str, Any], namespace: str = "default") -> Task:
         raise _told(error.errors(include_url=False)[0]) from None
     if task.metadata.namespace is None:
         task = task.model_copy(update={"metadata": task.metadata.model_copy(update={"namespace": namespace})})
-    if task.metadata.name in task.spec.needs:
+    needs = [each.task for each in task.spec.needs]
+    if task.metadata.name in needs:
         raise TaskSpecError("spec.needs", f"{task.metadata.name} would wait for itself: take it out")
-    if doubled := {each for each in task.spec.needs if task.spec.needs.count(each) > 1}:
+    if doubled := {name for name, times in Counter(needs).items() if times > 1}:
         raise TaskSpecError("spec.needs", f"{min(doubled)} is named twice: name it once")
     return task
 
@@ -69,9 +71,12 @@ def wish_of(task: Task) -> Wish:
 
 
 def difference(old: Any, new: Any, path: str = "spec") -> str:
-    """Return the path of the first field that differs, with both values; empty: they are equal."""
+    """Return the path of the first field that differs, with both values; empty: they are equal.
+
+    A signal is no part of what a task is: it comes later.
+    """
     if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted(old.keys() | new.keys()):
+        for key in sorted((old.keys() | new.keys()) - ({"signal"} if path == "spec" else set())):
             if found := difference(old.get(key), new.get(key), f"{path}.{key}"):
                 return found
         return ""
@@ -138,9 +143,16 @@ def _known(place: Sequence[str | int]) -> list[str]:
     shape: type[BaseModel] = Task
     for part in place:
         for name, field in shape.model_fields.items():
-            if part in (name, field.alias) and isinstance(field.annotation, type):
-                shape = field.annotation
+            if part in (name, field.alias):
+                shape = _shape_in(field.annotation) or shape
     return [field.alias or name for name, field in shape.model_fields.items() if name != "status"]
+
+
+def _shape_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the shape that a field holds, also in a list or a map; None: it holds none."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_shape_in, get_args(annotation))), None)
 
 
 def _shown(value: Any) -> str:

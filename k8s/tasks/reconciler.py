@@ -17,19 +17,22 @@ import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.config import GarbageCollection, K8sPluginConfig
 from backoff_ctrl.k8s.plugins.core import CorePlugin, Key
 from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.plugins.protocol import TaskContext
 from backoff_ctrl.k8s.status.catalogue import STEP_BUCKETS
 
+from .collecting import Collector
 from .model import TaskStatus, unix
+from .notifying import TaskNotifier
 from .queue import KeyedQueue
-from .stepping import ENDED, OVER, REASON_MAX, Step, Stepper
+from .stepping import ENDED, OVER, REASON_MAX, Step, Stepper, has_begun
 from .store import PAGE, AbsentError, BrokenStoreError, Change, ConflictError, LeaseLostError, Store, Stored, StoreError
 
 log = logging.getLogger(__name__)
@@ -41,8 +44,6 @@ LOOK_AGAIN: Final = 30.0
 KEPT_MAX: Final = 1000
 WORKERS: Final = 32
 """Steps under way at a time."""
-WRITE_PAUSE: Final = 1.0
-"""Seconds between two writes of one task's status, if nothing important has changed."""
 ERROR_BASE: Final = 0.5
 ERROR_CAP: Final = 60.0
 ERRORS_MAX: Final = 8
@@ -135,8 +136,14 @@ class Reconciler:
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
         only: Collection[str] | None = None,
+        gc: Callable[[], GarbageCollection] = GarbageCollection,
     ) -> None:
-        """``clock`` returns Unix time; ``only`` these uids are carried out, None: all."""
+        """``clock`` returns Unix time; ``only`` these uids are carried out, None: all.
+
+        ``gc`` returns how long tasks are kept after their end.
+        """
+        self.notifier: TaskNotifier | None = None
+        """Tells others of ends; None: nobody asks for it."""
         self._store = store
         self._executor = executor
         self._config = config
@@ -148,9 +155,12 @@ class Reconciler:
         self._names: dict[tuple[str, str], str] = {}
         self._needed: dict[tuple[str, str], set[str]] = defaultdict(set)
         self._errors: dict[str, int] = {}
-        self._written: dict[str, float] = {}
+        self._written: dict[str, tuple[float, int]] = {}  # when, and how often within this phase
         self._unwritten: set[str] = set()
+        self._gone: set[str] = set()  # not in the store any more: what they have begun is ended, and nothing written
         self._sweeper = Sweeper()
+        self._known = asyncio.Event()  # all unfinished tasks, and so who needs whom
+        self.collector = Collector(store, gc, self._is_needed, clock, doubt=SWEPT_FOR)
         self.counts = Counts()
         self.trouble = ""
         """Why statuses can't be written now; empty: they can."""
@@ -174,11 +184,15 @@ class Reconciler:
 
     async def run(self) -> None:
         """Carry out until cancelled. Raises ``BrokenStoreError`` and ``LeaseLostError``: then it must stop."""
-        self._stepper = Stepper(self._executor, await self._store.identity(), self._config, self._clock, self._rng)
+        identity = await self._store.identity()
+        self._stepper = Stepper(
+            self._executor, identity, self._config, self._clock, self._rng, lambda: len(self._tasks)
+        )
         sweeping = asyncio.create_task(self._sweeper.run(self._executor, self._stepper.context))
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._follow())
+                group.create_task(self._collect())
                 for _ in range(WORKERS):
                     group.create_task(self._work())
         except* StoreError as group:
@@ -195,6 +209,7 @@ class Reconciler:
             after = page[-1].number
             for task in page:
                 self._take_in(task)
+        self._known.set()
         if self._only is None:
             for task in await self._store.aborted(self._clock() - SWEPT_FOR):
                 self._sweeper.keep(task, self._clock())
@@ -210,16 +225,40 @@ class Reconciler:
                 log.warning("requests can't be read now: %s", error)
                 await asyncio.sleep(STORE_PAUSE)
 
+    async def _collect(self) -> None:
+        """Forget tasks that have ended long ago, if this carries out all tasks."""
+        if self._only is None:
+            await self._known.wait()
+            await self.collector.run()
+
+    def _is_needed(self, task: Stored) -> bool:
+        needing = self._needed.get((task.namespace, task.name), ())
+        return any(not has_begun(self._tasks[uid].status) for uid in needing)
+
     def _heed(self, change: Change) -> None:
         task = change.task
-        if task is None or not task.open:
+        if task is None:
+            self._lose(change.uid)
+            return
+        if not task.open:
             return
         known = self._tasks.get(task.uid)
         if known is None:
             self._take_in(task)
-        elif task.abort and not known.abort:  # its status is ours: the store's may be older
-            self._tasks[task.uid] = replace(known, abort=True)
+            return
+        signal = task.spec.get("signal")
+        if (task.abort and not known.abort) or (signal is not None and "signal" not in known.spec):
+            # its status is ours: the store's may be older
+            spec = known.spec if signal is None else {**known.spec, "signal": signal}
+            self._tasks[task.uid] = replace(known, abort=known.abort or task.abort, spec=spec)
             self._queue.add(task.uid)
+
+    def _lose(self, uid: str) -> None:
+        """End what a task has begun that somebody has deleted before its end."""
+        if uid in self._tasks and uid not in self._gone:
+            self._gone.add(uid)
+            self._tasks[uid] = replace(self._tasks[uid], abort=True)
+            self._queue.add(uid)
 
     def _take_in(self, task: Stored) -> None:
         if task.uid in self._tasks or (self._only is not None and task.uid not in self._only):
@@ -266,7 +305,7 @@ class Reconciler:
 
     async def _found(self, task: Stored) -> dict[str, TaskStatus | None]:
         """Return the status of each task that this one needs, if it has not begun yet."""
-        if task.status.attempt or task.status.plugin_state is not None:
+        if has_begun(task.status):
             return {}
         found: dict[str, TaskStatus | None] = {}
         for name in task.needs:
@@ -286,7 +325,8 @@ class Reconciler:
         self._errors[task.uid] = times
         if task.uid in self._unwritten:  # drop what could not be written
             self._unwritten.discard(task.uid)
-            self._tasks[task.uid] = task = await self._store.get(task.namespace, task.name)
+            with suppress(AbsentError):
+                self._tasks[task.uid] = task = await self._store.get(task.namespace, task.name)
         self.counts.errors += 1
         said = str(error) or repr(error)
         delay = self._rng.uniform(0.5, 1) * min(ERROR_CAP, ERROR_BASE * 2 ** min(times, 30))
@@ -313,11 +353,13 @@ class Reconciler:
                 self.counts.held_back += 1
                 self._tasks[uid] = task.with_status(step.status, task.version)
                 self._unwritten.add(uid)
-                self._queue.add(uid, wait)
+                self._queue.add(uid, wait if step.again is None else min(wait, step.again))
                 return
             if not await self._write(task, step):
                 return
             self._count(old, step)
+            if self.notifier is not None:
+                self.notifier.changed(old, replace(self._tasks[uid], open=step.open))
         task = self._tasks[uid]
         if not step.open:
             self._let_go(task)
@@ -336,11 +378,14 @@ class Reconciler:
             == (old.phase, old.attempt, old.cleaned, old.next_attempt_at, old.object)
             and _stage(new) == _stage(old)
         )
-        return self._written.get(uid, 0.0) + WRITE_PAUSE - time.monotonic() if same else 0.0
+        if not same or uid not in self._written:
+            return 0.0
+        last, times = self._written[uid]
+        return last + self._store.pause(new, times) - time.monotonic()
 
     async def _write(self, task: Stored, step: Step) -> bool:
         """Write until the store takes it. False: the task is no longer ours to write, or was read again."""
-        while True:
+        while task.uid not in self._gone:
             try:
                 version = await self._store.set_status(task.uid, task.version, step.status, open_=step.open)
             except (BrokenStoreError, LeaseLostError):
@@ -356,40 +401,48 @@ class Reconciler:
             else:
                 self.trouble = ""
                 self.counts.writes += 1
-                self._written[task.uid] = time.monotonic()
+                times = self._written.get(task.uid, (0.0, 0))[1] + 1 if step.status.phase == task.status.phase else 0
+                self._written[task.uid] = time.monotonic(), times
                 self._unwritten.discard(task.uid)
                 self._tasks[task.uid] = self._tasks[task.uid].with_status(step.status, version)
                 return True
+        self._tasks[task.uid] = self._tasks[task.uid].with_status(step.status, task.version)
+        return True
 
     async def _read_anew(self, task: Stored) -> None:
         """Read the task again: somebody else has written its status, or it is gone."""
         try:
             found = await self._store.get(task.namespace, task.name)
         except AbsentError:
-            found = None
-        if found is None or found.uid != task.uid or not found.open:
-            self._let_go(task)
+            self._lose(task.uid)
             return
-        self._tasks[task.uid] = found
-        self._queue.add(task.uid)
+        if found.uid != task.uid:
+            self._lose(task.uid)
+        elif not found.open:
+            self._let_go(task)
+        else:
+            self._tasks[task.uid] = found
+            self._queue.add(task.uid)
 
     def _let_go(self, task: Stored) -> None:
         self._tell_dependants(task)
         del self._tasks[task.uid]
-        self._names.pop((task.namespace, task.name), None)
+        if self._names.get((task.namespace, task.name)) == task.uid:
+            del self._names[task.namespace, task.name]
         for need in task.needs:
             self._needed[task.namespace, need].discard(task.uid)
             if not self._needed[task.namespace, need]:
                 del self._needed[task.namespace, need]
         self._errors.pop(task.uid, None)
         self._written.pop(task.uid, None)
+        self._gone.discard(task.uid)
         self._unwritten.discard(task.uid)
         self._queue.forget(task.uid)
 
     def _count(self, old: TaskStatus, step: Step) -> None:
         new = step.status
-        if new.phase != old.phase and new.code is not None:
-            self.counts.failures[new.kind or "", new.code] += 1
+        if new.phase != old.phase and new.code is not None and new.kind is not None:
+            self.counts.failures[new.kind, new.code] += 1
         if new.attempt > old.attempt:
             self.counts.retries[old.kind or ""] += 1
         if not step.open and new.phase in OVER:

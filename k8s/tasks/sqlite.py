@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from .model import TaskStatus
 from .store import PAGE, BrokenStoreError, Change, LeaseLostError, Stored, Wish
@@ -35,6 +35,8 @@ except ImportError:  # Windows: only the lease
 T = TypeVar("T")
 SECONDS: Final = 10.0
 """How long a lease holds without being renewed; it is renewed three times as often."""
+WRITE_PAUSE: Final = 1.0
+"""Seconds between two writes of one task's status, if little has changed."""
 POLL: Final = 0.2
 """Seconds between two checks whether another process has written."""
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -237,6 +239,9 @@ class SqliteStore:
             self._writing = asyncio.create_task(self._write())
         return await written
 
+    def pause(self, status: TaskStatus, times: int) -> float:  # noqa: ARG002 - its disk is not shared
+        return WRITE_PAUSE
+
     async def _write(self) -> None:
         while self._pending:
             batch, self._pending = self._pending, []
@@ -257,6 +262,12 @@ class SqliteStore:
 
     async def request_abort(self, namespace: str, name: str) -> Stored:
         return await self._wished(lambda: self.tables.request_abort(namespace, name))
+
+    async def signal(self, namespace: str, name: str, value: Any) -> Stored:
+        return await self._wished(lambda: self.tables.signal(namespace, name, value))
+
+    async def replace(self, uid: str, wish: Wish) -> Stored:
+        return await self._wished(lambda: self.tables.replace(uid, wish))
 
     async def delete(self, namespace: str, name: str) -> Stored:
         return await self._wished(lambda: self.tables.delete(namespace, name))

@@ -11,19 +11,21 @@ the end; ``Stepper`` calls the executor and these.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final
 
 from backoff_ctrl.k8s.creates.wait import Wait
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.core import CorePlugin
-from backoff_ctrl.k8s.plugins.phases import TIMED_OUT, ErrorKind, Phase, PhaseInfo, TaskError
+from backoff_ctrl.k8s.plugins.phases import SIGNAL_TIMED_OUT, TIMED_OUT, ErrorKind, Phase, PhaseInfo, TaskError
 from backoff_ctrl.k8s.plugins.protocol import TaskContext
 
 from .executing import context_of
 from .model import (
     JSON,
+    Ending,
     Retried,
     TaskEvent,
     TaskLink,
@@ -45,10 +47,21 @@ TOLD_MAX: Final = 20
 RETRY_BASE: Final = 1.0
 RETRY_CAP: Final = 60.0
 DEPENDENCY_FAILED: Final = "DependencyFailed"
+NOT_NEEDED: Final = "NotNeeded"
+"""The code of a task that was to begin only after another end of a task that it needs. It is no failure."""
+RAN_TOO_LONG: Final = "AttemptTimeout"
+"""The code of an attempt that ran for longer than ``spec.deadline``."""
 STEPS_FAILED: Final = "StepsFailed"
 RESYNC: Final = 30.0
 """Seconds after which a task is checked even without news: time alone may end a grace period."""
+RESYNCS: Final = 20.0
+"""Checks a second, at most, of tasks that wait for quota: those wait for news, and time alone ends no grace period."""
 AT_LEAST: Final = 0.2
+_TIMEOUTS: Final = {
+    Phase.WAITING_FOR_RESOURCES.title: ("waited for quota", TIMED_OUT),
+    Phase.PAUSED.title: ("waited for its signal", SIGNAL_TIMED_OUT),
+}
+"""The phases that ``spec.timeout`` limits, with what the task does in them and the code with which it ends."""
 OVER: Final = frozenset({Phase.SUCCESS.title, Phase.PERMANENT_FAILURE.title, Phase.ABORTED.title})
 """Phases that a task ends in."""
 ENDED: Final = OVER | {Phase.RETRYABLE_FAILURE.title}
@@ -63,11 +76,15 @@ def moved(
     code = None if error is None else error.code
     kind: Whose | None = None if error is None else "SYSTEM" if error.kind is ErrorKind.SYSTEM else "USER"
     update: dict[str, Any] = {"phase": phase.title, "reason": reason, "code": code, "kind": kind, **more}
+    at = shown(now)
+    if phase is Phase.RUNNING and status.runs_since is None:
+        update["runs_since"] = at
     if phase.title != status.phase or not status.history:
-        at = shown(now)
         history = [*status.history, TaskEvent(phase.title, at, status.attempt, reason, code, kind)]
-        if len(history) > HISTORY_MAX:
-            del history[1]
+        left_out = len(history) - HISTORY_MAX
+        if left_out > 0:
+            del history[1 : 1 + left_out]
+            update["history_left_out"] = status.history_left_out + left_out
         update |= {"history": history, "since": at}
     return status.model_copy(update=update)
 
@@ -154,7 +171,7 @@ def next_attempt(status: TaskStatus, now: float) -> TaskStatus:
     """Return the status at the beginning of another attempt."""
     begun = status.model_copy(
         update={"attempt": status.attempt + 1, "plugin_state": None, "object": None, "next_attempt_at": None,
-                "version": 0, "logs": [], "custom": {}, "outputs": None}
+                "runs_since": None, "version": 0, "logs": [], "custom": {}, "outputs": None}
     )  # fmt: skip
     return moved(begun, Phase.NOT_READY, f"attempt {begun.attempt + 1} begins", now, wait=None)
 
@@ -171,8 +188,11 @@ def ended(status: TaskStatus, now: float) -> TaskStatus:
 
 
 def waited_since(status: TaskStatus) -> float:
-    """Return when this attempt began to wait for quota without a break, as Unix time; 0: it does not wait."""
-    return unix(status.since) if status.phase == Phase.WAITING_FOR_RESOURCES.title else 0.0
+    """Return when this attempt began to wait without a break for quota, or its signal; 0: it does not wait.
+
+    In Unix time.
+    """
+    return unix(status.since) if status.phase in _TIMEOUTS else 0.0
 
 
 def failed_at_once(status: TaskStatus, code: str, reason: str, now: float, kind: ErrorKind) -> TaskStatus:
@@ -180,22 +200,35 @@ def failed_at_once(status: TaskStatus, code: str, reason: str, now: float, kind:
     return moved(status, Phase.PERMANENT_FAILURE, reason, now, TaskError(code, reason, kind), wait=None)
 
 
-def not_before(needs: Iterable[str], found: Mapping[str, TaskStatus | None]) -> tuple[str, bool]:
-    """Return why a task may not begin, and whether it never may; ``""``: it may begin.
+def has_begun(status: TaskStatus) -> bool:
+    """Return whether a task has begun: from then on it needs no other one."""
+    return bool(status.attempt) or status.plugin_state is not None
 
-    ``found`` has the status of each task that it needs, None for one that does not exist.
+
+def not_before(needs: Mapping[str, Ending], found: Mapping[str, TaskStatus | None]) -> tuple[str, str]:
+    """Return why a task may not begin, and the code with which it ends if it never may; ``""``: it may begin.
+
+    ``found`` has the status of each task that it needs, None for one that does not exist. Of several ends that forbid
+    it, one that makes it not needed counts: nothing has gone wrong then.
     """
-    waiting = ""
-    for name in needs:
+    waiting, broken = "", ""
+    for name, wanted in needs.items():
         status = found.get(name)
         if status is None:
             waiting = waiting or f"needs task {name}, which does not exist yet"
-        elif status.phase in ("PermanentFailure", "Aborted"):
+        elif status.phase not in OVER:
+            how = "" if wanted == "Success" else f", to end {'as Failure' if wanted == 'Failure' else 'in any way'}"
+            waiting = waiting or f"needs task {name}, which is {status.phase}{how}"
+        elif wanted == "Any":
+            continue
+        elif status.code == NOT_NEEDED:
+            return f"not needed: task {name}, which it needs, was not needed either", NOT_NEEDED
+        elif wanted == "Failure" and status.phase == Phase.SUCCESS.title:
+            return f"not needed: it is for a failure of task {name}, which has succeeded", NOT_NEEDED
+        elif wanted == "Success" and status.phase != Phase.SUCCESS.title:
             code = f" ({status.code})" if status.code else ""
-            return f"task {name}, which it needs, ended as {status.phase}{code}", True
-        elif status.phase != "Success":
-            waiting = waiting or f"needs task {name}, which is {status.phase}"
-    return waiting, False
+            broken = broken or f"task {name}, which it needs, ended as {status.phase}{code}"
+    return (broken, DEPENDENCY_FAILED) if broken else (waiting, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,13 +250,15 @@ class Stepper:
         config: Callable[[], K8sPluginConfig],
         clock: Callable[[], float],
         rng: random.Random,
+        crowd: Callable[[], int] = lambda: 1,
     ) -> None:
-        """``store`` is the id of the store, ``clock`` returns Unix time."""
+        """``store`` is the id of the store, ``clock`` returns Unix time, ``crowd`` the number of unfinished tasks."""
         self._executor = executor
         self._store = store
         self._config = config
         self._clock = clock
         self._rng = rng
+        self._crowd = crowd
 
     async def step(self, task: Stored, needs: Mapping[str, TaskStatus | None]) -> Step:
         """Take the next step of a task; ``needs`` has the status of each task that it needs, None for absent ones.
@@ -235,16 +270,27 @@ class Stepper:
             return await self._after(task)
         if task.abort:
             return await self._abort(task)
-        if task.needs and status.attempt == 0 and status.plugin_state is None:
-            reason, never = not_before(task.needs, needs)
-            if never:
-                return self._over(failed_at_once(status, DEPENDENCY_FAILED, reason, self._clock(), ErrorKind.USER))
-            if reason:
-                return Step(moved(status, Phase.NOT_READY, reason, self._clock()), None)
+        if task.needs and not has_begun(status) and (step := self._before(task, needs)) is not None:
+            return step
         if self._waited_too_long(task):
-            return await self._give_up(task)
+            what, code = _TIMEOUTS[status.phase]
+            reason = f"{what} for longer than its timeout of {task.spec['timeout']}: {status.reason}"
+            return await self._give_up(task, code, reason, retryable=False)
+        if self._left_to_run(task, status) <= 0:
+            reason = f"ran for longer than its deadline of {task.spec['deadline']}: {status.reason}"
+            return await self._give_up(task, RAN_TOO_LONG, reason, retryable=True)
         handled = await self._executor.handle(self.context(task), status.plugin_state)
         return self._reported(task, handled.info.phase, reported(status, handled.info, handled.state, self._clock()))
+
+    def _before(self, task: Stored, needs: Mapping[str, TaskStatus | None]) -> Step | None:
+        """Return the step of a task that may not begin, now or ever; None: it may."""
+        reason, code = not_before(task.needs, needs)
+        now = self._clock()
+        if code == NOT_NEEDED:
+            return self._over(moved(task.status, Phase.ABORTED, reason, now).model_copy(update={"code": code}))
+        if code:
+            return self._over(failed_at_once(task.status, code, reason, now, ErrorKind.USER))
+        return Step(moved(task.status, Phase.NOT_READY, reason, now), None) if reason else None
 
     def failed(self, task: Stored, said: str) -> Step:
         """Return the step of an attempt whose steps keep failing: it has failed, because of the platform."""
@@ -277,21 +323,34 @@ class Stepper:
             status = moved(status, Phase.ABORTED, f"aborted; {status.reason}", self._clock())
         return Step(status, 0 if handled.info.phase.is_terminal else 1.0)
 
-    async def _give_up(self, task: Stored) -> Step:
-        """End an attempt whose time limit for waiting has passed, and with it the task."""
+    async def _give_up(self, task: Stored, code: str, reason: str, *, retryable: bool) -> Step:
+        """End an attempt whose time limit has passed, and with it the task unless another attempt may help."""
         handled = await self._executor.abort(self.context(task), task.status.plugin_state)
         now = self._clock()
         if not handled.info.phase.is_terminal:  # the phase stays: its time is the beginning of the wait
             return Step(task.status.model_copy(update={"plugin_state": handled.state}), 1.0)
         status = reported(task.status, handled.info, handled.state, now)
-        if handled.info.phase is not Phase.SUCCESS:
-            reason = f"waited for quota for longer than its timeout of {task.spec['timeout']}: {task.status.reason}"
-            status = failed_at_once(status, TIMED_OUT, reason, now, ErrorKind.USER)
-        return Step(status, 0)
+        if handled.info.phase is Phase.SUCCESS:
+            return Step(status, 0)
+        error = TaskError(code, reason, ErrorKind.USER)
+        phase = Phase.RETRYABLE_FAILURE if retryable else Phase.PERMANENT_FAILURE
+        # the abort's own end is no phase of the task: it does not enter the history
+        status = status.model_copy(update={"phase": task.status.phase, "history": task.status.history})
+        status = moved(status, phase, reason, now, error, wait=None)
+        return Step(judged(status, task.spec.get("retries", {}), now, self._rng), 0)
 
     def _waited_too_long(self, task: Stored) -> bool:
         timeout, since = task.spec.get("timeout"), waited_since(task.status)
+        if "signal" in task.spec:  # it has come, perhaps while no manager was there to see it in time
+            return False
         return bool(since) and timeout is not None and self._clock() - since > seconds_of(timeout)
+
+    def _left_to_run(self, task: Stored, status: TaskStatus) -> float:
+        """Return the seconds until an attempt has run for too long; infinity: it may run for ever, or does not run."""
+        deadline = task.spec.get("deadline")
+        if deadline is None or status.runs_since is None:
+            return inf
+        return unix(status.runs_since) + seconds_of(deadline) - self._clock()
 
     def _reported(self, task: Stored, phase: Phase, status: TaskStatus) -> Step:
         """Return the step after a report, with the time until the next one."""
@@ -299,7 +358,10 @@ class Stepper:
         if phase.is_terminal:
             return Step(judged(status, task.spec.get("retries", {}), now, self._rng), 0)
         again = RESYNC * self._rng.uniform(0.75, 1.25)
-        if phase is Phase.WAITING_FOR_RESOURCES and task.spec.get("timeout"):
+        again = min(again, max(AT_LEAST, self._left_to_run(task, status) + AT_LEAST))
+        if phase is Phase.WAITING_FOR_RESOURCES:
+            again = max(again, self._crowd() / RESYNCS * self._rng.uniform(0.75, 1.25))
+        if task.spec.get("timeout") and status.phase in _TIMEOUTS:
             again = min(again, max(AT_LEAST, waited_since(status) + seconds_of(task.spec["timeout"]) - now + AT_LEAST))
         return Step(status, again)
 

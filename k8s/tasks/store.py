@@ -1,4 +1,4 @@
-"""The interface of a store of tasks: a file today, the API server later.
+"""The interface of a store of tasks: a file, or the API server of a cluster.
 
 People and programs write requests (a new task, its end); the reconciler alone writes status. Each write of a status
 names the version that it was made from, so that a status that somebody else has written meanwhile is never overwritten.
@@ -6,11 +6,14 @@ names the version that it was made from, so that a status that somebody else has
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from .model import JSON, TaskStatus
+from backoff_ctrl.k8s.plugins.signal import TYPE as SIGNAL
+
+from .model import JSON, Ending, TaskStatus
 
 PAGE: Final = 1000
 """Tasks on a page of ``list`` by default."""
@@ -80,9 +83,9 @@ class Stored:
     created_at: float
 
     @property
-    def needs(self) -> tuple[str, ...]:
-        """The tasks of its namespace that have to succeed before it begins."""
-        return tuple(self.spec.get("needs", ()))
+    def needs(self) -> dict[str, Ending]:
+        """The tasks of its namespace that have to end before it begins, and how."""
+        return needs_of(self.spec)
 
     def with_status(self, status: TaskStatus, version: int) -> Stored:
         """Return the same with another status."""
@@ -96,6 +99,33 @@ class Change:
     revision: int
     uid: str
     task: Stored | None
+
+
+def needs_of(spec: Mapping[str, Any]) -> dict[str, Ending]:
+    """Return the names of the tasks that a spec needs, and how they have to end; what can't be read is left out."""
+    found: dict[str, Ending] = {}
+    listed = spec.get("needs")
+    for each in listed if isinstance(listed, list) else ():
+        if isinstance(each, str):
+            found[each] = "Success"
+        elif isinstance(each, dict) and isinstance(each.get("task"), str):
+            found[each["task"]] = each.get("ended", "Success")
+    return found
+
+
+def is_new_signal(task: Stored, value: Any) -> bool:
+    """Return whether a signal is news to a task; False: it has the same one. Raises ``ConflictError``."""
+    label = f"task {task.namespace}/{task.name}"
+    if task.spec["type"] != SIGNAL:
+        raise ConflictError(f"{label} is of the type {task.spec['type']}: only tasks of the type {SIGNAL} take signals")
+    given = task.spec.get("signal")
+    if given is not None:
+        if json.dumps(given, sort_keys=True) == json.dumps(value, sort_keys=True):
+            return False
+        raise ConflictError(f"{label} has had its signal: {json.dumps(given)[:100]}")
+    if not task.open:
+        raise ConflictError(f"{label} has ended as {task.status.phase}: run it again before you signal it")
+    return True
 
 
 class Store(Protocol):
@@ -128,8 +158,26 @@ class Store(Protocol):
         ``open_``: whether a manager still has something to do.
         """
 
+    def pause(self, status: TaskStatus, times: int) -> float:
+        """Return the seconds between two writes of a task's status, if little but its reason has changed.
+
+        ``times``: how often it was written in its present phase, after the first time.
+        """
+
     async def request_abort(self, namespace: str, name: str) -> Stored:
         """Request the end of a task; one that has ended stays unchanged. Raises ``AbsentError``."""
+
+    async def signal(self, namespace: str, name: str, value: Any) -> Stored:
+        """Signal a task of the type signal. Raises ``AbsentError``, and ``ConflictError`` for one that takes no signal.
+
+        The same signal once more changes nothing.
+        """
+
+    async def replace(self, uid: str, wish: Wish) -> Stored:
+        """Replace a task that has ended by a new one of its name. Raises what ``create`` and ``delete`` raise.
+
+        ``ConflictError`` also if the task of that name is another one than ``uid`` meanwhile.
+        """
 
     async def delete(self, namespace: str, name: str) -> Stored:
         """Forget a task that has ended. Raises ``AbsentError``, and ``ConflictError`` if it has not ended."""

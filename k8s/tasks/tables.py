@@ -38,6 +38,8 @@ from .store import (
     StoreError,
     Wish,
     circle,
+    is_new_signal,
+    needs_of,
 )
 
 VERSION: Final = 1
@@ -299,6 +301,8 @@ class Tables:
                     f"task {wish.namespace}/{wish.name} exists with another spec ({differs}): choose another name, or "
                     f"delete that task first (backoff-ctrl task delete {wish.name} -n {wish.namespace})"
                 )
+            if there.open and "signal" in wish.spec:
+                there = self._signal(run, there, wish.spec["signal"])
             return (self._abort(run, there), False) if wish.abort else (there, False)
         revision = _next(run)
         now = self._clock()
@@ -351,17 +355,42 @@ class Tables:
             run("UPDATE tasks SET abort = 1, changed = ?, wished = ? WHERE uid = ?", (revision, revision, task.uid))
         return _present(run, task.namespace, task.name)
 
+    def signal(self, namespace: str, name: str, value: Any) -> Stored:
+        with self.writing(through=True) as run:
+            return self._signal(run, _present(run, namespace, name), value)
+
+    def _signal(self, run: Run, task: Stored, value: Any) -> Stored:
+        if is_new_signal(task, value):
+            revision = _next(run)
+            run("UPDATE tasks SET spec = ?, changed = ?, wished = ? WHERE uid = ?",
+                (_text({**task.spec, "signal": value}), revision, revision, task.uid))  # fmt: skip
+        return _present(run, task.namespace, task.name)
+
+    def replace(self, uid: str, wish: Wish) -> Stored:
+        with self.writing(through=True) as run:
+            there = _present(run, wish.namespace, wish.name)
+            if there.uid != uid:
+                raise ConflictError(f"task {wish.namespace}/{wish.name} was created anew meanwhile: look at it first")
+            self._forget(run, there)
+            made, _ = self._create(run, wish)
+            _refuse_circles(run, {wish.namespace} if wish.spec.get("needs") else set())
+        return made
+
     def delete(self, namespace: str, name: str) -> Stored:
         with self.writing(through=True) as run:
             found = _present(run, namespace, name)
-            if found.open:
-                raise ConflictError(f"task {namespace}/{name} has not ended: abort it first, then delete it")
-            revision = _next(run)
-            run("DELETE FROM tasks WHERE uid = ?", (found.uid,))
-            run("INSERT INTO gone VALUES (?, ?)", (found.uid, revision))
-            run("DELETE FROM gone WHERE uid IN (SELECT uid FROM gone ORDER BY changed DESC LIMIT -1 OFFSET ?)",
-                (GONE_KEPT,))  # fmt: skip
+            self._forget(run, found)
         return found
+
+    @staticmethod
+    def _forget(run: Run, task: Stored) -> None:
+        if task.open:
+            raise ConflictError(f"task {task.namespace}/{task.name} has not ended: abort it first")
+        revision = _next(run)
+        run("DELETE FROM tasks WHERE uid = ?", (task.uid,))
+        run("INSERT INTO gone VALUES (?, ?)", (task.uid, revision))
+        run("DELETE FROM gone WHERE uid IN (SELECT uid FROM gone ORDER BY changed DESC LIMIT -1 OFFSET ?)",
+            (GONE_KEPT,))  # fmt: skip
 
     def revision(self) -> int:
         return int(self.fact("revision"))
@@ -488,7 +517,7 @@ def _refuse_circles(run: Run, namespaces: set[str]) -> None:
     """Raise ``NeedsError`` if tasks of a namespace that have not ended would wait for each other in a circle."""
     for namespace in namespaces:
         rows = run("SELECT name, spec FROM tasks WHERE namespace = ? AND open", (namespace,))
-        needs = {name: json.loads(spec).get("needs", ()) for name, spec in rows if '"needs"' in spec}
+        needs = {name: needs_of(json.loads(spec)) for name, spec in rows if '"needs"' in spec}
         if found := circle(needs):
             raise NeedsError(f"spec.needs: these tasks would wait for each other forever: {' -> '.join(found)}")
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 import aiohttp
 from kubernetes import client
 
+from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.plugins.core import Handled
 from backoff_ctrl.k8s.plugins.manager.manager import PluginManager
@@ -37,6 +38,7 @@ class Bench:
         tls: ssl.SSLContext | None = None,
         authority: str | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        policy: Policy | None = None,
     ) -> None:
         """``entries``: the plugins, by default one of pods (``container``) and one of Jobs (``job``).
 
@@ -54,6 +56,7 @@ class Bench:
         self._tls = tls
         self._authority = authority
         self._now = now
+        self._policy = policy
         self.manager = self._made()
 
     def _made(self) -> PluginManager:
@@ -68,7 +71,7 @@ class Bench:
             configuration,
             store=self._store,
             wake=self._wake,
-            gate=None if self._shared else AsyncGate(),
+            gate=None if self._shared else AsyncGate(policy=self._policy),
             now=self._now,
         )
 

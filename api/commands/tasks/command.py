@@ -17,6 +17,7 @@ from backoff_ctrl.api.exits import DONE, FAILED, BadInput, Failed
 
 from .options import (
     NAMESPACE,
+    OF_A_TASK,
     Platform,
     cluster_options,
     find_cluster,
@@ -26,12 +27,14 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from backoff_ctrl.k8s.tasks.documents import TaskItem
     from backoff_ctrl.k8s.tasks.tables import Tables
 
+    from .in_cluster import TasksInCluster
     from .remote import RemoteTasks
+    from .running import Again
     from .showing import View
 
     T = TypeVar("T")
@@ -55,6 +58,11 @@ def command() -> None:
 
 @command.command("run")
 @click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Tasks, as YAML or JSON; - is stdin.")
+@click.option(
+    "--again",
+    metavar="NAME",
+    help="Run this task again, which has ended, in place of the files; --set PATH=VALUE changes its fields.",
+)
 @click.option("-n", "--namespace", metavar="NAME", help="For tasks that name none; default: that of the context.")
 @click.option("--admin", metavar="HOST:PORT", help="Serve the status API of the gate there, on this machine alone.")
 @click.option("--abort-on-exit", is_flag=True, help="Ctrl-C aborts the tasks, and waits until they have ended.")
@@ -63,25 +71,35 @@ def command() -> None:
 @place_options
 @cluster_options
 def run(
-    files: tuple[str, ...], namespace: str | None, admin: str | None, abort_on_exit: bool, as_json: bool, **given: Any
+    files: tuple[str, ...],
+    again: str | None,
+    namespace: str | None,
+    admin: str | None,
+    abort_on_exit: bool,
+    as_json: bool,
+    **given: Any,
 ) -> int:
     """Run tasks, and follow them until all have ended. Without a file: all unfinished tasks of the store.
 
     A container that sets no resources gets 1 cpu and 1Gi, as requests and as limits, or what the platform's settings
     say.
 
-    A task that is already in the store with the same spec is followed; with another spec it is refused. A task that has
-    ended is not run again: `task delete NAME` first. Ctrl-C leaves: what runs in the cluster keeps running, and the
-    same command resumes it.
+    A task that is already in the store with the same spec is followed; with another spec it is refused. Ctrl-C
+    leaves: what runs in the cluster keeps running, and the same command resumes it.
 
-    Exit codes: 0 all succeeded; 1 a task failed or was aborted, or Ctrl-C came before the end; 2 wrong usage, a task
-    that is refused (then none is stored), or a store or cluster that can't be used.
+    A task that has ended runs again with --again NAME, as a new task in its place, once that is checked as any other.
+    With --again, --set also changes fields of the task: the value is YAML, the path as in JSONPath.
+
+    \b
+    backoff-ctrl task run --again train --set spec.resources.requests.memory=8Gi
+
+    Exit codes: 0 all succeeded, or were not needed; 1 a task failed or was aborted, or Ctrl-C came before the end; 2
+    wrong usage, a task that is refused (then none is stored), or a store or cluster that can't be used.
     """
     needs_packages()
+    once_more = _again(files, again, namespace, given)
     if given["server"] is not None:
-        return _run_there(files, namespace, abort_on_exit=abort_on_exit, as_json=as_json, given=given)
-    from backoff_ctrl.k8s.tasks.store import StoreError  # noqa: PLC0415 - loads pydantic
-
+        return _run_there(files, once_more, namespace, abort_on_exit=abort_on_exit, as_json=as_json, given=given)
     from .running import Run, wishes_in  # noqa: PLC0415 - loads the plugin manager
 
     log_to_stderr(logging.WARNING)
@@ -92,12 +110,10 @@ def run(
     cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
     wishes = wishes_in(files, namespace or cluster.namespace, platform)
     file = store_file(given["store"])
-    at = f" --store {file}" if given["store"] else ""
+    at = f" --store {file or given['store']}" if given["store"] else ""
     running = Run(file, cluster, platform, at)
-    try:
-        asyncio.run(running.tasks(wishes, _view(running.items, as_json=as_json), abort_on_exit=abort_on_exit))
-    except StoreError as error:
-        raise BadInput(str(error)) from None
+    view = _view(running.items, as_json=as_json)
+    _heeding(lambda: asyncio.run(running.tasks(wishes, view, abort_on_exit=abort_on_exit, again=once_more)))
     left = sum(each.unfinished for each in running.items.values())
     if running.detached and left:
         again = f"backoff-ctrl task run{at}"
@@ -252,6 +268,41 @@ def abort(name: str, namespace: str | None, seconds: float, as_json: bool, **giv
     return FAILED if task.unfinished and given["server"] is None else DONE
 
 
+@command.command("signal")
+@click.argument("name")
+@NAMESPACE
+@click.option("--value", "text", default="true", show_default=True, metavar="JSON", help="What becomes its output.")
+@place_options
+def signal(name: str, namespace: str | None, text: str, **given: Any) -> int:
+    """Signal the task NAME, of the type signal, which is Paused until then. It succeeds, with the value as its output.
+
+    The signal is written to the store for the manager that runs there, also before the task waits for it. It can't be
+    taken back or changed.
+
+    \b
+    backoff-ctrl task signal approve --value '{"by": "ada"}'
+
+    Exit codes: 0 done; 1 there is no such task, it takes no signal, or has ended; 2 wrong usage, or a store, server or
+    cluster that can't be used.
+    """
+    needs_packages()
+    from backoff_ctrl.k8s.plugins.signal import flaw_of_signal  # noqa: PLC0415 - loads the plugins
+
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"--value: not JSON ({error}): write a text as '\"yes\"', in both quotes") from None
+    if flaw := flaw_of_signal(value):
+        raise BadInput(f"--value: {flaw}")
+    where = namespace or _namespace_of(name, given)
+    if given["server"] is not None:
+        _remote(given).signal(where, name, value)
+    else:
+        _in_store(given, lambda store: store.signal(where, name, value))
+    click.echo(f"task {where}/{name} is signalled")
+    return DONE
+
+
 @command.command("delete")
 @click.argument("name")
 @NAMESPACE
@@ -282,8 +333,36 @@ def schema() -> int:
     return DONE
 
 
+def _again(files: tuple[str, ...], name: str | None, namespace: str | None, given: dict[str, Any]) -> Again | None:
+    """Return which task runs again, and take its changes out of the settings. Raises ``BadInput``."""
+    fields = [each for each in given["settings"] if each.startswith(OF_A_TASK)]
+    if name is None:
+        if fields:
+            raise BadInput(f"--set {fields[0]}: fields of a task are changed with --again NAME")
+        return None
+    if files:
+        raise BadInput("--again runs a task of the store, and -f those of files: give only one of them")
+    from backoff_ctrl.k8s.plugins.protocol import TaskSpecError  # noqa: PLC0415 - loads pydantic
+    from backoff_ctrl.k8s.tasks.again import read_change  # noqa: PLC0415
+
+    from .running import Again  # noqa: PLC0415 - loads the plugin manager
+
+    given["settings"] = tuple(each for each in given["settings"] if each not in fields)
+    try:
+        changes = [read_change(each) for each in fields]
+    except TaskSpecError as error:
+        raise BadInput(f"--set {error}") from None
+    return Again(namespace or _namespace_of(name, given), name, changes)
+
+
 def _run_there(
-    files: tuple[str, ...], namespace: str | None, *, abort_on_exit: bool, as_json: bool, given: Mapping[str, Any]
+    files: tuple[str, ...],
+    again: Again | None,
+    namespace: str | None,
+    *,
+    abort_on_exit: bool,
+    as_json: bool,
+    given: Mapping[str, Any],
 ) -> int:
     if abort_on_exit or any(
         given[name] for name in ("store", "upstream", "kubeconfig", "context", "config", "settings", "policy")
@@ -294,7 +373,10 @@ def _run_there(
     from .showing import ended_before  # noqa: PLC0415 - loads pydantic
 
     there = _remote(given)
-    made = there.create(files, namespace or "default") if files else there.items(namespace)
+    if again is not None:
+        made: Sequence[TaskItem] = [there.again(*again)]
+    else:
+        made = there.create(files, namespace or "default") if files else there.items(namespace)
     items = {each.uid: each for each in made if files or each.unfinished}
     view = _view(items, as_json=as_json)()
     for each in items.values():
@@ -329,7 +411,9 @@ def _view(items: Mapping[str, TaskItem], *, as_json: bool) -> Callable[[], View]
 
 def _told(items: Mapping[str, TaskItem], *, as_json: bool) -> int:
     """Print how it ended, and return the exit code."""
-    from .showing import summary  # noqa: PLC0415 - loads pydantic
+    from backoff_ctrl.k8s.tasks.stepping import NOT_NEEDED  # noqa: PLC0415 - loads pydantic
+
+    from .showing import summary  # noqa: PLC0415
 
     if as_json:
         click.echo(_json({"items": list(items.values())}))
@@ -337,7 +421,7 @@ def _told(items: Mapping[str, TaskItem], *, as_json: bool) -> int:
         click.echo(summary(items))
     else:
         click.echo("nothing is unfinished: backoff-ctrl task run -f FILE runs more")
-    return DONE if all(each.phase == "Success" for each in items.values()) else FAILED
+    return DONE if all(each.phase == "Success" or each.code == NOT_NEEDED for each in items.values()) else FAILED
 
 
 def _items(namespace: str | None, given: Mapping[str, Any]) -> list[TaskItem]:
@@ -346,7 +430,7 @@ def _items(namespace: str | None, given: Mapping[str, Any]) -> list[TaskItem]:
         return _remote(given).items(namespace)
     from backoff_ctrl.k8s.tasks.documents import item  # noqa: PLC0415 - loads pydantic
 
-    def read(tables: Tables) -> list[TaskItem]:
+    def read(tables: Tables | TasksInCluster) -> list[TaskItem]:
         items: list[TaskItem] = []
         after = 0
         while page := tables.list(after, namespace=namespace):
@@ -365,13 +449,18 @@ def _remote(given: Mapping[str, Any]) -> RemoteTasks:
     return RemoteTasks(given["server"], given["token_file"])
 
 
-def _in_store(given: Mapping[str, Any], ask: Callable[[Tables], T]) -> T:
+def _in_store(given: Mapping[str, Any], ask: Callable[[Tables | TasksInCluster], T]) -> T:
     """Ask the store itself, which need not exist for a list. Raises ``BadInput``, and ``Failed`` for an absent task."""
     from backoff_ctrl.k8s.tasks.tables import Tables  # noqa: PLC0415 - loads pydantic
 
     file = store_file(given["store"])
 
     def asked() -> T:
+        if file is None:
+            from .in_cluster import TasksInCluster  # noqa: PLC0415 - loads the client
+
+            with TasksInCluster(find_cluster(None, None, None)) as tasks:
+                return ask(tasks)
         tables = Tables(file, create=given["store"] is None)
         try:
             return ask(tables)

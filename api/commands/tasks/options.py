@@ -16,7 +16,7 @@ from backoff_ctrl.api.exits import BadInput
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.cluster.finding import ClusterAccess
-    from backoff_ctrl.k8s.plugins.config import K8sPluginConfig, PlatformSettings, TaskPlugins
+    from backoff_ctrl.k8s.plugins.config import GarbageCollection, K8sPluginConfig, PlatformSettings, TaskPlugins
     from backoff_ctrl.k8s.plugins.registry import Entry, Registry
 
 
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 CONNECTOR: Final = "connector"
 """The plugin whose section the platform reads itself, for its task types depend on it."""
+IN_CLUSTER: Final = "cluster"
+"""The value of ``--store`` for tasks that are custom resources of the cluster. A file of that name is ``./cluster``."""
 JUST_ASKED: Final = 1.0
 """Seconds for which what connectors told is new."""
 SET: Callable[[Any], Any] = click.option(
@@ -33,6 +35,8 @@ SET: Callable[[Any], Any] = click.option(
     metavar="KEY=VALUE",
     help="A setting that overrides the file, such as plugins.k8s.default-cpus=2. May be repeated.",
 )
+OF_A_TASK: Final = ("spec", "metadata")
+"""With these begin the fields of a task that ``--set`` changes for ``--again``; settings begin otherwise."""
 
 
 class Platform:
@@ -116,6 +120,10 @@ class Platform:
         """Return the gate's policy in the settings, which takes effect at the start of the gate."""
         return self._live.current.tasks.backoff.policy()
 
+    def gc(self) -> GarbageCollection:
+        """Return how long tasks are kept after their end, at present."""
+        return self._live.current.tasks.gc
+
     def poll(self) -> list[str]:
         """Apply changes of the file, and return them, a line for each key."""
         return self._live.poll()
@@ -155,7 +163,8 @@ def place_options(command: F) -> F:
         click.option(
             "--store",
             metavar="FILE",
-            help="The store; default: $XDG_STATE_HOME/backoff-ctrl/tasks.db, below ~/.local/state where that is unset.",
+            help="The store, or `cluster`: its custom resources, which `backoff-ctrl operator` carries out. "
+            "Default: $XDG_STATE_HOME/backoff-ctrl/tasks.db, below ~/.local/state where that is unset.",
         ),
     ):
         command = option(command)
@@ -179,8 +188,10 @@ def cluster_options(command: F) -> F:
     return command
 
 
-def store_file(store: str | None) -> Path:
-    """Return the file of the store. Raises ``BadInput``."""
+def store_file(store: str | None) -> Path | None:
+    """Return the file of the store; None: the tasks are in the cluster. Raises ``BadInput``."""
+    if store == IN_CLUSTER:
+        return None
     from backoff_ctrl.k8s.tasks.store import StoreError  # noqa: PLC0415 - pydantic
     from backoff_ctrl.k8s.tasks.tables import default_file, expanded  # noqa: PLC0415 - sqlite
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from backoff_ctrl.api.commands.instance import Instance, RefusedError, read_url, token_in
@@ -44,6 +44,16 @@ class RemoteTasks:
     def abort(self, namespace: str, name: str) -> TaskDocument:
         target = f"/v1/tasks/{namespace}/{name}/abort"
         return self._asked(lambda: self._instance.post(target, b"{}", TaskDocument)[0])
+
+    def signal(self, namespace: str, name: str, value: Any) -> TaskDocument:
+        """Signal a task. Raises ``Failed`` if there is none, or it takes no signal."""
+        target, body = f"/v1/tasks/{namespace}/{name}/signal", json.dumps({"value": value}).encode()
+        return self._asked(lambda: self._instance.post(target, body, TaskDocument)[0])
+
+    def again(self, namespace: str, name: str, changes: Sequence[tuple[str, Any]]) -> TaskDocument:
+        """Run a task again that has ended. Raises ``Failed`` if there is none, or it has not ended."""
+        target, body = f"/v1/tasks/{namespace}/{name}/again", json.dumps({"set": changes}).encode()
+        return self._asked(lambda: self._instance.post(target, body, TaskDocument)[0])
 
     def delete(self, namespace: str, name: str) -> TaskDocument:
         """Forget a task that has ended. Raises ``Failed`` if there is none, or it has not ended."""

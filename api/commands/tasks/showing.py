@@ -77,7 +77,7 @@ def ended_before(item: TaskItem, now: float, at: str) -> str:
     """Return a hint on a task that was requested again after its end; ``at`` is its store as an option."""
     ended = "" if item.ended_at is None else f", ended {_seconds(now - unix(item.ended_at))} ago"
     reason = "" if item.phase == "Success" else f" ({reason_of(item)})"
-    again = f"`backoff-ctrl task delete {item.name}{at}` to run it again"
+    again = f"`backoff-ctrl task run --again {item.name}{at}` to run it again"
     return f"{item.namespace}/{item.name} is {item.phase}{ended}; {again}{reason}"
 
 
@@ -94,10 +94,7 @@ def page(found: TaskDocument, now: float) -> Iterator[str]:
 def _lines(found: TaskDocument, now: float) -> Iterator[str]:
     yield f"Task {found.namespace}/{found.name} ({found.type}, uid {found.uid})"
     yield f"  phase      {phase_of(found)}, for {span(now - unix(found.since))}, attempt {found.attempt + 1}"
-    if found.reason:
-        yield f"  reason     {' '.join(found.reason.split())}"
-    if found.code is not None:
-        yield f"  failure    {found.code}, of the {'platform' if found.kind == 'SYSTEM' else 'user'} ({found.kind})"
+    yield from _why(found)
     if found.wait is not None:
         yield f"  waits for  {waits_for(found.wait)}; place {found.wait.place}"
         yield f"  estimate   {left(found.wait.estimated_at, now)}; next probe {left(found.wait.next_probe_at, now)}"
@@ -119,6 +116,18 @@ def _lines(found: TaskDocument, now: float) -> Iterator[str]:
         yield "  events of the object"
         for told in found.reasons:
             yield f"    {told.at}  {' '.join(told.text.split())[:REASON_WIDTH]}"
+
+
+def _why(found: TaskDocument) -> Iterator[str]:
+    if found.reason:
+        yield f"  reason     {' '.join(found.reason.split())}"
+    if found.needs:
+        yield f"  needs      {', '.join(f'{need} ({ended})' for need, ended in found.needs.items())}"
+    if found.code is not None:
+        whose = (
+            "" if found.kind is None else f", of the {'platform' if found.kind == 'SYSTEM' else 'user'} ({found.kind})"
+        )
+        yield f"  {'failure' if whose else 'code   '}    {found.code}{whose}"
 
 
 class View:

@@ -27,6 +27,7 @@ from backoff_ctrl.k8s.creates.wait import Wait
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.gangs import GangAsked, GangRefused, GangWait, gang_of
+from backoff_ctrl.k8s.plugins.config import format_duration
 from backoff_ctrl.k8s.plugins.marks import Key, is_going, key_of
 from backoff_ctrl.k8s.plugins.phases import (
     PLUGIN_FAILED,
@@ -41,7 +42,7 @@ from backoff_ctrl.k8s.plugins.phases import (
 from backoff_ctrl.k8s.plugins.protocol import JSON
 
 from .objects import CreateTransport
-from .outcomes import NEVER_FITS, UNREADABLE, Meaning, failure, failure_of, taken
+from .outcomes import NEVER_FITS, UNREADABLE, Meaning, failure, failure_of, never_answered, taken
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,8 @@ class Asked:
     """What controllers will make of it."""
     limit: float | None = None
     """Seconds without a new pod after which the reservation for the rest ends; None: the engine's default."""
+    error_limit: timedelta = timedelta(0)
+    """How long the API server may answer with errors until the create has failed; 0: for ever."""
     known: bool = False
     """Whether a watch would show an object with this key: then its name need not be looked up first."""
 
@@ -98,6 +101,7 @@ class Launch:
         self._current: Create | None = None
         self._gang_wait: GangWait | None = None
         self._trouble = ""
+        self._errors_since: float | None = None  # when the first of errors came that only a quota has interrupted
         self._stopped = False
         self._looked = False
         self._task = asyncio.create_task(self._run())
@@ -196,6 +200,7 @@ class Launch:
             try:
                 answer = await self._once()
             except (NotSent, OutcomeUnknown) as error:
+                self._errors_since = None
                 self._trouble = f"{self.asked.label}: the API server can't be reached ({error}); it is retried"
             except KeyReusedError:
                 await self._find_made()
@@ -225,8 +230,23 @@ class Launch:
         if not (answer.made_here and answer.status == 429):
             self.failure = failure_of(answer, self.asked.label)
         rejection = rejection_of(answer)
-        self._trouble = f"{self.asked.label}: {rejection.message or answer.status}; it is retried"
+        said = rejection.message or str(answer.status)
+        self._trouble = f"{self.asked.label}: {said}; it is retried"
+        if answer.status < 500:
+            self._errors_since = None
+        elif self._has_failed_for_long():
+            self.failure = self.failure or never_answered(
+                self.asked.label, format_duration(self.asked.error_limit), said
+            )
         return rejection.retry_after or 0.0
+
+    def _has_failed_for_long(self) -> bool:
+        """Take note of an error of the server; return whether it has given nothing else for too long."""
+        now = asyncio.get_running_loop().time()
+        if self._errors_since is None:
+            self._errors_since = now
+        limit = self.asked.error_limit.total_seconds()
+        return limit > 0 and now - self._errors_since >= limit
 
     async def _once(self) -> Answer:
         """Wait in line and send, once; before a gang, look for an object in its way."""
@@ -269,8 +289,10 @@ class Launch:
         named = creation.draw(random.Random(), self._gate.ledger.signature)
         return replace(creation, key=None, named=replace(named, keyed=False))
 
-    def _waits(self, _: Wait) -> None:
+    def _waits(self, wait: Wait) -> None:
         self._trouble = ""
+        if wait.quota:  # the server counts, and says that there is no room
+            self._errors_since = None
         self._wake()
 
     # -- objects that exist ---------

@@ -210,7 +210,14 @@ class Launcher:
             key=f"{about.uid}/{about.attempt}",
         )
         limit = task.config.reservation_limit.total_seconds()
-        asked = Asked(key, creation, plugin.parts(built), limit, known=self._watches.fed(plugin.kind, about.namespace))
+        asked = Asked(
+            key,
+            creation,
+            plugin.parts(built),
+            limit,
+            error_limit=task.config.create_error_limit,
+            known=self._watches.fed(plugin.kind, about.namespace),
+        )
         wake = partial(self._wake, key)
         transport = CreateTransport(self._objects, plugin.kind, about.namespace, wake)
         return Launch(asked, self._gate, transport, wake)

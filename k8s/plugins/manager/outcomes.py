@@ -16,6 +16,7 @@ NEVER_FITS: Final = "ResourceRequestsExceedLimits"
 TAKEN: Final = "ObjectNameTaken"
 UNREADABLE: Final = "QuotasUnreadable"
 TOO_LARGE: Final = "EntityTooLarge"
+CREATE_FAILED: Final = "CreateFailed"
 NO_KIND: Final = "KindNotServed"
 NO_NAMESPACE: Final = "NamespaceNotFound"
 
@@ -75,6 +76,12 @@ def failure_of(answer: Answer, label: str) -> PhaseInfo | None:
 def failure(meaning: Meaning, said: str) -> PhaseInfo:
     text = f"{said} ({meaning.advice})" if meaning.advice and meaning.advice not in said else said
     return failed(meaning.code, text, kind=meaning.kind, retryable=meaning.retryable)
+
+
+def never_answered(label: str, limit: str, said: str) -> PhaseInfo:
+    """Return the failure of a create that the API server has answered with errors for as long as it may."""
+    meaning = Meaning(CREATE_FAILED, ErrorKind.SYSTEM, True, "look at its webhooks and at its own log")
+    return failure(meaning, f"{label}: the API server has answered with errors for {limit}, at last: {said}")
 
 
 def taken(label: str) -> PhaseInfo:

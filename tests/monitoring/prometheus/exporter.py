@@ -153,6 +153,8 @@ COUNTERS: Final[tuple[Row, ...]] = (
     ("task_step_seconds_count", {}, 20),
     ("task_step_errors_total", {}, 0.02),
     ("task_status_writes_total", {}, 4),
+    ("tasks_forgotten_total", {"outcome": "deleted"}, 0.1),
+    ("task_notifications_total", {"receiver": "ops", "outcome": "sent"}, 0.1),
     ("task_plugin_errors_total", {"plugin": "container", "method": "get_task_phase"}, 0.01),
     ("task_object_reads_total", {"source": "cache"}, 3),
     ("task_object_deletions_total", {"plugin": "container"}, 0.2),

@@ -177,13 +177,13 @@ def test_the_gate_of_a_run_can_be_asked(lasting: Desk) -> None:
 
 
 def test_what_has_ended_is_not_run_again_and_says_how_it_would_be(desk: Desk) -> None:
-    """The same file after a failure: how long ago it ended, and the command that frees its name."""
+    """The same file after a failure: how long ago it ended, and the command that runs it again."""
     desk.sandbox.create_quota(NAMESPACE, "cpu", {"requests.cpu": "1"})
     file = desk.write(manifest("web", container={"image": "busybox", "resources": {"requests": {"cpu": "4"}}}))
     desk.task("run", "-f", file, code=1)
     said = desk.task("run", "-f", file, code=1)
-    delete = f"`backoff-ctrl task delete web --store {desk.store}`"
-    assert re.search(rf"ended \d+ s ago; {re.escape(delete)} to run it again \(ResourceRequestsExceedLimits: ", said), (
+    again = f"`backoff-ctrl task run --again web --store {desk.store}`"
+    assert re.search(rf"ended \d+ s ago; {re.escape(again)} to run it again \(ResourceRequestsExceedLimits: ", said), (
         said
     )
     desk.task("delete", "web")
@@ -205,3 +205,34 @@ def test_the_log_of_a_task_is_read_from_its_pods(desk: Desk) -> None:
     assert "there is no task nobody" in desk.failing("logs", "nobody")
     desk.core.delete_namespaced_pod(desk.pods()[0].metadata.name, NAMESPACE, grace_period_seconds=0)
     assert "its log is deleted with it" in desk.failing("logs", "one")
+
+
+def test_a_task_runs_again_with_other_resources(desk: Desk) -> None:
+    """What never fits fits with less: one command, under the same name; a wrong change leaves the task as it was."""
+    desk.sandbox.create_quota(NAMESPACE, "cpu", {"requests.cpu": "1"})
+    cpu = {"image": "busybox", "resources": {"requests": {"cpu": "4"}, "limits": {"cpu": "4"}}}
+    desk.task("run", "-f", desk.write(manifest("web", container=cpu)), code=1)
+    first = desk.listed()["web"]["uid"]
+    path = "spec.container.resources"
+    wrong = desk.task("run", "--again", "web", "--set", "spec.retries.usr=1", code=2)
+    assert "spec.retries.usr: unknown; did you mean user?" in wrong
+    assert "fields of a task are changed with --again" in desk.task("run", "--set", "spec.priority=1", code=2)
+    assert desk.listed()["web"]["uid"] == first
+    desk.task("run", "--again", "web", "--set", f"{path}.requests.cpu=500m", "--set", f"{path}.limits.cpu=1")
+    web = desk.listed()["web"]
+    assert (web["phase"], web["uid"] != first) == ("Success", True)
+
+
+def test_a_signal_ends_the_wait_of_a_task_and_of_those_that_need_it(desk: Desk) -> None:
+    """Given by another command, while ``run`` carries them out; the value is the output that ``show`` prints."""
+    waits = manifest("approve", type="signal", container=None)
+    with desk.running("-f", desk.write(waits, manifest("after", needs=["approve"]))) as running:
+        while desk.listed().get("approve", {}).get("phase") != "Paused":
+            assert running.poll() is None
+        assert "Paused" in desk.task("list")
+        assert "not JSON" in desk.task("signal", "approve", "--value", "yes", code=2)
+        desk.task("signal", "approve", "--value", '{"by": "ada"}')
+        assert running.wait(60) == 0
+    assert 'output     value: {"by": "ada"}' in desk.task("show", "approve")
+    assert "has had its signal" in desk.failing("signal", "approve", "--value", "1")
+    assert "only tasks of the type signal take signals" in desk.failing("signal", "after")

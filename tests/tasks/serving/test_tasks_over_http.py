@@ -135,6 +135,37 @@ def test_the_command_asks_there(served: str, tmp_path: Path) -> None:
     until(lambda: ask(served, f"/v1/tasks/{NAMESPACE}/needy").json["phase"] == "Aborted")
 
 
+def test_a_signal_and_another_run_are_asked_for_there(served: str) -> None:
+    """By the commands as by requests; what can't be done says why, and the place in the body."""
+    waits = manifest("gate", type="signal", container=None)
+    assert post(served, waits).status == 201
+    place = f"/v1/tasks/{NAMESPACE}/gate"
+    until(lambda: ask(served, place).json["phase"] == "Paused")
+    for body, status, pointer in (({}, 422, "#/body/value"), ({"value": "x" * 20_000}, 422, "#/body/value"),
+                                  ({"valeu": 1}, 422, "#/body")):  # fmt: skip
+        found = post(served, body, f"{place}/signal")
+        assert (found.status, found.json["errors"][0]["pointer"]) == (status, pointer)
+    assert post(served, {"set": []}, f"{place}/again").status == 409
+    assert ask(served, f"{place}/signal", method="POST", body=b'{"value": 1}', Content_Type=JSON).status == 401
+    words = [*COMMAND, "signal", "gate", "--value", '["a"]', "--server", served]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done
+    until(lambda: ask(served, place).json["phase"] == "Success")
+    bearer = f"Bearer {token(served)}"
+    before = ask(served, place, Authorization=bearer).json
+    assert before["outputs"] == {"value": ["a"]}
+    assert post(served, {"value": 2}, f"{place}/signal").status == 409
+    wrong = post(served, {"set": [["spec.priority", "high"]]}, f"{place}/again")
+    assert (wrong.status, "spec.priority" in wrong.json["detail"]) == (422, True)
+    assert post(served, {"set": "spec.priority"}, f"{place}/again").status == 422
+    assert ask(served, place).json["uid"] == before["uid"]
+    words = [*COMMAND, "run", "--again", "gate", "--set", "spec.signal=2", "--server", served]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "1 Success" in done.stdout) == (0, True), done
+    after = ask(served, place, Authorization=bearer).json
+    assert (after["uid"] != before["uid"], after["outputs"]) == (True, {"value": 2})
+
+
 def test_without_a_store_it_says_how_to_have_one() -> None:
     """404 with what to do; and a store that can't be used is one sentence at the start."""
     with running_sandbox() as sandbox:
@@ -184,7 +215,7 @@ def test_a_tasks_log_is_read_and_the_task_forgotten_over_http(served: str) -> No
         timeout=60,
         check=False,
     )
-    assert re.search(rf"`backoff-ctrl task delete logged --server {served}` to run it again", again.stdout), again
+    assert re.search(rf"`backoff-ctrl task run --again logged --server {served}` to run it again", again.stdout), again
     assert command("delete", "logged").stdout == f"task {NAMESPACE}/logged is forgotten\n"
     assert ask(served, path).status == 404
     assert command("delete", "logged").returncode == 1

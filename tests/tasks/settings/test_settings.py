@@ -130,7 +130,9 @@ def test_a_back_off_that_can_not_be(tmp_path: Path, backoff: str, said: str) -> 
 
 def test_defaults() -> None:
     """They are Flyte 1.16's."""
-    told = K8sPluginConfig().model_dump(by_alias=True, exclude={"co_pilot", "reservation_limit", "task_resources"})
+    told = K8sPluginConfig().model_dump(
+        by_alias=True, exclude={"co_pilot", "reservation_limit", "create_error_limit", "task_resources"}
+    )
 
     assert {key: value for key, value in told.items() if value} == {
         "default-annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
