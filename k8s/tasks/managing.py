@@ -1,4 +1,7 @@
-"""A store's manager: the process with the lease, which carries out all tasks of the store."""
+"""A store's manager carries out all tasks of the store: ``Manager`` as long as it has the lease of a file.
+
+``carry_out`` is that without the lease: others know in another way who manages, such as by an election.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from .executing import MakeExecutor, context_of
 from .reconciler import Reconciler
 from .sqlite import HeldError, Lease, SqliteStore
 from .stepping import ENDED
-from .store import PAGE, BrokenStoreError, LeaseLostError, StoreError
+from .store import PAGE, BrokenStoreError, LeaseLostError, Store, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +26,55 @@ SETTLE_SECONDS: Final = 10.0
 """Seconds that a manager which ends waits for answers of services; a second Ctrl-C ends it at once."""
 ASK_AGAIN: Final = 1.0
 """Seconds between two checks whether the lease of another manager has lapsed."""
+
+
+async def carry_out(
+    store: Store,
+    make_executor: MakeExecutor,
+    config: Callable[[], K8sPluginConfig],
+    *,
+    certain: Callable[[], bool] = lambda: True,
+    only: Collection[str] | None = None,
+    begun: Callable[[Reconciler], object] = lambda _: None,
+) -> None:
+    """Carry out the tasks of a store until cancelled, as its only manager.
+
+    ``certain`` returns whether no other process can be the manager yet, and is asked right before each create.
+    ``only`` these uids are carried out, None: all. ``begun`` gets the reconciler. Raises ``BrokenStoreError`` and
+    ``LeaseLostError``.
+    """
+    woken: list[Reconciler] = []
+
+    def wake(key: Key) -> None:
+        for reconciler in woken:
+            reconciler.wake(key)
+
+    identity = await store.identity()
+
+    async def unfinished() -> AsyncIterator[Unfinished]:
+        """Yield what earlier managers began and did not release."""
+        after = 0
+        while page := await store.list(after, PAGE, unfinished=True):
+            after = page[-1].number
+            for task in page:
+                status = task.status
+                if status.plugin_state is not None and not (status.phase in ENDED and status.cleaned):
+                    yield Unfinished(context_of(task, identity, config()), status.plugin_state)
+
+    async with make_executor(identity, wake, certain, unfinished) as executor:
+        reconciler = Reconciler(store, executor, config, only=only)
+        woken.append(reconciler)
+        begun(reconciler)
+        work = asyncio.create_task(reconciler.run())
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if isinstance(executor, Settles) and not work.done() and certain():
+                await executor.settle(SETTLE_SECONDS)  # its answers are stored by the steps, which go on
+            raise
+        finally:
+            work.cancel()
+            await asyncio.wait({work})
 
 
 class Manager:
@@ -93,45 +145,26 @@ class Manager:
                 await asyncio.shield(self._store.call(self._lease.release))
 
     async def _carry_out(self) -> None:
-        woken: list[Reconciler] = []
+        def begun(reconciler: Reconciler) -> None:
+            self.reconciler = reconciler
 
-        def wake(key: Key) -> None:
-            for reconciler in woken:
-                reconciler.wake(key)
-
-        identity = await self._store.identity()
-
-        async def unfinished() -> AsyncIterator[Unfinished]:
-            """Yield what earlier managers began and did not release."""
-            after = 0
-            while page := await self._store.list(after, PAGE, unfinished=True):
-                after = page[-1].number
-                for task in page:
-                    status = task.status
-                    if status.plugin_state is not None and not (status.phase in ENDED and status.cleaned):
-                        yield Unfinished(context_of(task, identity, self._config()), status.plugin_state)
-
-        async with self._make_executor(identity, wake, lambda: self._lease.certain, unfinished) as executor:
-            self.reconciler = Reconciler(self._store, executor, self._config, only=self._only)
-            woken.append(self.reconciler)
-            work = asyncio.create_task(self._work(self.reconciler))
-            try:
-                await asyncio.shield(work)
-            except asyncio.CancelledError:
-                if isinstance(executor, Settles) and not work.done():
-                    await executor.settle(SETTLE_SECONDS)  # its answers are stored by the steps, which go on
-                raise
-            finally:
-                work.cancel()
-                await asyncio.wait({work})
-
-    async def _work(self, reconciler: Reconciler) -> None:
+        carrying = carry_out(
+            self._store,
+            self._make_executor,
+            self._config,
+            certain=lambda: self._lease.certain,
+            only=self._only,
+            begun=begun,
+        )
+        work = [asyncio.create_task(carrying), asyncio.create_task(self._renew())]
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._renew())
-                group.create_task(reconciler.run())
-        except* StoreError as group:
-            raise group.exceptions[0] from None
+            done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                each.result()  # raises what ended it
+        finally:
+            for each in work:  # the lease is renewed until the last answers are stored
+                each.cancel()
+                await asyncio.wait({each})
 
     async def _renew(self) -> None:
         """Renew the lease. If the store can't be written it may lapse: nobody else could take it then either."""

@@ -41,8 +41,6 @@ LOOK_AGAIN: Final = 30.0
 KEPT_MAX: Final = 1000
 WORKERS: Final = 32
 """Steps under way at a time."""
-WRITE_PAUSE: Final = 1.0
-"""Seconds between two writes of one task's status, if nothing important has changed."""
 ERROR_BASE: Final = 0.5
 ERROR_CAP: Final = 60.0
 ERRORS_MAX: Final = 8
@@ -148,7 +146,7 @@ class Reconciler:
         self._names: dict[tuple[str, str], str] = {}
         self._needed: dict[tuple[str, str], set[str]] = defaultdict(set)
         self._errors: dict[str, int] = {}
-        self._written: dict[str, float] = {}
+        self._written: dict[str, tuple[float, int]] = {}  # when, and how often within this phase
         self._unwritten: set[str] = set()
         self._sweeper = Sweeper()
         self.counts = Counts()
@@ -212,6 +210,8 @@ class Reconciler:
 
     def _heed(self, change: Change) -> None:
         task = change.task
+        if task is None and change.uid in self._tasks:  # gone before its end: what it has begun is ended, too
+            task = replace(self._tasks[change.uid], abort=True)
         if task is None or not task.open:
             return
         known = self._tasks.get(task.uid)
@@ -313,7 +313,7 @@ class Reconciler:
                 self.counts.held_back += 1
                 self._tasks[uid] = task.with_status(step.status, task.version)
                 self._unwritten.add(uid)
-                self._queue.add(uid, wait)
+                self._queue.add(uid, wait if step.again is None else min(wait, step.again))
                 return
             if not await self._write(task, step):
                 return
@@ -336,7 +336,10 @@ class Reconciler:
             == (old.phase, old.attempt, old.cleaned, old.next_attempt_at, old.object)
             and _stage(new) == _stage(old)
         )
-        return self._written.get(uid, 0.0) + WRITE_PAUSE - time.monotonic() if same else 0.0
+        if not same or uid not in self._written:
+            return 0.0
+        last, times = self._written[uid]
+        return last + self._store.pause(new, times) - time.monotonic()
 
     async def _write(self, task: Stored, step: Step) -> bool:
         """Write until the store takes it. False: the task is no longer ours to write, or was read again."""
@@ -356,7 +359,8 @@ class Reconciler:
             else:
                 self.trouble = ""
                 self.counts.writes += 1
-                self._written[task.uid] = time.monotonic()
+                times = self._written.get(task.uid, (0.0, 0))[1] + 1 if step.status.phase == task.status.phase else 0
+                self._written[task.uid] = time.monotonic(), times
                 self._unwritten.discard(task.uid)
                 self._tasks[task.uid] = self._tasks[task.uid].with_status(step.status, version)
                 return True

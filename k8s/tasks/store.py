@@ -1,4 +1,4 @@
-"""The interface of a store of tasks: a file today, the API server later.
+"""The interface of a store of tasks: a file, or the API server of a cluster.
 
 People and programs write requests (a new task, its end); the reconciler alone writes status. Each write of a status
 names the version that it was made from, so that a status that somebody else has written meanwhile is never overwritten.
@@ -126,6 +126,12 @@ class Store(Protocol):
         """Write a status made from ``version``, and return the new version. Raises ``ConflictError``.
 
         ``open_``: whether a manager still has something to do.
+        """
+
+    def pause(self, status: TaskStatus, times: int) -> float:
+        """Return the seconds between two writes of a task's status, if little but its reason has changed.
+
+        ``times``: how often it was written in its present phase, after the first time.
         """
 
     async def request_abort(self, namespace: str, name: str) -> Stored:

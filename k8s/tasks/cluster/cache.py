@@ -1,0 +1,220 @@
+"""What the informer knows of the Tasks of a cluster, and the order in which it learned of changes.
+
+Own writes are taken in from their answers, so that whoever wrote reads it at once; the same news comes by the watch
+once more, and counts as none. Revisions count changes of this cache: versions of the server would not do, since an
+answer may overtake the watch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from backoff_ctrl.k8s.answers.fields import mapping, metadata_of, text
+from backoff_ctrl.k8s.plugins.marks import is_going
+from backoff_ctrl.k8s.tasks.model import JSON, KIND
+from backoff_ctrl.k8s.tasks.store import Change, Stored, circle
+from backoff_ctrl.k8s.watching.informer import Observer, Refusal
+from backoff_ctrl.k8s.watching.objects import Kind, Object
+
+from .objects import Read, generation_of, read_spec, stored
+from .requests import PATH
+from .schema import PLURAL
+
+TASKS: Final = Kind(PATH, PLURAL, frozenset({KIND}))
+CHANGES_MAX: Final = 1000
+"""Changes reported at a time."""
+GONE_KEPT: Final = 10_000
+"""Deleted tasks that are remembered for watchers."""
+_METADATA: Final = ("namespace", "name", "uid", "resourceVersion", "generation", "creationTimestamp",
+                    "deletionTimestamp", "finalizers")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A Task: ``body`` without its spec, and what was read of it.
+
+    ``version`` is the object's version when it first had its present status.
+    """
+
+    body: JSON
+    read: Read
+    version: int
+    task: Stored
+    doomed: str = ""
+
+
+class TaskCache:
+    """The Tasks that informers have shown. On one event loop."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self._entries: dict[str, Entry] = {}
+        self._names: dict[tuple[str, str], str] = {}
+        self._changed: dict[str, int] = {}
+        self._wished: dict[str, int] = {}
+        self._gone: dict[str, int] = {}
+        self._news = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def entry(self, uid: str) -> Entry | None:
+        return self._entries.get(uid)
+
+    def named(self, namespace: str, name: str) -> Entry | None:
+        uid = self._names.get((namespace, name))
+        return None if uid is None else self._entries[uid]
+
+    def entries(self) -> Iterator[Entry]:
+        yield from list(self._entries.values())
+
+    def tasks(self, holds: Callable[[Stored], bool]) -> list[Stored]:
+        """Return the tasks that fulfil a condition, in the order of their creation."""
+        found = [each.task for each in self._entries.values() if holds(each.task)]
+        return sorted(found, key=lambda task: task.number)
+
+    # -- what comes in ---------
+
+    def take(self, body: Mapping[str, Any]) -> Entry:
+        """Take an object as it is now, unless a newer state of it is known; return what is known."""
+        metadata = metadata_of(body)
+        uid = text(metadata.get("uid"))
+        known = self._entries.get(uid)
+        version = version_of(body)
+        if known is not None and version <= version_of(known.body):
+            return known
+        key = text(metadata.get("namespace")), text(metadata.get("name"))
+        earlier = self._names.get(key)
+        if earlier is not None and earlier != uid:
+            self.forget(earlier)
+        same = known is not None and known.read.generation == generation_of(body) and generation_of(body) > 0
+        read = known.read if known is not None and same else read_spec(body)
+        status = mapping(body.get("status"))
+        slim = {"metadata": {name: metadata[name] for name in _METADATA if name in metadata}, "status": dict(status)}
+        written = known.version if known is not None and known.body["status"] == status else version
+        doomed = known.doomed if known is not None else self._closes_circle(key, read.spec)
+        entry = Entry(slim, read, written, stored(slim, read, written, doomed), doomed)
+        if uid in self._gone:  # the answer to a write that came after the news of its end
+            return entry
+        self._entries[uid] = entry
+        self._names[key] = uid
+        wish = known is None or not same or is_going(body) != is_going(known.body)
+        if wish or known is None or known.task != entry.task:
+            self._note(uid, wish=wish)
+        return entry
+
+    def forget(self, uid: str) -> None:
+        """Take note that a Task is gone."""
+        entry = self._entries.pop(uid, None)
+        if entry is None:
+            return
+        self._names.pop((entry.task.namespace, entry.task.name), None)
+        self._note(uid, wish=True)
+        self._gone[uid] = self.revision
+        if len(self._gone) > GONE_KEPT:
+            oldest = next(iter(self._gone))
+            for each in (self._gone, self._changed, self._wished):
+                each.pop(oldest, None)
+
+    def keep_only(self, uids: set[str], within: Callable[[Stored], bool]) -> None:
+        """Forget the tasks of a complete list's place that are not on it."""
+        for entry in self.entries():
+            if entry.task.uid not in uids and within(entry.task):
+                self.forget(entry.task.uid)
+
+    def _closes_circle(self, key: tuple[str, str], spec: Mapping[str, Any]) -> str:
+        """Return the circle that a new task closes with those it needs; empty: none."""
+        if not spec.get("needs"):
+            return ""
+        reached: dict[str, Sequence[str]] = {key[1]: needs_of(spec)}
+        ahead = list(needs_of(spec))
+        while ahead:
+            name = ahead.pop()
+            entry = self.named(key[0], name)
+            if name in reached or entry is None or not entry.task.open or entry.doomed:
+                continue
+            reached[name] = entry.task.needs
+            ahead += entry.task.needs
+        found = circle(reached)
+        return " -> ".join(found) if key[1] in found else ""
+
+    def _note(self, uid: str, *, wish: bool) -> None:
+        self.revision += 1
+        for log in (self._changed, self._wished) if wish else (self._changed,):
+            log.pop(uid, None)
+            log[uid] = self.revision
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    # -- what goes out ---------
+
+    def changes(self, since: int, *, wishes: bool = False) -> list[Change]:
+        """Return what has changed after a revision, the oldest first; of each task the latest."""
+        found: list[Change] = []
+        for uid, revision in reversed((self._wished if wishes else self._changed).items()):
+            if revision <= since:
+                break
+            entry = self._entries.get(uid)
+            found.append(Change(revision, uid, None if entry is None else entry.task))
+        return found[::-1][:CHANGES_MAX]
+
+    def news(self) -> asyncio.Event:
+        """Return the event that the next change sets."""
+        return self._news
+
+
+def needs_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the tasks that a spec needs."""
+    found = spec.get("needs")
+    return tuple(each for each in found if isinstance(each, str)) if isinstance(found, list) else ()
+
+
+def version_of(body: Mapping[str, Any]) -> int:
+    """Return the version of an object. That of an object in etcd is a number, and grows."""
+    found = text(metadata_of(body).get("resourceVersion"))
+    return int(found) if found.isdecimal() else 0
+
+
+class Following(Observer):
+    """Feeds a cache with the Tasks of a namespace, or (None) of all."""
+
+    def __init__(self, cache: TaskCache, namespace: str | None) -> None:
+        super().__init__(TASKS, namespace)
+        self._cache = cache
+        self._listing: set[str] | None = None
+        self.refusal: Refusal | None = None
+        """The server's last answer, if it was 403 or 404."""
+        self.said = asyncio.Event()
+        """Set once there is a list, or a refusal."""
+
+    def begin(self) -> None:
+        self._listing = set()
+
+    def put(self, found: Object) -> None:
+        if self._listing is not None:
+            self._listing.add(found.uid)
+        self._cache.take(found.body)
+
+    def remove(self, gone: Object) -> None:
+        self._cache.forget(gone.uid)
+
+    def listed(self, version: str) -> None:
+        listing, self._listing = self._listing or set(), None
+        at = int(version) if version.isdecimal() else 0
+        self._cache.keep_only(listing, lambda task: self._is_here(task, at))
+        self.refusal = None
+        self.said.set()
+
+    def _is_here(self, task: Stored, at: int) -> bool:
+        """Return whether the list at a version would have this task: one that was made after it is not gone."""
+        entry = self._cache.entry(task.uid)
+        assert entry is not None
+        return self.namespace in (None, task.namespace) and version_of(entry.body) <= at
+
+    def refused(self, error: Refusal, times: int) -> bool:  # noqa: ARG002
+        self.refusal = error
+        self.said.set()
+        return True
