@@ -42,7 +42,7 @@ def test_it_fires_and_resolves(programs: GoPrograms, tmp_path: Path) -> None:
 def test_it_asks_for_a_metric_that_the_webhook_has_and_leads_to_a_runbook() -> None:
     """The name is one that it exposes; the heading is in the chart's README."""
     counts = Counts()
-    counts.without = {"team": 1}
+    counts.without.by_namespace = {"team": 1}
     page = (CHART / "README.md").read_text()
     titles = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
     headings = {re.sub(r"[^a-z -]", "", each.lower()).replace(" ", "-") for each in titles}
