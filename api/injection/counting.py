@@ -26,9 +26,10 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class Reviews:
-    """Reviews by namespace and outcome."""
+    """Reviews by namespace and outcome, and requests that were none."""
 
     def __init__(self) -> None:
+        self.malformed = 0
         self.by_outcome: Counter[tuple[str, str]] = Counter()
         self._namespaces: set[str] = set()
 
@@ -58,11 +59,11 @@ class Listed:
 
 
 class Counts:
-    """The counts of one process."""
+    """The counts of one process: ``pods`` of the webhook that injects, and of those ``beside_operator``."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, pods: bool = True, beside_operator: bool = False) -> None:
         self.pods, self.jobs, self.tasks = Reviews(), Reviews(), Reviews()
-        self.malformed = 0
+        self._serves = pods, beside_operator
         self.without, self.ungated = Listed(), Listed()
         """Labelled pods without a sidecar, and Jobs that run although they should have waited."""
         self.certificate_ends: float | None = None
@@ -81,7 +82,11 @@ class Counts:
         ):
             for labels, count in sorted(reviews.by_outcome.items()):
                 yield Sample(name, labels, count)
-        yield Sample("injection_malformed_total", (), self.malformed)
+        pods, beside_operator = self._serves
+        if pods:
+            yield Sample("injection_malformed_total", (), self.pods.malformed)
+        if beside_operator:
+            yield Sample("suspension_malformed_total", (), self.jobs.malformed + self.tasks.malformed)
         for name, listed in (
             ("injection_pods_without_sidecar", self.without),
             ("suspension_ungated", self.ungated),

@@ -27,7 +27,7 @@ from backoff_ctrl.k8s.proxy.certificates import CertificatesError, GivenCertific
 from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 
-from .counting import Counts, Listed, pods_without_sidecar
+from .counting import Counts, Listed, Reviews, pods_without_sidecar
 from .review import ReviewError, answer
 from .sidecar import JSON, SidecarSettings
 from .suspending import answer_about_job, ungated
@@ -66,8 +66,10 @@ SUSPEND: Final = "/suspend"
 SUSPEND_ALL: Final = "/suspend-all"
 """Where it asks about all objects of a namespace that carries the label."""
 VALIDATE_TASKS: Final = "/validate-tasks"
-Step: TypeAlias = Callable[[bytes], Awaitable[JSON]]
-"""Returns the answer to the review in a body, and counts it. Raises ``ReviewError``."""
+Answered: TypeAlias = tuple[JSON, str, str]
+"""The answer to a review, the namespace that it was about, and the outcome as a word."""
+Step: TypeAlias = Callable[[bytes], Awaitable[Answered]]
+"""Answers the review in a body. Raises ``ReviewError``."""
 _logger = logging.getLogger("backoff_ctrl")
 
 
@@ -156,7 +158,7 @@ class Webhook:
         self._tasks = tasks
         self._settings = settings
         self._session = session
-        self.counts = Counts()
+        self.counts = Counts(pods=settings.pods, beside_operator=settings.jobs or tasks is not None)
         self._bodies = Bodies()
         self._certificate = _certificate(settings, session, clock)
         self.context = self._certificate.context
@@ -174,45 +176,33 @@ class Webhook:
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes of what it was asked to do."""
-        found = [("/inject", self._about_pod)] if self._settings.pods else []
+        counts, found = self.counts, list[tuple[str, Step, Reviews]]()
+        if self._settings.pods:
+            found.append(("/inject", self._about_pod, counts.pods))
         if self._settings.jobs:
-            found += [(SUSPEND, self._about_labelled_job), (SUSPEND_ALL, self._about_job_of_labelled_namespace)]
+            found.append((SUSPEND, partial(_about_job, whole_namespace=False), counts.jobs))
+            found.append((SUSPEND_ALL, partial(_about_job, whole_namespace=True), counts.jobs))
         if self._tasks is not None:
-            found.append((VALIDATE_TASKS, partial(self._about_task, self._tasks)))
-        return [web.post(path, partial(self.review, step)) for path, step in found]
+            found.append((VALIDATE_TASKS, partial(_about_task, self._tasks), counts.tasks))
+        return [web.post(path, partial(self.review, step, reviews)) for path, step, reviews in found]
 
-    async def review(self, step: Step, request: web.Request) -> web.Response:
+    async def review(self, step: Step, reviews: Reviews, request: web.Request) -> web.Response:
         if request.protocol is not None:
             self._asked[request.protocol] = next(self._questions)
         try:
-            document = await step(await self._bodies.read(request))
+            document, namespace, outcome = await step(await self._bodies.read(request))
         except ReviewError as error:
-            self.counts.malformed += 1
+            reviews.malformed += 1
             raise web.HTTPBadRequest(text=f"{error}\n") from None
+        reviews.count(namespace, outcome)
         response = web.json_response(document)
         if self.leaving:
             response.force_close()
         return response
 
-    async def _about_pod(self, body: bytes) -> JSON:
+    async def _about_pod(self, body: bytes) -> Answered:
         document, namespace, what = answer(body, self._settings.sidecar, self._version)
-        self.counts.pods.count(namespace, what.outcome)
-        return document
-
-    async def _about_labelled_job(self, body: bytes) -> JSON:
-        document, namespace, outcome = answer_about_job(body, whole_namespace=False)
-        self.counts.jobs.count(namespace, outcome)
-        return document
-
-    async def _about_job_of_labelled_namespace(self, body: bytes) -> JSON:
-        document, namespace, outcome = answer_about_job(body, whole_namespace=True)
-        self.counts.jobs.count(namespace, outcome)
-        return document
-
-    async def _about_task(self, tasks: TaskReviews, body: bytes) -> JSON:
-        document, namespace, outcome = await asyncio.to_thread(tasks.answer, body)
-        self.counts.tasks.count(namespace, outcome)
-        return document
+        return document, namespace, what.outcome
 
     async def shed(self, server: web.Server) -> None:
         """Close surplus connections at once; one that is answering now has the newest review, and is closed last."""
@@ -280,6 +270,14 @@ class Webhook:
             )
         if self._settings.jobs:
             await _counted(self.counts.ungated, "Jobs that run ungated", ungated(source, excluded))
+
+
+async def _about_job(body: bytes, *, whole_namespace: bool) -> Answered:
+    return answer_about_job(body, whole_namespace=whole_namespace)
+
+
+async def _about_task(tasks: TaskReviews, body: bytes) -> Answered:
+    return await asyncio.to_thread(tasks.answer, body)
 
 
 async def _counted(into: Listed, what: str, counting: Awaitable[Counter[str]]) -> None:

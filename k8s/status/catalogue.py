@@ -303,6 +303,12 @@ METRICS: Final = (
         ("namespace", "outcome"),
     ),
     Metric(
+        "backoff_ctrl_suspension_malformed_total",
+        "counter",
+        "Requests to the webhooks of Jobs and Tasks that were not an AdmissionReview.",
+        "requests",
+    ),
+    Metric(
         "backoff_ctrl_suspension_ungated",
         "gauge",
         "Jobs and the like that run although they should have waited: the webhook was away when they were created.",

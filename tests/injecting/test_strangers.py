@@ -134,7 +134,7 @@ async def test_a_body_that_is_too_large_or_packed_is_not_read(tmp_path: Path) ->
     async with port(tmp_path) as webhook:
         assert await webhook.status(await webhook.send(b" ", length=BODY_MAX + 1)) == 413
         assert await webhook.asked(gzip.compress(review()), head="Content-Encoding: gzip\r\n") == 400
-        assert webhook.webhook.counts.malformed == 1
+        assert webhook.webhook.counts.pods.malformed == 1
 
 
 @pytest.mark.parametrize("namespace", ["\ud800", "x" * 64, 'a"} 1\nb{c="'])

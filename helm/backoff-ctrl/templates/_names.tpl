@@ -17,7 +17,7 @@ so, too: releases may have dots and begin with a digit, Services may not.
 
 {{/* The objects of a mode. Takes root and mode. */}}
 {{- define "backoff-ctrl.name" -}}
-{{- $short := dict "injection" "inject" "gateway" "gateway" "serve" "serve" -}}
+{{- $short := dict "injection" "inject" "gateway" "gateway" "serve" "serve" "operator" "operator" "webhooks" "webhooks" -}}
 {{- printf "%s-%s" (include "backoff-ctrl.fullname" .root) (get $short .mode) -}}
 {{- end -}}
 
@@ -32,6 +32,31 @@ ends with a sum of all of it: cut alone it could be that of another namespace.
 {{- else -}}
 {{- $whole -}}
 {{- end -}}
+{{- end -}}
+
+{{/*
+The kinds that can wait suspended, as rules of a role. Takes verbs. The kinds are those of k8s/admitting/kinds.py, which
+a test compares.
+*/}}
+{{- define "backoff-ctrl.jobKinds" -}}
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: {{ .verbs }}
+- apiGroups: [jobset.x-k8s.io]
+  resources: [jobsets]
+  verbs: {{ .verbs }}
+- apiGroups: [ray.io]
+  resources: [rayjobs, rayclusters]
+  verbs: {{ .verbs }}
+- apiGroups: [kubeflow.org]
+  resources: [pytorchjobs, tfjobs, xgboostjobs, jaxjobs, paddlejobs, mpijobs]
+  verbs: {{ .verbs }}
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainjobs]
+  verbs: {{ .verbs }}
+- apiGroups: [sparkoperator.k8s.io]
+  resources: [sparkapplications]
+  verbs: {{ .verbs }}
 {{- end -}}
 
 {{/* A value as text: helm reads numbers as floats, and would write ten millions as 1e+07. */}}
@@ -75,9 +100,10 @@ labels:
 {{/* The modes that are on, separated by commas. */}}
 {{- define "backoff-ctrl.modes" -}}
 {{- $modes := list -}}
-{{- range list "injection" "gateway" "serve" -}}
+{{- range list "injection" "gateway" "serve" "operator" -}}
 {{- if (get $.Values .).enabled -}}{{- $modes = append $modes . -}}{{- end -}}
 {{- end -}}
+{{- if .Values.operator.enabled -}}{{- $modes = append $modes "webhooks" -}}{{- end -}}
 {{- join "," $modes -}}
 {{- end -}}
 
