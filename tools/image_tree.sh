@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes what the image contains: a virtual environment with backoff-ctrl and what proxy, inject and serve need.
+# Makes what the image contains: a virtual environment with backoff-ctrl and what its servers and its tasks need.
 # Usage, in the project's folder: sh tools/image_tree.sh FOLDER. PYTHON chooses the interpreter.
 # pip's own variables count: PIP_NO_INDEX and PIP_FIND_LINKS let it work from a folder of wheels.
 set -eu
@@ -7,6 +7,7 @@ target=$1
 python=${PYTHON:-python3}
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
+unset PYTHONPYCACHEPREFIX  # the bytecode belongs into the tree
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PYTHONDONTWRITEBYTECODE=1
 export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-315532800}"
 
@@ -18,7 +19,7 @@ export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-315532800}"
 "$python" -m venv "$target"
 wheel=$(ls "$made"/backoff_ctrl-*.whl)
 "$target/bin/pip" install --quiet --no-compile --only-binary=:all: --require-hashes -r tools/pins/image.txt
-"$target/bin/pip" install --quiet --no-compile --no-deps "$wheel[proxy,serve,tasks]"
+"$target/bin/pip" install --quiet --no-compile --no-deps "$wheel[connector,proxy,serve,tasks]"
 "$target/bin/pip" check >&2
 
 # Bytecode that is trusted without a look at dates: the tree is read-only, and starts 0.3 s sooner with it.

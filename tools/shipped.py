@@ -2,7 +2,7 @@
 
 ``python -m tools.shipped`` writes docs/licences.md anew; ``--check`` only compares; ``--sbom FILE`` writes a CycloneDX
 document; ``--pins FILE`` writes requirements for an audit. What counts as shipped is what the image contains: the
-distributions that ``backoff-ctrl[proxy,serve,tasks]`` needs, as they are installed beside this script.
+distributions that ``backoff-ctrl[connector,proxy,serve,tasks]`` needs, as they are installed beside this script.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 OURS: Final = "backoff-ctrl"
-EXTRAS: Final = frozenset({"proxy", "serve", "tasks"})
+EXTRAS: Final = frozenset({"connector", "proxy", "serve", "tasks"})
 PAGE: Final = Path(__file__).parents[1] / "docs" / "licences.md"
 ALLOWED: Final = frozenset(
     {
@@ -51,6 +51,7 @@ _SPDX: Final = {
     "Apache Software License": "Apache-2.0",
     "BSD 3-Clause License": "BSD-3-Clause",
     "BSD 3-Clause": "BSD-3-Clause",
+    "3-Clause BSD License": "BSD-3-Clause",
     "BSD License": "BSD-3-Clause",
     "ISC License": "ISC",
     "MIT License": "MIT",

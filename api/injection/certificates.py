@@ -27,6 +27,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from backoff_ctrl.api.injection.sidecar import JSON
+from backoff_ctrl.k8s.cluster.election import Election, ElectionError, Terms
 from backoff_ctrl.k8s.cluster.session import ClusterSession, beginning
 from backoff_ctrl.k8s.proxy.authority import Authority, new_authority, read_authority
 from backoff_ctrl.k8s.proxy.certificates import CertificatesError, listener_context
@@ -151,8 +152,8 @@ class KeptCertificate:
 
 PATIENCE: Final = 10.0
 """Seconds for each request."""
-LEASE: Final = 60
-"""Seconds until the Lease of a dead writer lapses."""
+TERMS: Final = Terms(duration=15, deadline=10, retry=5)
+"""Of the Lease of the replica that writes."""
 ANSWER_MAX: Final = 4 << 20
 _MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 _logger = logging.getLogger("backoff_ctrl")
@@ -193,11 +194,10 @@ class Keeper:
     ) -> None:
         self._session = session
         self._place = place
-        self._who = who
         self._clock = clock
         base = f"/api/v1/namespaces/{place.namespace}/secrets"
         self._secrets, self._secret = base, f"{base}/{place.secret}"
-        self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{place.namespace}/leases"
+        self._election = Election(session, place.namespace, place.secret, who, terms=TERMS)
         self._hooks = [f"/apis/admissionregistration.k8s.io/v1/{kind}/{place.webhook}" for kind in place.kinds]
 
     async def turn(self) -> Kept:
@@ -217,7 +217,7 @@ class Keeper:
         trusted = _trusted(hooks.values())
         now = self._clock()
         wanted = renewed(kept, self._place.names, now, trusted)
-        if (wanted is not kept or wanted.bundle != trusted) and await self._may_write(now):
+        if (wanted is not kept or wanted.bundle != trusted) and await self._may_write():
             if wanted is not kept:
                 kept = wanted if await self._write(secret, wanted) else _read(await self._get(self._secret))
             for path, found in hooks.items():
@@ -225,24 +225,12 @@ class Keeper:
                     await self._trust(path, found, kept.bundle)
         return kept
 
-    async def _may_write(self, now: datetime) -> bool:
+    async def _may_write(self) -> bool:
         """Take or renew the Lease; return whether it is ours."""
-        path = f"{self._leases}/{self._place.secret}"
-        lease = await self._get(path)
-        spec = (lease or {}).get("spec") or {}
-        if lease is not None and spec.get("holderIdentity") not in (None, "", self._who) and not _lapsed(spec, now):
-            return False
-        mine = {
-            "holderIdentity": self._who,
-            "leaseDurationSeconds": LEASE,
-            "renewTime": f"{now:%Y-%m-%dT%H:%M:%S.%fZ}",
-        }
-        metadata: JSON = {"name": self._place.secret, "namespace": self._place.namespace}
-        if lease is not None:
-            metadata["resourceVersion"] = lease["metadata"]["resourceVersion"]
-        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": mine}
-        method, where = ("POST", self._leases) if lease is None else ("PUT", path)
-        return await self._sent(method, where, body)
+        try:
+            return await self._election.attempt()
+        except ElectionError as error:
+            raise KeepingError(str(error)) from error
 
     async def _write(self, secret: JSON | None, kept: Kept) -> bool:
         """Write the Secret; return whether it was unchanged since it was read."""
@@ -315,11 +303,3 @@ def _trusted(configurations: Iterable[JSON | None]) -> bytes:
     with suppress(ValueError):
         return base64.b64decode(bundles.pop())
     return b""
-
-
-def _lapsed(spec: JSON, now: datetime) -> bool:
-    try:
-        renewed_at = datetime.fromisoformat(str(spec.get("renewTime")))
-        return now - renewed_at > timedelta(seconds=int(spec.get("leaseDurationSeconds") or LEASE))
-    except (TypeError, ValueError):
-        return True

@@ -1,0 +1,120 @@
+"""Leader election by a Lease, on the sandbox and on a real Kubernetes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from backoff_ctrl.k8s.cluster.election import Election, ElectionError, Terms
+from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.cluster.session import ClusterSession
+from tests.cluster.control_plane.servers import Server
+from tests.cluster.talking import Api
+from tests.monitoring.prometheus.relay import Relay
+
+TERMS = Terms(duration=2, deadline=1.4, retry=0.3)
+
+
+class Replica:
+    """A candidate that counts how often it led, and says when it does."""
+
+    def __init__(self, election: Election) -> None:
+        self.election = election
+        self.leads = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.terms = 0
+        self._work: asyncio.Task[None] | None = None
+
+    async def _lead(self) -> None:
+        self.terms += 1
+        self.leads.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.leads.clear()
+            self.ended.set()
+
+    def start(self) -> None:
+        self._work = asyncio.create_task(self.election.run(self._lead))
+
+    async def end(self) -> None:
+        assert self._work is not None
+        self._work.cancel()
+        await asyncio.wait({self._work})
+
+
+@asynccontextmanager
+async def replicas(api: Api, namespace: str, *names: str, server: str | None = None) -> AsyncIterator[list[Replica]]:
+    """Give candidates for the Lease ``operator``, each with a session of its own; not started yet."""
+    place = find_place(server, None if server else str(api.server.kubeconfig("admin")), None, None)
+    sessions = [ClusterSession(place.configuration) for _ in names]
+    made = []
+    for name, session in zip(names, sessions, strict=True):
+        await session.__aenter__()
+        made.append(Replica(Election(session, namespace, "operator", name, terms=TERMS)))
+    try:
+        yield made
+    finally:
+        for session in sessions:
+            await session.__aexit__(None, None, None)
+
+
+async def lease(api: Api, namespace: str) -> dict[str, object]:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/operator"
+    spec: dict[str, object] = (await api.get(path)).json["spec"]
+    return spec
+
+
+async def test_one_leads_and_an_orderly_end_hands_over_at_once(api: Api, namespace: str) -> None:
+    """The Lease shows who holds it, and how often it changed hands."""
+    async with replicas(api, namespace, "one", "two") as (one, two), asyncio.timeout(30):
+        one.start()
+        await one.leads.wait()
+        two.start()
+        assert not await two.election.attempt()
+        assert (two.election.leader, two.leads.is_set()) == ("one", False)
+        assert (one.election.certain(), two.election.certain()) == (True, False)
+        held = await lease(api, namespace)
+        assert (held["holderIdentity"], held["leaseDurationSeconds"], held["leaseTransitions"]) == ("one", 2, 0)
+
+        await one.end()
+        assert (await lease(api, namespace))["holderIdentity"] in ("", "two")
+        await two.leads.wait()
+        held = await lease(api, namespace)
+        assert held["holderIdentity"] == "two"
+        assert held["leaseTransitions"] != 0
+        await two.end()
+
+
+async def test_who_dies_is_followed_once_the_lease_has_lapsed(api: Api, namespace: str) -> None:
+    """A killed leader gives nothing back."""
+    async with replicas(api, namespace, "dead", "next") as (dead, following), asyncio.timeout(30):
+        assert await dead.election.attempt()
+        following.start()
+        began = asyncio.get_running_loop().time()
+        await following.leads.wait()
+        assert asyncio.get_running_loop().time() - began >= TERMS.duration
+        assert not dead.election.certain()
+        assert not await dead.election.attempt()
+        await following.end()
+
+
+async def test_a_leader_that_cant_reach_the_server_stops_before_another_begins(sandbox: Server) -> None:
+    """And leads again once it can, if nobody else does."""
+    async with Api(sandbox) as api:
+        with Relay(sandbox.url) as relay:
+            async with replicas(api, "default", "far", server=relay.url) as (far,), asyncio.timeout(30):
+                far.start()
+                await far.leads.wait()
+                relay.cut()
+                await far.ended.wait()
+                with pytest.raises(ElectionError, match="leases/operator"):
+                    await far.election.attempt()
+                assert not far.election.certain()
+                relay.mend()
+                await far.leads.wait()
+                await far.end()
+    assert far.terms == 2
