@@ -79,6 +79,8 @@ class Ceiling:
     room that was reported less than the settle time ago. ``reserved`` is what gangs may still draw; it is no hold.
     ``credit`` is the part of the observed rise of ``used`` that has confirmed no hold yet. ``used`` is not stored: it
     is what the others leave of ``limited``. So an amount that leaves ``held`` and does not enter ``room`` becomes used.
+    ``kept`` is the part of ``reserved`` of the gangs that keep their room, ``members`` what their living members are
+    charged. Room may be below zero by ``returning`` and ``early`` without any gang lacking it: see ``members``.
     ``doubt`` is how far the newest fact's ``used`` falls short of the charges of our own creates (``living`` and
     ``lingers``); that much does not count as room. The trend is by what was used when the present span of time began
     (``used_at_span``) and one span before (``used_before``; None: not known yet).
@@ -86,9 +88,9 @@ class Ceiling:
 
     __slots__ = (
         "answered",
-        "credit", "doubt", "drain", "epoch", "fact_used", "held", "leave_at", "limited", "lingers", "living", "lowest",
-        "lowest_before", "quota", "reserved", "resource", "room", "seen", "span_at", "unsettled", "used_at_span",
-        "used_before",
+        "credit", "doubt", "drain", "early", "epoch", "fact_used", "held", "kept", "leave_at", "limited", "lingers",
+        "living", "lowest", "lowest_before", "members", "quota", "reserved", "resource", "returning", "room", "seen",
+        "span_at", "unsettled", "used_at_span", "used_before",
     )  # fmt: skip
 
     def __init__(self, quota: str, resource: str, limited: int, used: int) -> None:
@@ -97,6 +99,10 @@ class Ceiling:
         self.resource = resource
         self.held = 0
         self.reserved = 0
+        self.kept = 0
+        self.members = 0
+        self.returning = 0  # reserved again, and still charged to members that have ended
+        self.early = 0  # of the last rises, what no hold claimed: members may have been charged it that are not known
         self.credit = 0
         self.living = 0  # charges of our living creates whose holds have ended
         self.lingers = 0  # charges of our creates that have ended, but that the next recount may still include
@@ -131,6 +137,11 @@ class Ceiling:
         """What is left of ``limited`` beside ``used``, as far as known: headroom, held and reserved."""
         return self.room + self.unsettled + self.held + self.reserved
 
+    @property
+    def lacking(self) -> int:
+        """By how much more is reserved than there is room for."""
+        return max(0, -(self.room + self.returning + self.early))
+
     def observe(self, limited: int, used: int, *, recounted: bool = False) -> int:
         """Take an observed state; return the room that it adds, which is unsettled at first.
 
@@ -142,7 +153,9 @@ class Ceiling:
         if rise < 0 or (recounted and rise):  # only a recount lowers ``used``, whether or not the object shows it
             self.lingers, self.leave_at = 0, FOREVER
         elif rise:
-            self.credit = min(self.credit + rise, self.held)
+            credit, self.credit = self.credit, min(self.credit + rise, self.held)
+            if self.kept:
+                self.early = min(self.early + rise - (self.credit - credit), self.kept)
         added = (limited - used) - (self.unused + self.doubt)
         self.limited = limited
         self.fact_used = used
@@ -256,10 +269,13 @@ class Ceiling:
         self.held += amount
         self.room -= amount
 
-    def set_apart(self, amount: int) -> None:
-        """Reserve so much more (or less) for gangs."""
+    def set_apart(self, amount: int, *, keeps: bool = False) -> None:
+        """Reserve so much more (or less) for gangs; ``keeps``: for one that keeps its room."""
         self.reserved += amount
         self.room -= amount
+        if keeps:
+            self.kept += amount
+            self.early = min(self.early, self.kept)
 
     def release(self, amount: int) -> None:
         """End a hold of this amount: its create was not charged, or ``used`` contains it by now."""

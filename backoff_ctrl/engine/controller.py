@@ -9,12 +9,13 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from .backoff import FOREVER
 from .ceilings import NO_FACT
 from .demand import Demand
+from .errors import GangError
 from .explaining import Explanation, NamespaceSnapshot, Snapshot, explain, namespace_snapshot
 from .gang_admission import GangAdmission
 from .gangs import Draw, Effect, Gang, Reservation
@@ -120,11 +121,50 @@ class Controller:
     def appeared(self, gang: Gang, uid: str, charged: Demand, now: float) -> bool:
         """Note a member of a gang that others created, with its real charge; say whether it counts as one.
 
-        It counts once per ``uid``. One more than the gang has is a stranger.
+        It counts once per ``uid``. One more than the gang has is a stranger. Where the gang keeps its room, report the
+        member's end with ``ended``.
         """
         now = self._clock(now)
         gangs = self._gangs(gang.namespace)
         return gang.end is None and gangs is not None and gangs.appeared(gang, uid, charged, now)
+
+    def adopt(self, gang: Gang, uid: str, charged: Demand, now: float) -> bool:
+        """Note a member that lives, and that quotas have counted, of a gang that keeps its room: after a restart.
+
+        It takes the place of one that may still be drawn. False: it is known already, or the gang is over.
+        """
+        now = self._clock(now)
+        gangs = self._gangs(gang.namespace)
+        return gang.end is None and gangs is not None and gangs.adopt(gang, uid, charged, now)
+
+    def resize(self, gang: Gang, counts: Sequence[int], now: float) -> None:
+        """Let each part of a gang that keeps its room have at most so many members at a time from now on.
+
+        What it may draw beyond is given back in one step; the room of members that live beyond is, when they end.
+        More than it has now changes nothing. ``GangError`` for counts that do not fit the gang.
+        """
+        now = self._clock(now)
+        gangs = self._gangs(gang.namespace)
+        if gang.end is None and gangs is not None:
+            gangs.resize(gang, counts, now)
+
+    def absorb(self, gang: Gang, other: Gang, now: float) -> None:
+        """Let a gang that keeps its room take over another one, which ends: nobody else gets any of its room.
+
+        ``GangError``, and nothing has changed, if one is over, the gang has no such parts, or draws are under way.
+        """
+        now = self._clock(now)
+        gangs = self._gangs(gang.namespace)
+        if gangs is None:
+            raise GangError(f"the gang {gang.id} is over: it can't absorb {other.id}")
+        gangs.absorb(gang, other, now)
+
+    def members_told(self, namespace: str, now: float, *, told: bool) -> None:
+        """Note that from now on every end of a gang's member is reported (``told``), or that some may be missed.
+
+        Report those that were missed before. Until told otherwise, none is.
+        """
+        self._handler(namespace).follow_members(self._clock(now), told=told)
 
     def looked(self, namespace: str, now: float, *, readable: bool | None) -> None:
         """Note the end of the read that a ``Look`` asked for, after ``observe_quota`` of all that it found.
@@ -219,7 +259,10 @@ class Controller:
             self._handler(namespace).hint(now)
 
     def ended(self, namespace: str, stored: str, now: float) -> None:
-        """Note the end of an own object, by the name in its ``Created``: one less that lives, and a hint of room."""
+        """Note the end of an own object, by the name in its ``Created``: one less that lives, and a hint of room.
+
+        The room of a gang's member goes back to the gang, if that keeps it. Any order with quotas is right.
+        """
         now = self._clock(now)
         if namespace in self._handlers:
             self._handler(namespace).ended(stored, now)

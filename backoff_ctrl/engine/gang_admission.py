@@ -6,6 +6,7 @@ The handler makes this part with the first gang of its namespace, and asks it at
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -13,7 +14,8 @@ from .admission import NO_BLOCKS, Admission
 from .backoff import FOREVER
 from .demand import Demand
 from .errors import GangError
-from .gangs import Draw, Gang, GangEnd, GivenBack, Grant, Reservation, balance
+from .gangs import Draw, Gang, GangEnd, GivenBack, Grant, Reservation, balance, room_for_gang
+from .members import Members
 from .quota_reads import QuotaReads
 from .requests import Request
 from .roll import Place
@@ -26,12 +28,13 @@ _PLACE: Final = attrgetter("place")
 class GangAdmission:
     """The gangs of one namespace. ``waiting`` counts those in line, ``reads`` are the reads that they wait for."""
 
-    __slots__ = ("_admission", "_halted_at", "_next_draw", "_short", "knowledge", "reads", "waiting")
+    __slots__ = ("_admission", "_halted_at", "_next_draw", "_short", "knowledge", "members", "reads", "waiting")
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
         self.knowledge = admission.knowledge
         self.reads = QuotaReads(admission.namespace, admission.shared)
+        self.members = admission.knowledge.members = Members(admission.settling, admission.policy.ends_lag)
         self.waiting = 0
         self._next_draw = FOREVER
         self._halted_at = -FOREVER  # no later than the gangs of a line that was made while halted
@@ -40,9 +43,14 @@ class GangAdmission:
     # -- what callers ask ---------
 
     def take_over(self, request: Reservation, shape: Shape, now: float) -> None:
-        """Admit a gang without waiting: it was admitted before a restart, and this is what it still lacks."""
+        """Admit a gang without waiting: it was admitted before a restart, and this is what it still lacks.
+
+        One that keeps its room asks for all that it wants. Quotas may count members that live, or have just ended.
+        """
         shape.used_at = now
-        self._grant(request, shape, now, whole=self.knowledge.observing or not self.reads.unreadable)
+        gang = self._grant(request, shape, now, whole=self.knowledge.observing or not self.reads.unreadable)
+        if gang.keeps:
+            self.members.may_return(gang, now)
         self._admission.rescan(now)
 
     def joined(self, now: float) -> None:
@@ -81,23 +89,111 @@ class GangAdmission:
         It counts once per ``uid``; one more than the gang has is a stranger.
         """
         part = gang.part_of(charged)
-        if uid in gang.uids or part is None:
+        if self._is_known(gang, uid) or (part is None and not gang.keeps):
             return False
         knowledge = self.knowledge
-        gang.uids.add(uid)
-        gang.draws(part, now)
-        gang.moved = now
         shape = Shape(charged)  # not that of creates which ask for this much: those may be charged more
         knowledge.know(shape)
-        for ceiling, amount in shape.meets:
-            ceiling.reserve(amount)
+        counted = gang.keeps and self.members.charged_early(shape)
+        if part is not None:
+            gang.draws(part, now)
+            gang.moved = now
+        if gang.keeps:
+            self._join(gang, uid, part, shape)
+        else:
+            gang.uids.add(uid)
         knowledge.undated_at = now  # as a 201 is: a list that was asked for before may lack it
-        if shape.meets:
+        if shape.meets and not counted:
+            for ceiling, amount in shape.meets:
+                ceiling.reserve(amount)
             knowledge.answered(shape, "", now)
-        self._correct(gang, part, shape)
+        if part is not None:
+            self._correct(gang, part, shape)
         self._admission.rescan(now)
         self._end_if_complete(gang)
+        return part is not None
+
+    def _is_known(self, gang: Gang, uid: str) -> bool:
+        """Say whether a member was reported before, or its end was."""
+        return uid in gang.uids or (gang.keeps and (uid in self.members or self.knowledge.living.has_ended(uid)))
+
+    # -- gangs that keep their room ---------
+
+    def adopt(self, gang: Gang, uid: str, charged: Demand, now: float) -> bool:
+        """Let a member that quotas have counted take the place of one that may still be drawn; False: it is known."""
+        if not gang.keeps:
+            raise GangError(f"the gang {gang.id} does not keep its room: a member that lives is none of it")
+        if self._is_known(gang, uid):
+            return False
+        part = gang.part_of(charged)
+        shape = Shape(charged)
+        self.knowledge.know(shape)
+        if part is not None:
+            self.members.give_up(gang, gang.drop(part, 1), ended=False)
+            gang.lives(part)
+        self._join(gang, uid, part, shape)
+        if part is not None:
+            self._correct(gang, part, shape)
+        self._admission.rescan(now)
         return True
+
+    def _join(self, gang: Gang, uid: str, part: int | None, shape: Shape) -> None:
+        """Note a living member; one without a part of its own is one too many, until another ends."""
+        if part is None:
+            part = gang.part_beyond(shape.demand)
+            gang.lives(part)
+        self.members.join(uid, gang, part, shape)
+
+    def member_ended(self, uid: str, now: float) -> None:
+        """Return the room of a member that has ended to its gang; whoever is no member of one is none."""
+        if self.members.ended(uid, now):
+            self._admission.rescan(now)
+
+    def follow_members(self, now: float, *, told: bool) -> None:
+        """Note that every end of a member is told from now on, or that some may be missed."""
+        self.members.follow(now, told=told)
+        self._admission.rescan(now)
+
+    def resize(self, gang: Gang, counts: Sequence[int], now: float) -> None:
+        """Want at most so many members of each part at a time; give back what is undrawn beyond."""
+        if not gang.keeps or len(counts) != len(gang.wanted) or any(count < 0 for count in counts):
+            raise GangError(
+                f"the gang {gang.id} can't be resized to {list(counts)}: one that keeps its room can, with a number of "
+                f"members for each of its {len(gang.wanted)} parts"
+            )
+        gang.wanted = [min(wanted, count) for wanted, count in zip(gang.wanted, counts, strict=True)]
+        self._trim(gang)
+        self._admission.rescan(now)
+
+    def _trim(self, gang: Gang) -> None:
+        """Give back what is undrawn beyond what a gang wants."""
+        for part, wanted in enumerate(gang.wanted):
+            spare = min(gang.undrawn[part], gang.alive[part] + gang.undrawn[part] - wanted)
+            if spare > 0:
+                self.members.give_up(gang, gang.drop(part, spare))
+            for draw in [each for each in gang.waiting if each.part == part][gang.undrawn[part] :]:
+                self._refuse_draw(draw)
+
+    def absorb(self, gang: Gang, other: Gang, now: float) -> None:
+        """Take over all that another gang has, which ends."""
+        parts = [gang.part_as(shape, number) for number, shape in enumerate(other.shapes)]
+        if None in parts or not gang.keeps or gang is other or {gang.end, other.end} != {None} or other.in_flight:
+            raise GangError(
+                f"the gang {gang.id} can't absorb {other.id}: both are to last, the first is to keep its room and have "
+                "the parts of the second, of which no draw may be under way"
+            )
+        to = [part for part in parts if part is not None]
+        lacked, alive = other.deficits, other.alive if other.keeps else [0] * len(to)
+        self._over(other, "absorbed")
+        for number, part in enumerate(to):
+            gang.wanted[part] += other.undrawn[number] + alive[number]
+            gang.alive[part] += alive[number]
+            gang.drawn += alive[number]
+            gang.demand(part, other.undrawn[number])
+        for ceiling, amount in lacked.items() if gang.whole else ():
+            gang.uncover(ceiling, amount)
+        self.members.move(other, gang, to.__getitem__)
+        self._admission.rescan(now)
 
     def looked(self, now: float, *, readable: bool | None) -> None:
         """Note the end of a read of the quotas that a ``Look`` asked for; what it found was reported before.
@@ -177,7 +273,7 @@ class GangAdmission:
             )
         return True
 
-    def _grant(self, request: Reservation, shape: Shape, now: float, *, whole: bool) -> None:
+    def _grant(self, request: Reservation, shape: Shape, now: float, *, whole: bool) -> Gang:
         """Admit a gang: reserve what its members will be charged."""
         admission = self._admission
         if request.row is not None:
@@ -185,6 +281,7 @@ class GangAdmission:
             self.waiting -= 1
         request.happens("grant")
         limit = admission.policy.gang_limit if request.limit is None else request.limit
+        limit = FOREVER if request.keeps else limit
         gang = Gang(request, [part for part, _ in shape.parts], limit, now, whole=whole)
         for part in gang.shapes:
             self.knowledge.know(part)
@@ -193,6 +290,7 @@ class GangAdmission:
         admission.shared.effects.append(Grant(request, gang))
         if admission.keeping.next_for and admission.keeping.overtook(shape, request, now):
             admission.rescan(now)
+        return gang
 
     def _try_draw(self, draw: Draw, shape: Shape, now: float) -> bool:
         """Send a member of a gang if what is reserved for it is backed by room, else perhaps as a probe.
@@ -207,7 +305,7 @@ class GangAdmission:
         if gang.whole:
             self._balance()
             backed = self._is_backed(gang, shape)
-            blocks = NO_BLOCKS if backed else admission.probing.ready_blocks(shape, now, gang.covered)
+            blocks = NO_BLOCKS if backed else admission.probing.ready_blocks(shape, now, gang.free)
             sent = blocks is not None and admission.try_to_admit(draw, shape, now, blocks)
         else:
             sent = gang.is_next(draw) and admission.try_to_admit(draw, shape, now)
@@ -230,6 +328,8 @@ class GangAdmission:
         kept = self._admission.keeping.kept
         if any(lack > ceiling.room or kept.get(ceiling, gang.place) < gang.place for ceiling, lack in lacking):
             return False
+        if gang.returning and any(amount > room_for_gang(gang, ceiling) for ceiling, amount in shape.meets):
+            return False  # the member before is still charged
         for ceiling, lack in lacking:
             gang.cover(ceiling, lack)
         return True
@@ -239,8 +339,8 @@ class GangAdmission:
 
     # -- the end of a draw, and of a gang ---------
 
-    def draw_ended(self, ticket: Ticket, now: float, *, stored: bool) -> None:
-        """Note how a draw ended: what was not stored may be drawn again."""
+    def draw_ended(self, ticket: Ticket, now: float, *, stored: bool, uid: str = "") -> None:
+        """Note how a draw ended: what was not stored may be drawn again. ``uid``: by which its end will be told."""
         draw = ticket.request
         assert isinstance(draw, Draw)
         gang = draw.gang
@@ -254,6 +354,12 @@ class GangAdmission:
                 gang.since = gang.moved
             if gang.end is None:
                 gang.waits(draw)
+        if gang.keeps and gang.end is None:
+            self._trim(gang)
+            if uid and uid not in self.members:
+                self.members.join(uid, gang, draw.part, ticket.shape)
+                if self.knowledge.living.has_ended(uid):
+                    self.members.ended(uid, now)
         self._end_if_complete(gang)
         if not (gang.whole and self.knowledge.observing):
             # The next one may go. Where nobody reports room, a probe may, too: less is reserved than when it was asked.
@@ -273,10 +379,15 @@ class GangAdmission:
         )
 
     def _end_if_complete(self, gang: Gang) -> None:
-        if gang.end is None and gang.in_flight == 0 and not any(gang.undrawn):
+        if gang.end is None and not gang.keeps and gang.in_flight == 0 and not any(gang.undrawn):
             self._end(gang, "complete")
 
     def _end(self, gang: Gang, end: GangEnd) -> None:
+        self._over(gang, end)
+        if gang.keeps:
+            self.members.let_go(gang)
+
+    def _over(self, gang: Gang, end: GangEnd) -> None:
         gang.end = end
         self.knowledge.gangs.remove(gang)
         gang.release()
@@ -296,6 +407,8 @@ class GangAdmission:
     def begin_advance(self, now: float) -> None:
         """Give back what gangs have reserved beyond their limits."""
         admission = self._admission
+        if self.members.lapse(now):
+            admission.scan_due = True
         late = [each for each in self.knowledge.gangs if each.since + each.limit <= now]
         for gang in late if not admission.pace.halted else ():
             if any(gang.undrawn):
@@ -323,7 +436,7 @@ class GangAdmission:
         at = min((gang.since + gang.limit for gang in lasting if any(gang.undrawn)), default=FOREVER)
         if gangs:
             at = now if admission.scan_due else min(at, self._next_draw, admission.keeping.next_change)
-        return min(at, self.reads.next_at(awaited=bool(admission.line.order)))
+        return min(at, self.members.next_at(), self.reads.next_at(awaited=bool(admission.line.order)))
 
     def begin_scan(self) -> None:
         """Find the gangs that lack room: they take it at their place in line."""

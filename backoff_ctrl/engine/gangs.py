@@ -4,6 +4,9 @@ The whole waits in line as one request. Once admitted, its amounts are *reserved
 its amounts from there: they become held, and nobody's room changes. ``covered`` is the part of what is still needed
 that is backed by room; what strangers took of it is the gang's *deficit*. Room that is missing is taken from the
 youngest gang first, so that of two gangs that lack room the elder is completed, and they never wait for each other.
+
+A gang may *keep* its room: when a member of it ends, the room is reserved again for the member that follows, as long as
+the gang wants so many members. It has no limit, and ends only when it is given back. ``members`` says how.
 """
 
 from __future__ import annotations
@@ -21,13 +24,16 @@ from .roll import Place
 from .shapes import Shape
 from .tickets import Refusal, Ticket
 
-GangEnd = Literal["complete", "given-back", "limit"]
+GangEnd = Literal["complete", "given-back", "limit", "absorbed"]
 
 
 class Reservation(Request):
-    """The request of a whole gang. ``limit``: seconds from one draw to the next; then what is undrawn is given back."""
+    """The request of a whole gang. ``limit``: seconds from one draw to the next; then what is undrawn is given back.
 
-    __slots__ = ("limit", "parts")
+    ``keeps``: it keeps its room until it is given back: the room of a member that ends is for the next one.
+    """
+
+    __slots__ = ("keeps", "limit", "parts")
 
     def __init__(
         self,
@@ -37,16 +43,21 @@ class Reservation(Request):
         priority: int = 0,
         flow: str = "",
         limit: float | None = None,
+        *,
+        keeps: bool = False,
     ) -> None:
         """Describe the gang; nothing happens before ``Controller.reserve``. Without a limit, the policy's counts.
 
-        ``GangError`` for a limit that is not above 0.
+        ``GangError`` for a limit that is not above 0, and for one of a gang that ``keeps`` its room: it has none.
         """
+        if keeps and limit is not None:
+            raise GangError(f"the gang {id} keeps its room until it is given back: it has no limit")
         if limit is not None and not limit > 0:  # NaN is above nothing
             raise GangError(f"the limit of the gang {id} is a number of seconds above 0, not {limit!r}")
         super().__init__(id, namespace, parts, priority, flow)
         self.parts = parts
         self.limit = limit
+        self.keeps = keeps
 
 
 class Draw(Request):
@@ -72,11 +83,14 @@ class Gang:
 
     ``undrawn`` counts the members of each part that may still be drawn, ``drawn`` those that were. ``whole`` is false
     where the quotas can't be read: then its members go one by one, and nothing is reserved for them.
+    Of a gang that ``keeps`` its room, ``drawn`` counts the members that live, ``alive`` the same by part, and
+    ``wanted`` the members that each part is to have at a time.
     """
 
     __slots__ = (
-        "covered", "drawn", "end", "id", "in_flight", "limit", "moved", "namespace", "needs", "not_before", "place",
-        "priority", "shapes", "since", "uids", "undrawn", "waiting", "waiting_of", "whole",
+        "alive", "covered", "drawn", "end", "id", "in_flight", "keeps", "limit", "moved", "namespace", "needs",
+        "not_before", "place", "priority", "returning", "shapes", "since", "uids", "undrawn", "waiting", "waiting_of",
+        "wanted", "whole",
     )  # fmt: skip
 
     def __init__(self, request: Reservation, shapes: Sequence[Shape], limit: float, now: float, *, whole: bool) -> None:
@@ -86,7 +100,10 @@ class Gang:
         self.priority = request.priority
         self.place: Place = (request.rank, request.seq)
         self.shapes = tuple(shapes)
+        self.keeps = request.keeps
         self.undrawn = [count for _, count in request.parts.parts]
+        self.wanted = list(self.undrawn)
+        self.alive = [0] * len(self.shapes)
         self.drawn = 0
         self.in_flight = 0
         self.limit = limit
@@ -96,6 +113,7 @@ class Gang:
         self.whole = whole
         self.needs: dict[Ceiling, int] = {}
         self.covered: dict[Ceiling, int] = {}
+        self.returning: dict[Ceiling, int] = {}  # the part of it that is still charged to members that have ended
         self.waiting: dict[Draw, None] = {}
         self.waiting_of = [0] * len(self.shapes)  # how many of those, by part
         self.uids: set[str] = set()  # of the members that others created
@@ -115,6 +133,12 @@ class Gang:
         """What is needed and not covered, by ceiling."""
         covered = self.covered
         return {c: need - covered[c] for c, need in self.needs.items() if need > covered[c]}
+
+    @property
+    def free(self) -> Mapping[Ceiling, int]:
+        """What is covered and not charged any more to members that have ended."""
+        returning = self.returning
+        return {c: n - returning.get(c, 0) for c, n in self.covered.items()} if returning else self.covered
 
     def may_draw(self, part: int) -> bool:
         """Say whether a member of this part is left for one more draw, beside those that wait already."""
@@ -154,16 +178,16 @@ class Gang:
     def cover(self, ceiling: Ceiling, amount: int) -> None:
         """Reserve room, whether or not there is as much."""
         self.covered[ceiling] += amount
-        ceiling.set_apart(amount)
+        ceiling.set_apart(amount, keeps=self.keeps)
 
     def uncover(self, ceiling: Ceiling, amount: int) -> None:
         self.covered[ceiling] -= amount
-        ceiling.set_apart(-amount)
+        ceiling.set_apart(-amount, keeps=self.keeps)
 
     def draws(self, part: int, now: float) -> None:
         """Take one member's amounts out of what is reserved; the caller holds them from now on."""
         self.undrawn[part] -= 1
-        self.drawn += 1
+        self.lives(part)
         self.since = now
         if not self.whole:
             return
@@ -173,12 +197,41 @@ class Gang:
 
     def put_back(self, part: int) -> None:
         """Take a draw back, whose create was not stored."""
-        self.undrawn[part] += 1
+        self.alive[part] -= 1
         self.drawn -= 1
-        if not self.whole or self.end is not None:
-            return
-        for ceiling, amount in self.shapes[part].meets:
-            self._need(ceiling, amount)
+        self.demand(part)
+
+    def demand(self, part: int, count: int = 1) -> None:
+        """Reserve room for so many more members, whether or not there is as much."""
+        self.undrawn[part] += count
+        if self.whole and self.end is None:
+            for ceiling, amount in self.shapes[part].meets:
+                self._need(ceiling, count * amount)
+
+    def lives(self, part: int) -> None:
+        """Count a member that lives."""
+        self.alive[part] += 1
+        self.drawn += 1
+
+    def returns(self, part: int) -> bool:
+        """Count a member that has ended, and reserve its room again if another is wanted; say whether it is."""
+        self.alive[part] -= 1
+        self.drawn -= 1
+        if self.alive[part] + self.undrawn[part] >= self.wanted[part]:
+            return False
+        self.demand(part)
+        return True
+
+    def drop(self, part: int, count: int) -> list[tuple[Ceiling, int]]:
+        """Want so many undrawn members less; return the room that this gives back. What is lacking goes first."""
+        self.undrawn[part] -= count
+        given = []
+        for ceiling, amount in self.shapes[part].meets if self.whole else ():
+            need = self.needs[ceiling] = self.needs[ceiling] - count * amount
+            if (over := self.covered[ceiling] - need) > 0:
+                self.uncover(ceiling, over)
+                given.append((ceiling, over))
+        return given
 
     def pause_limit(self, since: float, until: float) -> None:
         """Leave this time out of the limit."""
@@ -187,7 +240,7 @@ class Gang:
 
     def release(self) -> None:
         for ceiling, amount in self.covered.items():
-            ceiling.set_apart(-amount)
+            ceiling.set_apart(-amount, keeps=self.keeps)
         self.needs, self.covered = {}, {}
 
     def part_of(self, charged: Demand) -> int | None:
@@ -196,8 +249,19 @@ class Gang:
         None: it is one too many, beside the draws that wait.
         """
         left = [part for part in range(len(self.undrawn)) if self.may_draw(part)]
-        equal = [part for part in left if self.shapes[part].charges(charged)]
-        return max(equal or left, key=self.undrawn.__getitem__, default=None)
+        return max(self._like(charged, left) or left, key=self.undrawn.__getitem__, default=None)
+
+    def _like(self, charged: Demand, parts: Iterable[int]) -> list[int]:
+        return [part for part in parts if self.shapes[part].charges(charged)]
+
+    def part_beyond(self, charged: Demand) -> int:
+        """Return the part that a member is of which is one too many."""
+        return next(iter(self._like(charged, range(len(self.shapes)))), 0)
+
+    def part_as(self, shape: Shape, like: int) -> int | None:
+        """Return the part of this shape, that of the same number if possible; None: there is none."""
+        same = [part for part, each in enumerate(self.shapes) if each is shape]
+        return like if like in same else next(iter(same), None)
 
     def is_next(self, draw: Draw) -> bool:
         """Say whether this draw may go now where members go one by one: the largest first, when no other is out.
@@ -220,8 +284,13 @@ class Gang:
 def room_for(request: Request, ceiling: Ceiling) -> int:
     """Return the room that a request may take: everybody's, and what its own gang has reserved."""
     if isinstance(request, Draw) and request.gang.whole:
-        return max(0, ceiling.room) + request.gang.covered.get(ceiling, 0)
+        return room_for_gang(request.gang, ceiling)
     return ceiling.room
+
+
+def room_for_gang(gang: Gang, ceiling: Ceiling) -> int:
+    """Return the room that a draw may take. What members that have ended are still charged is no room yet."""
+    return max(-gang.returning.get(ceiling, 0), ceiling.room) + gang.covered.get(ceiling, 0)
 
 
 def balance(gangs: Sequence[Gang], ceilings: Iterable[Ceiling]) -> None:
@@ -230,10 +299,10 @@ def balance(gangs: Sequence[Gang], ceilings: Iterable[Ceiling]) -> None:
         if ceiling.room >= 0 or not ceiling.reserved:
             continue
         for gang in reversed(gangs):
+            if not (lacking := ceiling.lacking):
+                break
             if covered := gang.covered.get(ceiling, 0):
-                gang.uncover(ceiling, min(-ceiling.room, covered))
-                if ceiling.room >= 0:
-                    break
+                gang.uncover(ceiling, min(lacking, covered))
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +340,8 @@ Effect: TypeAlias = "Ticket | Refusal | Grant | GivenBack | Look"
 class GangSnapshot:
     """One admitted gang: its members, and what it lacks by quota and resource in nano-units.
 
-    ``until`` is when its limit ends, in seconds from now.
+    ``until`` is when its limit ends, in seconds from now; infinity for one that ``keeps`` its room until it is given
+    back. Then ``drawn`` are the members that live, and ``wanted`` those that it is to have at a time.
     """
 
     id: str
@@ -280,8 +350,10 @@ class GangSnapshot:
     whole: bool
     lacks: Mapping[tuple[str, str], int]
     until: float
+    keeps: bool = False
+    wanted: int = 0
 
 
 def gang_snapshot(gang: Gang, until: float) -> GangSnapshot:
     lacks = {(ceiling.quota, ceiling.resource): amount for ceiling, amount in gang.deficits.items()}
-    return GangSnapshot(gang.id, gang.drawn, gang.left, gang.whole, lacks, until)
+    return GangSnapshot(gang.id, gang.drawn, gang.left, gang.whole, lacks, until, gang.keeps, sum(gang.wanted))

@@ -362,7 +362,7 @@ class ComputeResourceAwareBackOffHandler:
         if shape.unsure and knowledge.admitted_against(ticket):
             self._admission.rescan(now)
         if self.gangs is not None and isinstance(ticket.request, Draw):
-            self.gangs.draw_ended(ticket, now, stored=True)
+            self.gangs.draw_ended(ticket, now, stored=True, uid=outcome.stored)
         if shape.meets:
             handed = knowledge.answered(shape, outcome.stored, now)
             if not self.line.rows:
@@ -476,10 +476,14 @@ class ComputeResourceAwareBackOffHandler:
         rooms = knowledge.observe(name, seen, now, sent)
         quota = knowledge.quotas[name]
         settled_at = now + self._shared.settle_time
-        for ceiling, room in rooms:
+        members = knowledge.members
+        for ceiling, added in rooms:
+            room = added if members is None else members.whose(ceiling, added, settled_at, now)
             lag = self._shared.recount_lag if ceiling.resource in seen.recounted else 0.0
             young = quota.holds.ended_since(ceiling, now - lag)
             self.settling.add_recounted(settled_at, ceiling, room, young, lag)
+        if members is not None:
+            members.observed(quota.ceilings.values(), now)
         for ceiling, _ in rooms:
             self.probing.end(ceiling)
         if rooms:
@@ -522,7 +526,9 @@ class ComputeResourceAwareBackOffHandler:
         self._admission.rescan(now)
 
     def ended(self, stored: str, now: float) -> None:
-        """Note the end of an own object: one less that lives, and a hint of room."""
+        """Note the end of an own object: one less that lives, and a hint of room. A member's room goes to its gang."""
+        if self.gangs is not None:
+            self.gangs.member_ended(stored, now)
         living = self.knowledge.living
         if living.end(stored, now):
             self._admission.rescan(now)
@@ -530,6 +536,10 @@ class ComputeResourceAwareBackOffHandler:
             self._shared.wake(self, living.look_at)
         if not self.knowledge.observing:
             self.hint(now)
+
+    def follow_members(self, now: float, *, told: bool) -> None:
+        """Note that from now on every end of a gang's member is reported, or that some may be missed."""
+        self._ensure_gangs().follow_members(now, told=told)
 
     def forget_idle(self, limit: float, now: float) -> bool:
         """Drop shapes and learned ceilings unused since ``limit``; say whether nothing at all is left."""

@@ -103,12 +103,13 @@ class Keeping:
     def keeps_for_gang(self, gang: Gang, ceiling: Ceiling, now: float) -> bool:
         """Keep what an admitted gang lacks here, at its place; say whether it may take the room there is.
 
-        A gang of which something was drawn holds quota and computes nothing: for it, keeping never pauses.
+        A gang of which something was drawn holds quota and computes nothing: for it, keeping never pauses. Nor for one
+        that keeps its room.
         """
         kept = self.kept.get(ceiling)
         if kept is not None and kept < gang.place:
             return False
-        if gang.drawn or self._is_on(gang.place, ceiling, ceiling.room + gang.covered[ceiling], now):
+        if gang.drawn or gang.keeps or self._is_on(gang.place, ceiling, ceiling.room + gang.covered[ceiling], now):
             self.kept[ceiling] = gang.place
             return True
         return False

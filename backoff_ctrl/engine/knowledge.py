@@ -15,6 +15,7 @@ from .ceilings import NO_FACT, Ceiling
 from .demand import Demand
 from .gangs import Gang
 from .living import Living
+from .members import Members
 from .outcomes import Rejected
 from .parts import Parts
 from .policy import Policy
@@ -32,7 +33,8 @@ class Knowledge:
     """The quotas of one namespace as facts show them, and our own creates that the facts may not contain yet."""
 
     __slots__ = (
-        "away", "gangs", "living", "observing", "outstanding", "quotas", "recent", "shapes", "undated_at", "version",
+        "away", "gangs", "living", "members", "observing", "outstanding", "quotas", "recent", "shapes",
+        "undated_at", "version",
     )  # fmt: skip
 
     def __init__(self, *, observing: bool, ends_told: bool) -> None:
@@ -41,6 +43,7 @@ class Knowledge:
         self.shapes: dict[str, Shape] = {}
         self.outstanding: dict[Ticket, None] = {}  # in the order they were sent
         self.gangs: list[Gang] = []  # the admitted ones that are not complete, by their place in line
+        self.members: Members | None = None  # living ones, of gangs that keep their room
         self.away: Away | None = None  # requests whose callers are away, once there are any
         self.recent: deque[tuple[float, Shape]] = deque()  # when answered 201, while others were outstanding
         self.living = Living(followed=ends_told)
@@ -152,7 +155,7 @@ class Knowledge:
         self.version += 1
         for ceiling in self.ceilings():
             ceiling.room += ceiling.held + ceiling.reserved
-            ceiling.held = ceiling.reserved = 0
+            ceiling.held = ceiling.reserved = ceiling.kept = ceiling.members = 0
         for ticket in self.outstanding:
             self.know(ticket.shape)
             for ceiling, amount in ticket.shape.meets:
@@ -165,10 +168,13 @@ class Knowledge:
             for shape in gang.shapes:
                 self.know(shape)
             gang.recount()
+        if self.members is not None:
+            self.members.recount(self.know)
         if self.away is not None:
             self.away.recount()
         for ceiling in self.ceilings():
             ceiling.credit = min(ceiling.credit, ceiling.held)
+            ceiling.early = min(ceiling.early, ceiling.kept)
 
     def answered(self, shape: Shape, stored: str, now: float) -> bool:
         """Turn the hold of a created ticket into an answered one, or into ``used`` where no watch will show its charge.

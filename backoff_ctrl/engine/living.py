@@ -117,6 +117,10 @@ class Living:
         life = lives[stored] = Life(self, now)
         return life
 
+    def has_ended(self, stored: str) -> bool:
+        """Say whether an end was reported, a moment ago, of something that was not known to live."""
+        return stored in self._ended
+
     def end(self, stored: str, now: float) -> bool:
         """Note an end; say whether the doubt became smaller."""
         life = self._lives.pop(stored, None)

@@ -24,6 +24,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "settle_max": (0, 60),
     "answered_hold": (0, 60),
     "release_lag": (0, 60),
+    "ends_lag": (0, 60),
     "unproven_max": (1, 4096),
     "overload_start": (1, 4096),
     "overload_max": (1, 65_536),
@@ -78,6 +79,8 @@ class Policy:
     """An answered hold ends this long after its 201 while the watch is healthy; charges were seen <= 5 ms late."""
     release_lag: float = 0.01
     """Initial time from an own pod's end to room at the server; learned from probes that came too early."""
+    ends_lag: float = 0.25
+    """Where gangs keep their room: news of room waits so long for the news whose it is, if no end explains it yet."""
     unproven_max: int = 16
     """Most creates in flight in a namespace of which no quota is known."""
     overload_start: int = 16

@@ -126,6 +126,8 @@ def patch_at(path: str, value: object) -> dict[str, Any]:
 
 
 _FINISHED: Final = frozenset({"Complete", "Failed"})
+_DECIDED: Final = frozenset({"SuccessCriteriaMet", "FailureTarget"})
+"""The conditions of a Job that makes no more pods, and ends when those that live have: since Kubernetes 1.31."""
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _NOT_SHUT_DOWN: Final = Need(
     "spec.shutdownAfterJobFinishes",
@@ -160,7 +162,7 @@ JOB: Final = AdmissibleKind(
     managed_by="spec.managedBy",
     manager="kubernetes.io/job-controller",
     parallelism="spec.parallelism",
-    conditions=_FINISHED,
+    conditions=_FINISHED | _DECIDED,
 )
 KINDS: Final = (
     JOB,

@@ -34,6 +34,7 @@ class Reason(StrEnum):
     WAITS = "WaitingForQuota"
     NEVER_FITS = "NeverFits"
     ADMITTED = "Admitted"
+    NOTICE = "NotWaiting"
 
 
 CONTROLLER: Final = "backoff-ctrl.dev/gate"
@@ -46,6 +47,7 @@ _KINDS: Final[dict[str, tuple[str, str]]] = {
     Reason.WAITS: ("Warning", "Waiting"),
     Reason.NEVER_FITS: ("Warning", "Refusing"),
     Reason.ADMITTED: ("Normal", "Creating"),
+    Reason.NOTICE: ("Warning", "Refusing"),
     LEFT_OUT: ("Normal", "Counting"),
 }
 """Type and action for each reason. Waiting and refusal are Warnings, like FailedScheduling and FailedCreate: that is

@@ -6,18 +6,22 @@ The label is put, before the create, into what others make pods from; whether it
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from backoff_ctrl.engine.controller import Controller
+from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.gangs import Gang
 from backoff_ctrl.k8s.answers.fields import labels_of, mapping, metadata_of, text
 from backoff_ctrl.k8s.charges.footprint import remembered_footprint
+from backoff_ctrl.k8s.charges.live import ENDED
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 
 from .locked_engine import Failure, LockedEngine
+
+T = TypeVar("T")
 
 LATE: Final = 5.0
 """Seconds for pods with the gang's label to appear; then pods are recognised by their owners too, as an operator may
@@ -60,6 +64,10 @@ class ExpectedGang:
     templates: Mapping[str, frozenset[str]]
     pods_made: frozenset[int]
     roots: list[Root] = field(default_factory=list)
+    members: dict[str, bool] = field(default_factory=dict)
+    """The living pods of a gang that keeps its room, by uid, and whether they carry its label."""
+    label_passed_on: bool = False
+    """Whether a pod has carried it."""
 
     @property
     def over(self) -> bool:
@@ -82,6 +90,8 @@ class Expected:
         """Expect nothing: a new engine knows no gang."""
         self._by_label: dict[str, ExpectedGang] = {}
         self._by_root: dict[str, ExpectedGang] = {}
+        self._by_member: dict[str, ExpectedGang] = {}
+        self._cut: dict[str, set[str]] = {}  # by namespace, the watches of members that are not up to date
 
     def expect(self, gang: ExpectedGang) -> None:
         """Expect the pods that others are to make for an admitted gang."""
@@ -95,6 +105,8 @@ class Expected:
         self._by_label.pop(gang.label, None)
         for root in gang.roots:
             self._by_root.pop(root.uid, None)
+        for uid in list(gang.members):
+            self._by_member.pop(uid, None)
 
     def gang_stored(self, label: str, namespace: str, manifest: Mapping[str, Any], resource: str) -> None:
         """Note an object that the gang of this label created, as it is stored: the pods that it owns belong to it."""
@@ -123,7 +135,11 @@ class Expected:
         if not gangs:
             return None
         now, roots = self._engine.now(), [root for gang in gangs for root in list(gang.roots)]
-        by_owners = any(not root.labelled or now - root.noted >= LATE for root in roots)
+        by_owners = any(
+            not root.labelled or (now - root.noted >= LATE and not gang.label_passed_on)
+            for gang in gangs
+            for root in list(gang.roots)
+        )
         return Expectation(by_owners, min((root.since for root in roots), default=""))
 
     def label_of(self, uid: str) -> str | None:
@@ -134,11 +150,29 @@ class Expected:
     def member_seen(self, label: str, uid: str, manifest: Mapping[str, Any]) -> None:
         """Report a pod of the gang with this label, with its manifest as it is stored."""
         expected = self._by_label.get(label)
-        if expected is None or not uid or not self.appeared(expected.gang, expected.engine, uid, manifest, "pods"):
+        if expected is None or not uid:
             return
-        if expected.made:
+        if expected.gang.keeps:
+            self._member_seen(expected, uid, manifest)
+        elif self.appeared(expected.gang, expected.engine, uid, manifest, "pods") and expected.made:
             self._drop(expected)
             self.give_back(expected.gang, expected.engine)  # it is unknown whether the rest was made
+
+    def _member_seen(self, expected: ExpectedGang, uid: str, manifest: Mapping[str, Any]) -> None:
+        """Report a pod of a gang that keeps its room when it appears, and when it has ended."""
+        if mapping(manifest.get("status")).get("phase") in ENDED:
+            if uid in expected.members:
+                self._engine.subscribers.tell("member_over", manifest)
+                self.member_ended(expected.gang.namespace, uid)
+        elif uid not in expected.members:
+            self._note(expected, uid, manifest)
+            self.appeared(expected.gang, expected.engine, uid, manifest, "pods")
+
+    def _note(self, expected: ExpectedGang, uid: str, manifest: Mapping[str, Any]) -> None:
+        labelled = labels_of(manifest).get(GANG_LABEL) == expected.label
+        expected.label_passed_on = expected.label_passed_on or labelled
+        expected.members[uid] = labelled
+        self._by_member[uid] = expected
 
     def appeared(self, gang: Gang, engine: Controller, uid: str, manifest: Mapping[str, Any], resource: str) -> bool:
         """Report a member of a gang that somebody else created; say whether it counts as one."""
@@ -150,6 +184,75 @@ class Expected:
     def give_back(self, gang: Gang, engine: Controller) -> None:
         """End a gang: what is undrawn is no longer reserved. A finalizer may end its block."""
         self._engine.soon(lambda used, now: engine.give_back(gang, now) if used is engine else None)
+
+    # -- gangs that keep their room ---------
+
+    def adopt(
+        self, label: str, gang: Gang, engine: Controller, uid: str, manifest: Mapping[str, Any], resource: str
+    ) -> bool:
+        """Report a member that lives already and is charged already; say whether it is new."""
+        charged = self._engine.attempt(remembered_footprint, manifest, resource)
+        if isinstance(charged, Failure):
+            return False
+        if (expected := self._by_label.get(label)) is not None:
+            self._note(expected, uid, manifest)
+        return self._change(engine, lambda now: engine.adopt(gang, uid, charged, now)) is True
+
+    def resize(self, gang: Gang, engine: Controller, counts: Sequence[int]) -> None:
+        """Let a gang want at most so many members of each part at a time."""
+        self._change(engine, lambda now: engine.resize(gang, counts, now))
+
+    def absorb(self, label: str, gang: Gang, other_label: str, other: Gang, engine: Controller) -> None:
+        """Let a gang take over another one, and the pods that others make for it."""
+        self._change(engine, lambda now: engine.absorb(gang, other, now))
+        mine, theirs = self._by_label.get(label), self._by_label.get(other_label)
+        if mine is None or theirs is None:
+            return
+        self._drop(theirs)
+        mine.roots += theirs.roots
+        mine.members |= theirs.members
+        self._by_root |= dict.fromkeys((root.uid for root in theirs.roots), mine)
+        self._by_member |= dict.fromkeys(theirs.members, mine)
+
+    def _change(self, engine: Controller, change: Callable[[float], T]) -> T | None:
+        """Have the engine that admitted a gang change it. Raises ``GangError``, which is its caller's mistake."""
+
+        def tried(used: Controller, now: float) -> T | GangError | None:
+            try:
+                return change(now) if used is engine else None
+            except GangError as error:
+                return error
+
+        changed = self._engine.act(tried)
+        if isinstance(changed, GangError):
+            raise changed
+        return changed
+
+    def is_member(self, uid: str) -> bool:
+        """Say whether this is a pod of a gang that keeps its room, whose end was not reported yet."""
+        return uid in self._by_member
+
+    def member_ended(self, namespace: str, uid: str) -> None:
+        """Report that a pod has finished or is gone: if it is a gang's that keeps its room, the gang has it again."""
+        expected = self._by_member.pop(uid, None)
+        if expected is not None:
+            expected.members.pop(uid, None)
+        self._engine.act(lambda engine, now: engine.ended(namespace, uid, now))
+
+    def members_listed(self, namespace: str, present: Container[str], *, labelled: bool) -> None:
+        """Report that these are all pods of a namespace, or all with a gang's label: other members are gone."""
+        for uid, expected in list(self._by_member.items()):
+            of_these = not labelled or expected.members.get(uid, False)
+            if expected.gang.namespace == namespace and of_these and uid not in present:
+                self.member_ended(namespace, uid)
+
+    def members_told(self, namespace: str, by: str, *, told: bool) -> None:
+        """Report whether the watch of this name tells all ends of members from now on; False: it may miss some."""
+        cut = self._cut.setdefault(namespace, set())
+        (cut.discard if told else cut.add)(by)
+        if not cut:
+            del self._cut[namespace]
+        self._engine.act(lambda engine, now: engine.members_told(namespace, now, told=not cut))
 
 
 def _before(created: object) -> str:

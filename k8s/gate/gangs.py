@@ -7,7 +7,7 @@ cancelled like a create. ``AdmittedGang`` then creates its members, one by one, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
@@ -73,6 +73,9 @@ class GangAsked:
     """What people know each part by."""
     made_from: Mapping[str, Any] | None = None
     """The stored object that others make the members from, if this gang does not create it."""
+    keeps: bool = False
+    label: str = ""
+    """The value of ``GANG_LABEL`` in what others make of it; empty: a new one."""
 
     def in_words(self, detail: str) -> str:
         """Name the parts that an explanation counts: ``part 2`` becomes ``part 2, the pods of Job train``."""
@@ -159,6 +162,8 @@ def gang_of(  # noqa: PLR0913 - each is an option of its own
     standing: bool = False,
     made_from: Mapping[str, Any] | None = None,
     makes: Makes = _makes,
+    keeps: bool = False,
+    label: str = "",
 ) -> GangAsked:
     """Describe a gang by (manifest, number of them). Members of equal charge are one part.
 
@@ -166,12 +171,15 @@ def gang_of(  # noqa: PLR0913 - each is an option of its own
     without a kind. ``name`` is what people know the gang by. ``standing``: what lives of it already lacks these
     members, after a restart: it does not wait. ``made_from``: the object, as it is stored, that others make the members
     from; they are known by it, and what is reserved for them outlasts the gang's block. ``makes`` says
-    what is made of a manifest, where the caller knows more than we do. Raises ``OptionError`` for an
-    option that is wrong, and ``GangError``, which is a ``ValueError``, for members that can't be read, are of several
-    namespaces, or make no gang.
+    what is made of a manifest, where the caller knows more than we do. ``keeps``: it keeps its room until it is given
+    back (``AdmittedGang``), and has no limit. ``label``: the gang's label in what lives already of it. Raises
+    ``OptionError`` for an option that is wrong, and ``GangError``, which is a ``ValueError``, for members that can't be
+    read, are of several namespaces, or make no gang.
     """
     if limit is not None and not _is_limit(limit):
         raise OptionError(f"limit must be a number of seconds above 0, not {limit!r}")
+    if limit is not None and keeps:
+        raise OptionError("a gang that keeps its room lasts until it is given back: leave out the limit")
     found = _Members(namespace, resource, makes)
     for number, (manifest, count) in enumerate(members, 1):
         if not is_count(count):
@@ -181,7 +189,9 @@ def gang_of(  # noqa: PLR0913 - each is an option of its own
     body = {"metadata": {"name": name or f"gang-of-{sum(count for _, count in parts.parts)}"}}
     creation = Creation(server, credential, namespace, resource, body, priority, timeout)
     made = frozenset(number for number, (_, is_made) in enumerate(found.counts) if is_made or made_from is not None)
-    return GangAsked(creation, parts, limit, standing, found.templates, made, tuple(found.titles.values()), made_from)
+    return GangAsked(
+        creation, parts, limit, standing, found.templates, made, tuple(found.titles.values()), made_from, keeps, label
+    )
 
 
 class AdmittedGang:
@@ -189,6 +199,10 @@ class AdmittedGang:
 
     ``gate`` is the gate that it waited at. Without ``gang`` nothing is reserved: the gate does not enforce, or failed;
     its members are then created like any others.
+
+    A gang that ``keeps`` its room lasts until ``give_back``, or the end of the object that it is made from. When a
+    member ends, its room is reserved again, as far as the gang wants so many: ``wanted`` at first, ``resize`` less of
+    them. ``absorb`` takes another gang in, ``adopt`` a member that lived before.
     """
 
     def __init__(
@@ -198,7 +212,7 @@ class AdmittedGang:
         self.gate = gate
         self.asked = asked
         self.namespace = asked.creation.namespace
-        self.label = uuid4().hex[:16]  # the value of ``GANG_LABEL`` in what others make of it
+        self.label = asked.label or uuid4().hex[:16]  # the value of ``GANG_LABEL`` in what others make of it
         self.gang = gang
         self.engine = engine
         self._ledger = ledger
@@ -217,7 +231,7 @@ class AdmittedGang:
 
     @property
     def drawn(self) -> int:
-        """The number of members that were sent and not refused."""
+        """The number of members that were sent and not refused; those that live, of a gang that keeps its room."""
         return 0 if self.gang is None else self.gang.drawn
 
     @property
@@ -244,6 +258,32 @@ class AdmittedGang:
         if self.gang is None or self.engine is None:
             return False
         return self._ledger.appeared(self.gang, self.engine, uid, manifest, resource)
+
+    def adopt(self, uid: str, manifest: Mapping[str, Any], resource: str = "pods") -> bool:
+        """Note a member that lived before this gang, and is charged already; say whether it is new.
+
+        It takes the place of an undrawn one, and its room is not held again. The gang keeps its room.
+        """
+        if self.gang is None or self.engine is None:
+            return False
+        return self._ledger.adopt(self.label, self.gang, self.engine, uid, manifest, resource)
+
+    def resize(self, counts: Sequence[int]) -> None:
+        """Have at most so many members at a time, by part, from now on. The gang keeps its room.
+
+        What is undrawn beyond is given back in one step, what lives beyond when it ends. A count above that of now
+        changes nothing. Raises ``GangError`` for counts that are not one per part.
+        """
+        if self.gang is not None and self.engine is not None:
+            self._ledger.resize(self.gang, self.engine, counts)
+
+    def absorb(self, other: AdmittedGang) -> None:
+        """Take over another gang of such parts, which is over then; nobody else gets any of its room in between.
+
+        Raises ``GangError`` if either is over, or the parts differ.
+        """
+        if self.gang is not None and other.gang is not None and self.engine is not None:
+            self._ledger.absorb(self.label, self.gang, other.label, other.gang, self.engine)
 
     def stored(self, manifest: Mapping[str, Any], resource: str) -> None:
         """Note an object that was created for this gang, as it is stored: its pods may be known by who owns them."""
@@ -384,7 +424,13 @@ def _join(wait: GangWait, gate: AnyGate, may_read: bool) -> Turn | None:
     line = ledger.line
     line.track(wait)
     request = Reservation(
-        line.number(), creation.namespace, asked.parts, creation.priority, line.flow(creation), limit=asked.limit
+        line.number(),
+        creation.namespace,
+        asked.parts,
+        creation.priority,
+        line.flow(creation),
+        limit=asked.limit,
+        keeps=asked.keeps,
     )
     turn = Turn(wait.until, may_read=may_read)
     line.reserve(wait, request, turn, standing=asked.standing)

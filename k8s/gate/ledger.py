@@ -82,7 +82,10 @@ class Ledger:
         self.listeners = self.engine.subscribers.of
         self.block = self.line.block
         self.expect, self.appeared, self.give_back = expected.expect, expected.appeared, expected.give_back
+        self.adopt, self.resize, self.absorb = expected.adopt, expected.resize, expected.absorb
         self.gang_stored, self.member_seen = expected.gang_stored, expected.member_seen
+        self.member_ended, self.members_listed = expected.member_ended, expected.members_listed
+        self.members_told, self.is_member = expected.members_told, expected.is_member
         self.object_ended, self.look_for, self.label_of = expected.object_ended, expected.look_for, expected.label_of
         self.under_way = self.line.under_way
         self.waiter_of = self.line.waiter_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal
 
 from backoff_ctrl.engine.quotas import ObservedQuota
@@ -52,6 +52,9 @@ class Subscriber:
 
     def gang_made(self, namespace: str) -> None:
         """Others make pods for a gang of this namespace: watch those that ``Ledger.look_for`` names."""
+
+    def member_over(self, pod: Mapping[str, Any]) -> None:
+        """A pod of a gang that keeps its room has ended, and is like this; the gang is about to have its room again."""
 
     def decided(self, seconds: float) -> None:
         """The engine took so long for one decision or piece of news."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from backoff_ctrl.engine.backoff import Bucket, delay
-from backoff_ctrl.k8s.answers.fields import labels_of, mappings, metadata_of, text
+from backoff_ctrl.k8s.answers.fields import labels_of, mapping, mappings, metadata_of, text
 from backoff_ctrl.k8s.charges.resources import plural_of
 from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
@@ -141,8 +141,32 @@ class LabelledPods(Observer):
 
     def __init__(self, ledger: Ledger, namespace: str, kind: Kind = GANG_PODS) -> None:
         super().__init__(kind, namespace)
+        self._name = namespace
         self._ledger = ledger
         self._warned = False
+        self._listed: set[str] = set()
+        ledger.members_told(namespace, kind.labels, told=False)
+
+    def begin(self) -> None:
+        self._listed = set()
+
+    def item(self, body: object) -> None:
+        self._listed.add(text(metadata_of(mapping(body)).get("uid")))
+        super().item(body)
+
+    def listed(self, version: str) -> None:  # noqa: ARG002
+        """Report the members that ended while nothing was watched; from now on all ends are told."""
+        self._ledger.members_listed(self._name, self._listed, labelled=bool(self.kind.labels))
+        self._listed = set()
+        self._ledger.members_told(self._name, self.kind.labels, told=True)
+
+    def lost(self, error: BaseException) -> None:
+        """Ends may be missed. Nobody watches any more if the watch was ended by us."""
+        self._ledger.members_told(self._name, self.kind.labels, told=isinstance(error, asyncio.CancelledError))
+
+    def remove(self, gone: Object) -> None:
+        if self._ledger.is_member(gone.uid):
+            self._ledger.member_ended(self._name, gone.uid)
 
     def put(self, found: Object) -> None:
         label = _label_of(found.body)
@@ -179,11 +203,11 @@ class OwnedPods(LabelledPods):
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         super().__init__(ledger, namespace, OWNED_PODS)
-        self._name = namespace
         self._source = source
         self._spawn = spawn
         self._owners: OrderedDict[str, tuple[Owner, ...]] = OrderedDict()  # by the uid of what they own
         self._unclaimed: OrderedDict[str, _Pod] = OrderedDict()
+        self._claimed: OrderedDict[str, tuple[_Pod, str]] = OrderedDict()  # and the label of their gang
         self._unread: deque[_Pod] = deque()  # whose owners are to be followed
         self._follows = False
         self._forbidden: set[str] = set()  # kinds of owners that may not be read
@@ -208,8 +232,17 @@ class OwnedPods(LabelledPods):
             self._unread.append(pod)
             self._follow()
 
+    def listed(self, version: str) -> None:
+        """Read the members again that are known by their owners: metadata does not say whether they have ended."""
+        super().listed(version)
+        for pod, label in self._claimed.values():
+            if self._ledger.is_member(pod.uid):
+                self._spawn(self._read(pod, label))
+
     def remove(self, gone: Object) -> None:
         self._unclaimed.pop(gone.uid, None)
+        if self._claimed.pop(gone.uid, None) is not None:  # it may be being read, and not be known as a member yet
+            self._ledger.member_ended(self._name, gone.uid)
 
     def look_again(self) -> None:
         """A gang has created something: unclaimed pods may belong to it."""
@@ -280,6 +313,7 @@ class OwnedPods(LabelledPods):
 
     def _claim(self, pod: _Pod, label: str) -> None:
         if self._unclaimed.pop(pod.uid, None) is not None and pod.label != label:  # else its label identifies it
+            _remember(self._claimed, pod.uid, (pod, label))
             self._spawn(self._read(pod, label))
 
     async def _read(self, pod: _Pod, label: str) -> None:

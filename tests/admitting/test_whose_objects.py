@@ -122,7 +122,7 @@ def test_what_the_webhook_suspends_is_let_in_by_the_operator(kind: AdmissibleKin
         ("Job", {"conditions": [{"type": "Complete", "status": "True"}]}, True),
         ("Job", {"conditions": [{"type": "Complete", "status": "False"}]}, False),
         ("Job", {"conditions": [{"type": "Suspended", "status": "True"}]}, False),
-        ("Job", {"conditions": [{"type": "SuccessCriteriaMet", "status": "True"}]}, False),
+        ("Job", {"conditions": [{"type": "SuccessCriteriaMet", "status": "True"}]}, True),
         ("RayJob", {"jobDeploymentStatus": "Complete"}, True),
         ("RayJob", {"jobDeploymentStatus": "Running"}, False),
         ("RayCluster", {"state": "ready", "conditions": [{"type": "Complete", "status": "True"}]}, False),

@@ -1,0 +1,279 @@
+"""The living members of gangs that keep their room, and whose room it is that a change of ``used`` shows.
+
+When such a member ends, its gang reserves its room again in the same step. The quota still charges the member then, so
+that room counts twice until ``used`` falls: ``Ceiling.returning`` is how far room may be below zero for that reason,
+without any gang giving up what it has. The fall that follows is *explained* by the end, whoever it belongs to: amounts
+are all alike.
+
+The two come by different watches. A fall that no end explains may belong to a member whose end is not known yet. So as
+much of it as members are charged is *doubted*: it counts as room only ``Policy.ends_lag`` later, and while the watch of
+the members is lost, only when it is back. An end that comes meanwhile takes its room out of the doubt.
+
+A member is charged before it appears. A rise that no hold claims may be such a charge (``Ceiling.early``): room may be
+below zero for it, and the member that appears then is not held, since ``used`` has it.
+
+Every expectation ends by time, so that nothing is counted twice for long, whatever was missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from .backoff import FOREVER
+from .ceilings import NO_FACT, Ceiling
+from .gangs import Gang
+from .quotas import Settling
+from .shapes import Shape
+
+FALL_MAX: Final = 30.0
+"""Seconds from an end to its fall: a quota controller that is held to few requests a second may be that late."""
+EARLY_MAX: Final = 2.0
+"""Seconds from a charge to the member's event. A member that is known by its owners is looked up first."""
+LOST_MAX: Final = 60.0
+"""Seconds for which room is doubted at the most because the members' watch is lost."""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A living member. ``gang`` is None once its gang is over: nobody keeps its room, but its end explains a fall."""
+
+    gang: Gang | None
+    part: int
+    shape: Shape
+
+
+@dataclass(slots=True, eq=False)
+class Fall:
+    """A fall of ``used`` that is to come, since a member has ended. ``gang``: whose room it is; None: anybody's."""
+
+    gang: Gang | None
+    amount: int
+    until: float
+
+
+@dataclass(slots=True, eq=False)
+class Doubted:
+    """Room that may be that of a member. It settled at ``settled_at``, and counts for anybody at ``due``."""
+
+    amount: int
+    epoch: int
+    settled_at: float
+    seen: float
+    due: float
+
+
+class Members:
+    """Those of one namespace, by uid. ``settling`` takes the room that is anybody's."""
+
+    __slots__ = ("_by_uid", "_doubted", "_early", "_falls", "_lag", "_settling", "_told_at")
+
+    def __init__(self, settling: Settling, lag: float) -> None:
+        """``lag``: how much later than a fall the end that explains it is known, in seconds."""
+        self._settling = settling
+        self._lag = lag
+        self._by_uid: dict[str, Member] = {}
+        self._falls: dict[Ceiling, list[Fall]] = {}  # each list in the order of the ends
+        self._doubted: dict[Ceiling, list[Doubted]] = {}
+        self._early: dict[Ceiling, float] = {}  # until when
+        self._told_at: float | None = NO_FACT  # since when all ends are told; None: some may be missed
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._by_uid
+
+    # -- members ---------
+
+    def join(self, uid: str, gang: Gang, part: int, shape: Shape) -> None:
+        """Note a living member and what it is charged; its gang counts it already."""
+        self._by_uid[uid] = Member(gang, part, shape)
+        for ceiling, amount in shape.meets:
+            ceiling.members += amount
+
+    def ended(self, uid: str, now: float) -> bool:
+        """Return the room of a member that has ended to its gang, if that wants it; False: it is no member."""
+        member = self._by_uid.pop(uid, None)
+        if member is None:
+            return False
+        gang = member.gang
+        back: dict[Ceiling, int] = {}
+        if gang is not None and gang.returns(member.part):
+            back = dict(gang.shapes[member.part].meets)
+        for ceiling, amount in member.shape.meets:
+            if gang is not None:
+                ceiling.members -= amount
+            kept = min(amount, back.get(ceiling, 0)) if gang is not None and gang.whole else 0
+            seen = self._undoubt(ceiling, amount, kept)
+            self._expect(ceiling, gang, max(0, kept - seen), now)
+            self._expect(ceiling, None, amount - max(kept, seen), now)
+        return True
+
+    def let_go(self, gang: Gang) -> None:
+        """Note that a gang is over: what its members leave is anybody's."""
+        for member in self._by_uid.values():
+            if member.gang is gang:
+                member.gang = None
+                for ceiling, amount in member.shape.meets:
+                    ceiling.members -= amount
+        self.give_up(gang, gang.returning.items())
+
+    def may_return(self, gang: Gang, now: float) -> None:
+        """Take what a gang lacks that has just been taken over for charges of members that live, or have just ended."""
+        for ceiling, covered in gang.covered.items():
+            self._expect(ceiling, gang, min(covered, ceiling.lacking), now)
+
+    def give_up(self, gang: Gang, room: Iterable[tuple[Ceiling, int]], *, ended: bool = True) -> None:
+        """Note that so much of a gang's room is no longer wanted. Falls that are to come are anybody's.
+
+        Not ``ended``: no member has, and there will be none.
+        """
+        for ceiling, amount in list(room):
+            left = min(amount, gang.returning.get(ceiling, 0))
+            for fall in list(self._falls.get(ceiling, ())):
+                if fall.gang is gang and left:
+                    taken = min(left, fall.amount)
+                    left -= taken
+                    self._explain(ceiling, fall, taken)
+                    if ended:
+                        self._falls.setdefault(ceiling, []).insert(0, Fall(None, taken, fall.until))
+
+    def move(self, gang: Gang, to: Gang, parts: Callable[[int], int]) -> None:
+        """Note that another gang absorbs this one; ``parts`` says which part of it has become which."""
+        for member in self._by_uid.values():
+            if member.gang is gang:
+                member.gang, member.part = to, parts(member.part)
+        for falls in self._falls.values():
+            for fall in falls:
+                if fall.gang is gang:
+                    fall.gang = to
+        for ceiling, amount in gang.returning.items():
+            to.returning[ceiling] = to.returning.get(ceiling, 0) + amount
+        gang.returning = {}
+
+    def recount(self, know: Callable[[Shape], None]) -> None:
+        """Count afresh what members are charged, after a change of the structure; all counts are 0 at this moment."""
+        for member in self._by_uid.values():
+            know(member.shape)
+            for ceiling, amount in member.shape.meets if member.gang is not None else ():
+                ceiling.members += amount
+
+    # -- changes of ``used`` ---------
+
+    def whose(self, ceiling: Ceiling, room: int, settled_at: float, now: float) -> int:
+        """Return how much of this new, unsettled room is anybody's as soon as it has settled.
+
+        What an end explains that returned its room was reserved before. It counts at once, since all other room was
+        free before the fall.
+        """
+        rest = room - self._explained(ceiling, room, kept=True)
+        free = self._explained(ceiling, rest, kept=False)
+        doubted = self._doubts(ceiling)
+        unsure = min(rest - free, ceiling.members - sum(each.amount for each in doubted))
+        if unsure <= 0:
+            return rest
+        self._doubted[ceiling] = [*doubted, Doubted(unsure, ceiling.epoch, settled_at, now, now + self._lag)]
+        return rest - unsure
+
+    def observed(self, ceilings: Iterable[Ceiling], now: float) -> None:
+        """Take in what a quota shows: what was taken again out of doubted room, and what may be charged early."""
+        for ceiling in ceilings:
+            if ceiling.early:
+                self._early.setdefault(ceiling, now + EARLY_MAX)
+            if ceiling in self._doubted and (lacking := ceiling.lacking):
+                self._undoubt(ceiling, lacking, lacking)
+
+    def charged_early(self, shape: Shape) -> bool:
+        """Say whether ``used`` has the charge of a member that appears now, and count it as known then."""
+        if not shape.meets or any(ceiling.early < amount for ceiling, amount in shape.meets):
+            return False
+        for ceiling, amount in shape.meets:
+            ceiling.early -= amount
+            if not ceiling.early:
+                self._early.pop(ceiling, None)
+        return True
+
+    def _expect(self, ceiling: Ceiling, gang: Gang | None, amount: int, now: float) -> None:
+        if amount > 0:
+            self._falls.setdefault(ceiling, []).append(Fall(gang, amount, now + FALL_MAX))
+            if gang is not None:
+                ceiling.returning += amount
+                gang.returning[ceiling] = gang.returning.get(ceiling, 0) + amount
+
+    def _explained(self, ceiling: Ceiling, room: int, *, kept: bool) -> int:
+        """Explain up to this much new room by ends that are known; return how much that was."""
+        left = room
+        for fall in list(self._falls.get(ceiling, ())):
+            if left and (fall.gang is not None) == kept:
+                taken = min(left, fall.amount)
+                left -= taken
+                self._explain(ceiling, fall, taken)
+        if kept:
+            ceiling.settles(room - left)
+        return room - left
+
+    def _explain(self, ceiling: Ceiling, fall: Fall, amount: int) -> None:
+        """Expect so much less of a fall."""
+        fall.amount -= amount
+        if fall.gang is not None:
+            ceiling.returning -= amount
+            fall.gang.returning[ceiling] -= amount
+        if not fall.amount:
+            falls = self._falls[ceiling]
+            falls.remove(fall)
+            if not falls:
+                del self._falls[ceiling]
+
+    def _doubts(self, ceiling: Ceiling) -> list[Doubted]:
+        """Return what is doubted here, oldest first; what a refusal has taught since replaces it."""
+        return [each for each in self._doubted.get(ceiling, ()) if each.epoch == ceiling.epoch]
+
+    def _undoubt(self, ceiling: Ceiling, amount: int, kept: int) -> int:
+        """Doubt up to this much room no longer; return how much that was. The ``kept`` first part of it counts now."""
+        left, to_keep = amount, kept
+        doubted = self._doubts(ceiling)
+        self._doubted.pop(ceiling, None)
+        for each in doubted:
+            taken = min(left, each.amount)
+            at_once = min(taken, to_keep)
+            ceiling.settles(at_once)
+            if taken > at_once:
+                self._settling.add(each.settled_at, ceiling, taken - at_once)
+            each.amount -= taken
+            left, to_keep = left - taken, to_keep - at_once
+        if rest := [each for each in doubted if each.amount]:
+            self._doubted[ceiling] = rest
+        return amount - left
+
+    # -- time ---------
+
+    def follow(self, now: float, *, told: bool) -> None:
+        """Note whether all ends of members are told from now on; those that were missed have been told before."""
+        self._told_at = now if told else None
+
+    def next_at(self) -> float:
+        """Return when time changes something here; infinity if it never does."""
+        at = min(self._early.values(), default=FOREVER)
+        for falls in self._falls.values():
+            at = min(at, *(fall.until for fall in falls))
+        for doubted in self._doubted.values():
+            at = min(at, self._counts_at(doubted[0]))
+        return at
+
+    def _counts_at(self, doubted: Doubted) -> float:
+        last = doubted.seen + LOST_MAX
+        return last if self._told_at is None else min(last, max(doubted.due, self._told_at + self._lag))
+
+    def lapse(self, now: float) -> bool:
+        """Expect and doubt no longer what is overdue; say whether there was any."""
+        late = [ceiling for ceiling, until in self._early.items() if until <= now]
+        for ceiling in late:
+            del self._early[ceiling]
+            ceiling.early = 0
+        fallen = [(c, fall) for c, falls in self._falls.items() for fall in falls if fall.until <= now]
+        for ceiling, fall in fallen:
+            self._explain(ceiling, fall, fall.amount)
+        any_due = False
+        for ceiling in list(self._doubted):
+            due = sum(each.amount for each in self._doubts(ceiling) if self._counts_at(each) <= now)
+            any_due = self._undoubt(ceiling, due, due) > 0 or any_due
+        return bool(late or fallen or any_due)

@@ -1,0 +1,326 @@
+"""``Admitting``: lets suspended objects in while it leads, and follows them from the moment it is entered.
+
+A standby has read everything already: ``lead`` begins with what its watches know. Objects are taken up in the order of
+their creation; each waits and is resumed in a task of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Final, Self
+
+from backoff_ctrl.engine.quotas import ObservedQuota
+from backoff_ctrl.k8s.answers.fields import mapping, metadata_of, text
+from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.events.sender import EventSender
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.subscribers import Subscriber
+from backoff_ctrl.k8s.plugins.following import Cache
+from backoff_ctrl.k8s.plugins.manager.objects import Objects
+from backoff_ctrl.k8s.plugins.protocol import JSON
+from backoff_ctrl.k8s.settings import settings
+from backoff_ctrl.k8s.sharing.process import Share
+from backoff_ctrl.k8s.watching.informer import ClusterSource, Informer, Refusal
+from backoff_ctrl.k8s.watching.objects import Kind as Watched
+from backoff_ctrl.k8s.watching.status import WatchRecord
+
+from .case import Case, Counts, Desk
+from .kinds import KINDS, AdmissibleKind, controller_of
+from .life import Seen, State, seen_of
+from .surroundings import Surroundings
+from .telling import Teller, waiting_document
+
+log = logging.getLogger(__name__)
+
+LONGEST_PAUSE: Final = 30.0
+ASK_AGAIN: Final = 60.0
+"""The most seconds between two tries of a watch that failed, and of one that is refused: a kind may come later."""
+READY: Final = 10.0
+"""Seconds for which a leader waits at most for the first lists: those that are late are taken up as they come."""
+PATCHES: Final = 32
+"""Patches that are under way at a time."""
+LOOK: Final = 1.0
+"""Seconds between two looks at what waits."""
+RETRY: Final = 60.0
+"""Seconds until what was refused is tried again although no quota has changed."""
+
+
+class Admitting:
+    """See the module. An async context manager; everything happens on the event loop that entered it."""
+
+    def __init__(
+        self,
+        configuration: Any,
+        gate: AsyncGate | None = None,
+        *,
+        namespaces: Iterable[str] = (),
+        kinds: Sequence[AdmissibleKind] = KINDS,
+        events: bool = True,
+    ) -> None:
+        """Prepare; nothing is opened yet.
+
+        ``configuration`` is one of any official client. Without a ``gate``, objects wait in the ledger that this
+        process shares for the server. ``namespaces``: those that are looked after; none: all. ``events``: whether
+        Kubernetes events are written about what waits.
+        """
+        self.counts = Counts()
+        self.kinds = tuple(kinds)
+        self.namespaces = tuple(dict.fromkeys(namespaces))
+        self.record = WatchRecord()
+        self._configuration = configuration
+        self._given_gate = gate
+        self._events = events
+        self._cases: dict[str, Case] = {}
+        self._caches: list[tuple[AdmissibleKind, Cache]] = []
+        self._dirty: dict[str, tuple[AdmissibleKind, JSON, bool]] = {}
+        self._judging: set[asyncio.Task[None]] = set()
+        self._leads = False
+
+    async def __aenter__(self) -> Self:
+        """Begin to follow: from now on a leader loses no time with reading."""
+        self._stack = AsyncExitStack()
+        try:
+            await self._open()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def _open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+        session = await self._stack.enter_async_context(ClusterSession(self._configuration))
+        share = Share(self._configuration, self._given_gate, events=False)
+        self._stack.callback(share.release)
+        self.gate = self._given_gate or AsyncGate(ledger=share.ledger, mode=settings().mode or None)
+        self._stack.callback(share.ledger.subscribe(_Listener(self)))
+        objects, source = Objects(session), ClusterSource(session)
+        self.surroundings = Surroundings(objects, source, self.kinds)
+        sender = EventSender(self._configuration) if self._events else None
+        if sender is not None:
+            self._stack.callback(sender.stop)
+        self._teller = Teller(objects, sender)
+        self._stack.push_async_callback(self._teller.aclose)
+        self._desk = Desk(
+            self.gate,
+            objects,
+            self._configuration.host,
+            self.surroundings.limits,
+            self.surroundings.priority,
+            self._noted,
+            self._seen,
+            self._teller.say,
+            asyncio.Semaphore(PATCHES),
+            self.counts,
+        )
+        self._stack.push_async_callback(self._stop_following)
+        self._following: list[asyncio.Task[None]] = []
+        self._unread: set[Cache] = set()
+        self._read = asyncio.Event()
+        for kind in self.kinds:
+            watched = Watched(kind.path, kind.plural, frozenset({kind.kind}))
+            for place in self.namespaces or (None,):
+                self._caches.append((kind, self._follow(source, watched, place, (kind.api_version, kind.kind), kind)))
+        for what in self.surroundings.watched:
+            self._follow(source, what.kind, None, what.made, what)
+
+    def _follow(
+        self, source: ClusterSource, kind: Watched, place: str | None, made: tuple[str, str], about: Any
+    ) -> Cache:
+        def changed(body: JSON, gone: bool) -> None:
+            if isinstance(about, AdmissibleKind):
+                self._changed(about, body, gone)
+            else:
+                self._compare_all(about.changed(body, gone))
+
+        cache: Cache
+
+        def read() -> None:
+            self._unread.discard(cache)
+            if not self._unread:
+                self._read.set()
+
+        def refused(where: str | None, error: Refusal, times: int) -> None:
+            read()
+            if times == 2 and kind.plural in NEEDED:  # a server that has just started refuses everything once
+                log.warning("%s in %s can't be watched: %s", kind.plural, where or "all namespaces", error)
+
+        cache = Cache(kind, place, made, changed, read, refused)
+        self._unread.add(cache)
+        informer = Informer(
+            source, cache, self.record, random.Random(), longest_pause=LONGEST_PAUSE, ask_again=ASK_AGAIN
+        )
+        self._following.append(asyncio.create_task(informer.run()))
+        return cache
+
+    async def _stop_following(self) -> None:
+        for task in self._following:
+            task.cancel()
+        await asyncio.gather(*self._following, return_exceptions=True)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    # -- leading ---------
+
+    async def lead(self) -> None:
+        """Let in what waits, until cancelled. Then everything is given back: whoever leads next begins anew."""
+        try:
+            async with asyncio.timeout(READY):
+                await self._read.wait()
+        except TimeoutError:
+            log.warning("not everything that may wait is read yet; it is taken up as it comes")
+        self._leads = True
+        looking = asyncio.create_task(self._look())
+        try:
+            for kind, cache in self._caches:
+                for body in cache.everything():
+                    self._changed(kind, body, False)
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                self._take_up()
+        finally:
+            self._leads = False
+            looking.cancel()
+            await asyncio.gather(looking, *self._judging, return_exceptions=True)
+            cases, self._cases, self._dirty = list(self._cases.values()), {}, {}
+            await asyncio.gather(*(case.aclose() for case in cases), return_exceptions=True)
+
+    def waiting(self) -> list[dict[str, Any]]:
+        """Return what waits or was refused, the eldest first, as documents for lists and pages."""
+        found = [case for case in list(self._cases.values()) if case.state in (State.WAITING, State.REFUSED)]
+        return [waiting_document(case) for case in sorted(found, key=lambda each: _age(each.body))]
+
+    def states(self) -> Mapping[str, int]:
+        """Return the number of objects in each state."""
+        found = dict.fromkeys(map(str, State), 0)
+        for case in list(self._cases.values()):
+            found[case.state] += 1
+        return found
+
+    # -- what is seen ---------
+
+    def _changed(self, kind: AdmissibleKind, body: JSON, gone: bool) -> None:
+        uid = text(metadata_of(body).get("uid"))
+        if self._leads and uid:
+            self._dirty[uid] = kind, body, gone
+            self._news.set()
+
+    def _noted(self, kind: AdmissibleKind, body: JSON) -> None:
+        for each, cache in self._caches:
+            if each is kind and cache.namespace in (None, metadata_of(body).get("namespace")):
+                cache.note(body)
+
+    def _take_up(self) -> None:
+        """Take up what has changed, in the order of creation."""
+        dirty, self._dirty = self._dirty, {}
+        for uid, (kind, body, gone) in sorted(dirty.items(), key=lambda item: _age(item[1][1])):
+            case = self._cases.get(uid)
+            if gone:
+                if case is not None:
+                    case.body = body
+                    self._step(case, Seen.GONE)
+                continue
+            if case is None:
+                case = self._cases[uid] = Case(kind, body, self._desk)
+            case.body = body
+            above = self.surroundings.known_above(body)
+            if above is not None:
+                self._step(case, seen_of(kind, body, kinds=self.kinds, above=above))
+            else:
+                task = asyncio.create_task(self._judge(case))
+                self._judging.add(task)
+                task.add_done_callback(self._judging.discard)
+
+    async def _judge(self, case: Case) -> None:
+        seen = await self._seen(case.kind, case.body)
+        if self._cases.get(case.uid) is case:
+            self._step(case, seen)
+
+    async def _seen(self, kind: AdmissibleKind, body: JSON) -> Seen:
+        above = await self.surroundings.above(body)
+        return seen_of(kind, body, kinds=self.kinds, above=above)
+
+    def _step(self, case: Case, seen: Seen) -> None:
+        try:
+            case.step(seen)
+        except Exception as error:  # noqa: BLE001 - law 18: one object harms no other
+            self.counts.failures += 1
+            self.gate.ledger.failed_open(error)
+        if seen is Seen.LEFT and (why := case.kind.may_not_be_suspended(case.body)):
+            self._teller.say(case, "not-suspended", why)
+        if case.state is State.GONE:
+            self._cases.pop(case.uid, None)
+
+    def _compare_all(self, namespace: str | None) -> None:
+        """Look again at what waits in a namespace whose LimitRanges have changed."""
+        for case in list(self._cases.values()) if namespace else ():
+            if case.namespace == namespace:
+                self._changed(case.kind, case.body, False)
+
+    # -- what others tell, on this loop ---------
+
+    def pod_over(self, pod: Mapping[str, Any]) -> None:
+        owner, metadata = controller_of(pod), metadata_of(pod)
+        case = None if owner is None else self._cases.get(owner.uid)
+        if case is not None:
+            phase = text(mapping(pod.get("status")).get("phase"))
+            case.pod_over(text(metadata.get("uid")), phase, text(metadata.get("resourceVersion")))
+
+    def quota_edited(self, namespace: str) -> None:
+        for case in list(self._cases.values()):
+            if case.namespace == namespace and case.state is State.REFUSED:
+                self._step(case, Seen.NEWS)
+
+    async def _look(self) -> None:
+        """Tell of what waits; try again what was refused; stand again what an engine knew that has failed."""
+        retried = self._loop.time()
+        while True:
+            await asyncio.sleep(LOOK)
+            try:
+                await self._teller.look(self._cases.values())
+                if (now := self._loop.time()) - retried >= RETRY:
+                    retried = now
+                    for case in list(self._cases.values()):
+                        self._step(case, Seen.NEWS)
+                for case in list(self._cases.values()):
+                    if case.is_forgotten():
+                        self._step(case, Seen.RUNS)
+            except Exception as error:  # noqa: BLE001 - law 18
+                self.counts.failures += 1
+                self.gate.ledger.failed_open(error)
+
+
+NEEDED: Final = frozenset({"jobs", "limitranges", "priorityclasses"})
+"""What every server has: others may be missing."""
+
+
+class _Listener(Subscriber):
+    """Hears of pods that end and quotas that are edited, from any thread."""
+
+    def __init__(self, admitting: Admitting) -> None:
+        self._admitting = admitting
+        self._loop = asyncio.get_running_loop()
+        self._specs: dict[tuple[str, str], Mapping[str, int]] = {}
+
+    def member_over(self, pod: Mapping[str, Any]) -> None:
+        self._loop.call_soon_threadsafe(self._admitting.pod_over, pod)
+
+    def observed(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
+        if self._specs.get((namespace, quota)) != seen.spec:
+            self._specs[namespace, quota] = seen.spec
+            self._loop.call_soon_threadsafe(self._admitting.quota_edited, namespace)
+
+
+def _age(body: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return the order in which objects wait: that of their creation, of those of one second by version and name."""
+    metadata = metadata_of(body)
+    return text(metadata.get("creationTimestamp")), text(metadata.get("namespace")), text(metadata.get("name"))

@@ -1,0 +1,181 @@
+"""What an object makes at a time, and what is asked of the line for it: a gang that keeps its room. Pure."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from backoff_ctrl.engine.errors import GangError
+from backoff_ctrl.engine.parts import Parts
+from backoff_ctrl.k8s.answers.fields import annotations_of, count_at, mapping, metadata_of, text
+from backoff_ctrl.k8s.charges.parts import Part, parts_of
+from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.gate.gangs import GangAsked
+from backoff_ctrl.k8s.status.admission_rules import Item, fill_in
+from backoff_ctrl.k8s.status.bodies import found_at
+
+from .kinds import JOB, MIN_PARALLELISM, PARALLELISM, AdmissibleKind, field_at
+
+NO_ROOT: Final[Mapping[str, Any]] = {"metadata": {}}
+"""Says of a gang that others make its pods from an object, which is noted once it is resumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """A Job that may begin with fewer pods: with ``least`` of them; ``most`` is what it asked for.
+
+    ``wrong`` says why its annotation does not count.
+    """
+
+    least: int
+    most: int
+    wrong: str = ""
+
+
+def pods_made(kind: AdmissibleKind, body: Mapping[str, Any], limits: Sequence[Item] = ()) -> tuple[Part, ...]:
+    """Return the pods that a resumed object makes at a time, with what these limits of LimitRanges add to them.
+
+    Raises ``FieldError`` for an object that can't be read, and ``GangError`` where their number is not known.
+    """
+    resumed = with_field({**body, "apiVersion": kind.api_version, "kind": kind.kind}, kind.suspend.split("."), False)
+    found = _parts(kind, resumed)
+    if limits and found:
+        resumed = copy.deepcopy(resumed)
+        for template in {part.template for part in found if part.template}:
+            spec = found_at(f"{template}.spec", resumed)
+            if isinstance(spec, dict):
+                fill_in(spec, limits)
+        found = _parts(kind, resumed)
+    made = tuple(part for part in found if part.kind == "Pod" and not part.suspended)
+    for part in made:
+        if part.count is None:
+            raise GangError(f"only the cluster knows how many pods a {part.made_by} makes")
+    return made
+
+
+def _parts(kind: AdmissibleKind, resumed: Mapping[str, Any]) -> tuple[Part, ...]:
+    return kind.makes(resumed) if kind.makes is not None else parts_of(resumed, resource=kind.resource)
+
+
+def with_field(body: Mapping[str, Any], names: Sequence[str], value: object) -> dict[str, Any]:
+    """Return a copy of an object with the field at this path set."""
+    first, *rest = names
+    return {**body, first: with_field(mapping(body.get(first)), rest, value) if rest else value}
+
+
+def counts_of(
+    kind: AdmissibleKind, body: Mapping[str, Any], parts: Sequence[Part], succeeded: int = 0
+) -> tuple[int, ...]:
+    """Return how many pods of each part an object still makes at a time.
+
+    ``succeeded`` is the number of a Job's pods that are known to have succeeded, where its status comes later. Of other
+    kinds nothing shrinks before the end: a restart makes all pods again.
+    """
+    if kind is not JOB:
+        return tuple(part.count or 0 for part in parts)
+    left = _left(body, succeeded)
+    return tuple(min(part.count or 0, left) for part in parts)
+
+
+def _left(body: Mapping[str, Any], succeeded: int) -> int:
+    """Return how many pods of a Job may run at a time from now on.
+
+    One without completions makes no new pods once one has succeeded (``manageJob`` of the Job controller).
+    """
+    spec, status = mapping(body.get("spec")), mapping(body.get("status"))
+    parallelism, completions = (count_at(spec, name, "spec") for name in ("parallelism", "completions"))
+    wanted = 1 if parallelism is None else parallelism
+    done = max(succeeded, _number(status.get("succeeded")))
+    if completions is None:
+        return min(wanted, _number(status.get("active"))) if done else wanted
+    return max(0, min(wanted, completions - done - _indexes(status.get("failedIndexes"))))
+
+
+def _indexes(text_of: object) -> int:
+    """Return how many indexes ``1,3-5`` names: those that have failed for good are not tried again."""
+    ends = [each.partition("-") for each in text(text_of).split(",")]
+    if not all(first.isdecimal() and (not dash or last.isdecimal()) for first, dash, last in ends):
+        return 0
+    return sum((int(last) if dash else int(first)) - int(first) + 1 for first, dash, last in ends)
+
+
+def succeeded_of(body: Mapping[str, Any]) -> int:
+    """Return how many pods of a Job have succeeded by its status."""
+    return _number(mapping(body.get("status")).get("succeeded"))
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+# -- elastic ---------
+
+
+def elastic_of(kind: AdmissibleKind, body: Mapping[str, Any]) -> Elastic | None:
+    """Return how far a Job may begin with fewer pods; None: it does not ask for that, or its kind can't."""
+    said = text(annotations_of(body).get(MIN_PARALLELISM))
+    if not said or not kind.parallelism:
+        return None
+    now, asked = field_at(body, kind.parallelism), text(annotations_of(body).get(PARALLELISM))
+    most = max(int(asked) if asked.isdecimal() else 0, 1 if now is None else _number(now))
+    if not said.isdecimal() or not int(said):
+        return Elastic(most, most, f"{MIN_PARALLELISM} must be a whole number of 1 or more, not {said!r}")
+    if int(said) > most:
+        return Elastic(most, most, f"{MIN_PARALLELISM} is {said}, above its parallelism of {most}: it waits for {most}")
+    return Elastic(int(said), most)
+
+
+def as_elastic(kind: AdmissibleKind, body: Mapping[str, Any], number: int) -> Mapping[str, Any]:
+    """Return a Job with this parallelism."""
+    return with_field(body, kind.parallelism.split("."), number)
+
+
+# -- the gang ---------
+
+
+def gang_for(  # noqa: PLR0913 - each says something else of it
+    kind: AdmissibleKind,
+    body: Mapping[str, Any],
+    parts: Sequence[Part],
+    counts: Sequence[int],
+    *,
+    server: str,
+    priority: int = 0,
+    label: str = "",
+    standing: bool = False,
+) -> GangAsked:
+    """Describe the gang of an object: so many pods of each part, each number above 0.
+
+    ``label``: its pods carry it already. ``standing``: it runs already, and does not wait. Raises ``GangError``.
+    """
+    metadata = metadata_of(body)
+    name = f"{kind.kind} {metadata.get('name')}"
+    return GangAsked(
+        Creation(server, "", text(metadata.get("namespace")), kind.resource, {"metadata": {"name": name}}, priority),
+        Parts((part.demand, count) for part, count in zip(parts, counts, strict=True)),
+        standing=standing,
+        templates={kind.resource: templates_of(kind, parts)},
+        pods_made=frozenset(range(len(parts))),
+        titles=tuple(f"the pods of {part.made_by}" for part in parts),
+        made_from=NO_ROOT,
+        keeps=True,
+        label=label,
+    )
+
+
+def templates_of(kind: AdmissibleKind, parts: Sequence[Part]) -> frozenset[str]:
+    """Return the sections that its pods are made from, where their labels may change."""
+    return frozenset(part.template for part in parts if part.template) if kind.labelled else frozenset()
+
+
+def same_pods(parts: Sequence[Part], others: Sequence[Part]) -> bool:
+    """Return whether these are the same pods, whatever their number."""
+    return [each.demand.key for each in parts] == [each.demand.key for each in others]
+
+
+def one_more(asked: GangAsked) -> GangAsked:
+    """Return the gang by which another one of a single part grows: one pod, which waits at its own place."""
+    (demand, _), *_ = asked.parts.parts
+    return replace(asked, parts=Parts([(demand, 1)]), standing=False, label="")

@@ -1,0 +1,475 @@
+"""One object from when it is first seen until it is gone: its place in line, its patch, and its room while it runs.
+
+``step`` looks into the table of ``life`` and does what it says. What takes time runs in one task of the object's own:
+first its wait in line and its patch, later its growth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from backoff_ctrl.engine.backoff import full_jitter
+from backoff_ctrl.engine.errors import GangError
+from backoff_ctrl.k8s.answers.fields import FieldError, labels_of, metadata_of, text
+from backoff_ctrl.k8s.charges.live import ENDED
+from backoff_ctrl.k8s.charges.parts import Part
+from backoff_ctrl.k8s.creates.naming import GANG_LABEL
+from backoff_ctrl.k8s.creates.wait import Wait
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.any_gate import NAMES
+from backoff_ctrl.k8s.gate.gangs import AdmittedGang, GangAsked, GangRefused, GangWait
+from backoff_ctrl.k8s.gate.subscribers import Verdict
+from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, CreateTransport, Objects
+from backoff_ctrl.k8s.plugins.protocol import JSON
+from backoff_ctrl.k8s.plugins.protocol import Kind as Served
+from backoff_ctrl.k8s.status.admission_rules import Item
+from backoff_ctrl.k8s.watching.objects import is_older
+
+from .asking import (
+    Elastic,
+    as_elastic,
+    counts_of,
+    elastic_of,
+    gang_for,
+    one_more,
+    pods_made,
+    same_pods,
+    succeeded_of,
+    templates_of,
+)
+from .kinds import AdmissibleKind, field_at, is_admitted
+from .life import Act, Seen, State, step
+from .patches import admission, admitted_gang, grown, resumed
+
+log = logging.getLogger(__name__)
+
+GROWTH: Final = 0.02
+"""Seconds for which an elastic Job looks how many more pods fit, before it begins."""
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 10.0
+"""Seconds between two tries of a patch that was not answered, or not taken; the first and the longest."""
+CONFLICT: Final = 409
+DENIALS: Final = frozenset({400, 401, 403, 405, 415, 422})
+"""Answers to a patch that will not change by themselves."""
+
+VERDICTS: Final[Mapping[str, Verdict]] = {"now": "create", "unknown": "create", "wait": "wait", "never": "refuse"}
+
+
+@dataclass
+class Counts:
+    """What was done since the start, by kind (``jobs.batch``) where there is one."""
+
+    admitted: Counter[str] = field(default_factory=Counter)
+    ungated: Counter[str] = field(default_factory=Counter)
+    """Those that were let in without room being reserved: the mode of their namespace, or an error of ours."""
+    conflicts: int = 0
+    denials: int = 0
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What all cases share."""
+
+    gate: AsyncGate
+    objects: Objects
+    server: str
+    limits: Callable[[str], Sequence[Item]]
+    """The limits of a namespace's LimitRanges."""
+    priority: Callable[[JSON, Sequence[Part]], Awaitable[int]]
+    noted: Callable[[AdmissibleKind, JSON], object]
+    """Takes what a request has returned; the watch may report it later."""
+    seen: Callable[[AdmissibleKind, JSON], Awaitable[Seen]]
+    say: Callable[[Case, str, str], object]
+    """Tells people: a reason for machines, and a sentence."""
+    patching: asyncio.Semaphore
+    """Bounds the patches that are under way."""
+    counts: Counts = field(default_factory=Counts)
+
+
+class Case:
+    """See the module. ``uid`` is the object's."""
+
+    def __init__(self, kind: AdmissibleKind, body: JSON, desk: Desk) -> None:
+        metadata = metadata_of(body)
+        self.kind = kind
+        self.served = Served(kind.api_version, kind.kind, kind.plural)
+        self.body = body
+        self.uid = text(metadata.get("uid"))
+        self.namespace, self.name = text(metadata.get("namespace")), text(metadata.get("name"))
+        self.state = State.NEW
+        self.gang: AdmittedGang | None = None
+        self.told: Any = None
+        """What telling remembers of it."""
+        self.refusal = ""
+        """Why it can't be let in, as things are."""
+        self._desk = desk
+        self._wait: GangWait | None = None
+        self._asked: GangAsked | None = None
+        self._parts: tuple[Part, ...] = ()
+        self._size: tuple[int, ...] = ()
+        self._elastic: Elastic | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._growing: asyncio.Task[None] | None = None
+        self._succeeded: set[str] = set()
+        self._base, self._since = 0, ""  # of its pods that had succeeded, by its status of this version
+        self._acts: Mapping[Act, Callable[[], object]] = {
+            Act.DROP: self._drop,
+            Act.JOIN: lambda: self._begin(self._join()),
+            Act.COMPARE: self._compare,
+            Act.RESUME: lambda: None,  # the task that waited goes on
+            Act.STAND: lambda: self._begin(self._stand()),
+            Act.FOLLOW: self._follow,
+        }
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind.kind} {self.namespace}/{self.name}"
+
+    def step(self, seen: Seen) -> None:
+        self.state, acts = step(self.state, seen)
+        for act in acts:
+            self._acts[act]()
+
+    def waits(self) -> Wait | None:
+        """Return what it waits for; None: it does not wait."""
+        wait = self._wait
+        return wait.wait() if wait is not None and not wait.over and self.state is State.WAITING else None
+
+    def pod_over(self, uid: str, phase: str, version: str) -> None:
+        """Note that a pod of it has ended: one that has succeeded is not made again."""
+        if phase == "Succeeded" and not is_older(version, self._since):
+            self._succeeded.add(uid)
+            if self.state is State.RUNNING:
+                self._follow()
+
+    def is_forgotten(self) -> bool:
+        """Return whether the engine that reserved its room has failed: the new one knows nothing of it."""
+        gang = self.gang
+        failed = gang is not None and gang.gang is not None and gang.engine is not self._desk.gate.ledger.controller
+        return self.state is State.RUNNING and failed
+
+    async def aclose(self) -> None:
+        """Leave the line, and give back what is reserved: another leader goes on."""
+        tasks = [task for task in (self._task, self._growing) if task is not None]
+        self._drop()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- in line ---------
+
+    async def _join(self) -> None:
+        """Wait in line, then let it in."""
+        self.refusal = ""
+        try:
+            asked = await self._ask()
+            if asked is not None:
+                self.gang = await self._gang(asked)
+        except GangRefused as error:
+            self.refusal = str(error)
+            self._desk.say(self, error.reason, self.refusal)
+            self.step(Seen.REFUSAL)
+            return
+        except (FieldError, GangError) as error:
+            self._desk.say(self, "unreadable", f"it is let in without waiting, since it can't be read: {error}")
+        except Exception as error:  # noqa: BLE001 - law 18: a bug of ours stops no Job
+            self._desk.counts.failures += 1
+            self._desk.gate.ledger.failed_open(error)
+        self.step(Seen.GRANT)
+        if self._elastic is not None and self._wants_more():
+            self._grow()
+            await asyncio.sleep(GROWTH)
+        await self._let_in()
+
+    async def _ask(self) -> GangAsked | None:
+        """Return what to ask of the line; None: it makes no pods."""
+        self._parts = self._read_parts()
+        self._elastic = elastic_of(self.kind, self.body)
+        body: Mapping[str, Any] = self.body
+        if self._elastic is not None:
+            if self._elastic.wrong:
+                self._desk.say(self, "min-parallelism", self._elastic.wrong)
+            body = as_elastic(self.kind, self.body, self._elastic.least)
+            self._parts = pods_made(self.kind, body, self._desk.limits(self.namespace))
+        self._size = counts_of(self.kind, body, self._parts)
+        if not any(self._size):
+            self._asked = None
+            return None
+        priority = await self._desk.priority(self.body, self._parts)
+        self._asked = gang_for(
+            self.kind, self.body, self._parts, self._size, server=self._desk.server, priority=priority
+        )
+        if self._desk.gate.mode(self.namespace) == "shadow":
+            self._count_shadow(self._asked)
+        return self._asked
+
+    def _count_shadow(self, asked: GangAsked) -> None:
+        """Say what would become of it if its namespace were enforced."""
+        ledger = self._desk.gate.ledger
+        found = ledger.look(lambda engine, now: engine.outlook(self.namespace, asked.parts.parts, now))
+        ledger.tell("shadowed", self.namespace, VERDICTS[found.prospect])
+
+    async def _gang(self, asked: GangAsked, *, apart: bool = False) -> AdmittedGang:
+        """Wait for a gang. ``apart``: it is another one than that of the whole."""
+
+        def begun(wait: GangWait) -> None:
+            if not apart:
+                self._wait = wait
+
+        desk = self._desk
+        transport = CreateTransport(desk.objects, self.served, self.namespace)
+        async with desk.gate.gang(asked, transport, begun) as gang:
+            return gang
+
+    def _compare(self) -> None:
+        """Join again if what it makes has changed: it was edited, or a LimitRange was."""
+        with suppress(FieldError, GangError):
+            if self._asked is None or self._parts_now() != self._parts:
+                self._drop()
+                self.state = State.WAITING
+                self._begin(self._join())
+
+    def _parts_now(self) -> tuple[Part, ...]:
+        elastic, body = elastic_of(self.kind, self.body), self.body
+        least = as_elastic(self.kind, body, elastic.least) if elastic is not None else body
+        return pods_made(self.kind, least, self._desk.limits(self.namespace))
+
+    def _read_parts(self) -> tuple[Part, ...]:
+        return pods_made(self.kind, self.body, self._desk.limits(self.namespace))
+
+    # -- the patch ---------
+
+    async def _let_in(self) -> None:
+        """Resume it: one patch, if it is still as it was seen; else look again."""
+        desk, tries, with_label = self._desk, 0, field_at(self.body, "status.startTime") is None
+        while self.state is State.GRANTED:
+            try:
+                async with desk.patching:
+                    if self.state is not State.GRANTED:
+                        return
+                    answer = await desk.objects.patch(self.served, self.body, self._patch(with_label=with_label))
+            except ClusterError as error:
+                tries += 1
+                if error.status in DENIALS and with_label:
+                    with_label = False  # its templates may not change: its pods are known by their owners
+                    continue
+                if error.status in DENIALS:
+                    self.refusal = str(error)
+                    desk.counts.denials += 1
+                    desk.say(self, "denied", self.refusal)
+                    self.step(Seen.DENIAL)
+                    return
+                desk.counts.conflicts += error.status == CONFLICT
+                if error.status != CONFLICT or tries > 1:
+                    await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
+                await self._look()
+                continue
+            if answer is None:
+                self.step(Seen.GONE)
+                return
+            self._resumed(answer)
+
+    def _patch(self, *, with_label: bool) -> JSON:
+        gang, elastic = self.gang, self._elastic
+        reserved = gang is not None and gang.gang is not None
+        granted = {"pods": sum(self._size)} if reserved else {"mode": self._desk.gate.mode(self.namespace)}
+        return resumed(
+            self.kind,
+            self.body,
+            now=datetime.now(UTC),
+            granted=granted,
+            label=gang.label if reserved and gang is not None else "",
+            templates=templates_of(self.kind, self._parts) if with_label else (),
+            parallelism=None if elastic is None or not reserved else (sum(self._size), elastic.most),
+        )
+
+    def _resumed(self, answer: JSON) -> None:
+        self.body = self._shaped(answer)
+        reserved = self.gang is not None and self.gang.gang is not None
+        (self._desk.counts.admitted if reserved else self._desk.counts.ungated)[self.kind.resource] += 1
+        self._note_root()
+        self._desk.say(self, "admitted", "")
+        self.step(Seen.RESUMED)
+        self._desk.noted(self.kind, self.body)
+
+    async def _look(self) -> None:
+        """Read it again after a conflict, or where nobody knows what became of the patch."""
+        with suppress(ClusterError):
+            found = await self._desk.objects.read(self.served, self.namespace, self.name)
+            if found is None or text(metadata_of(found).get("uid")) != self.uid:
+                self.step(Seen.GONE)
+                return
+            before, self.body = self._parts, self._shaped(found)
+            self._desk.noted(self.kind, self.body)
+            self.step(await self._desk.seen(self.kind, self.body))
+            if self.state is State.GRANTED:
+                with suppress(FieldError, GangError):
+                    if self._parts_now() != before:
+                        self.state = State.WAITING
+                        self._drop()
+                        self._begin(self._join())
+
+    def _shaped(self, answer: JSON) -> JSON:
+        return {"apiVersion": self.kind.api_version, "kind": self.kind.kind, **answer}
+
+    def _note_root(self) -> None:
+        """Let its pods be known: by its gang's label, or as its own."""
+        self._base, self._since = succeeded_of(self.body), text(metadata_of(self.body).get("resourceVersion"))
+        if self.gang is not None:
+            self.gang.stored(self.body, self.kind.resource)
+
+    # -- while it runs ---------
+
+    async def _stand(self) -> None:
+        """Reserve what a running object makes without waiting, and take in those of its pods that live."""
+        desk = self._desk
+        try:
+            self._parts = self._read_parts()
+            self._size = counts_of(self.kind, self.body, self._parts)
+            self._elastic = elastic_of(self.kind, self.body)
+            if any(self._size):
+                label = self._known_label()
+                priority = await desk.priority(self.body, self._parts)
+                self._asked = gang_for(
+                    self.kind,
+                    self.body,
+                    self._parts,
+                    [max(1, size) for size in self._size],
+                    server=desk.server,
+                    priority=priority,
+                    label=label,
+                    standing=True,
+                )
+                self.gang = await self._gang(self._asked)
+                self._note_root()
+                await self._adopt(label)
+                self.gang.resize(self._size)
+        except (FieldError, GangError, GangRefused) as error:
+            log.warning("no room is kept for %s, which runs: %s", self.label, error)
+        except Exception as error:  # noqa: BLE001 - law 18
+            desk.counts.failures += 1
+            desk.gate.ledger.failed_open(error)
+        if not is_admitted(self.body):
+            await self._note_admission()
+        self._follow()
+
+    def _known_label(self) -> str:
+        for template in sorted(templates_of(self.kind, self._parts)):
+            found = text(labels_of(field_at(self.body, template)).get(GANG_LABEL))
+            if found:
+                return found
+        return admitted_gang(self.body)
+
+    async def _adopt(self, label: str) -> None:
+        if not label or self.gang is None:
+            return
+        with suppress(ClusterError):
+            for pod in await self._desk.objects.pods(self.namespace, {GANG_LABEL: label}):
+                if field_at(pod, "status.phase") not in ENDED:
+                    self.gang.adopt(text(metadata_of(pod).get("uid")), pod)
+
+    async def _note_admission(self) -> None:
+        """Note on an object that others have resumed that it runs: what is suspended after that is its user's."""
+        with suppress(ClusterError):
+            patch = admission(self.body, now=datetime.now(UTC), granted={"by": "others"})
+            async with self._desk.patching:
+                answer = await self._desk.objects.patch(self.served, self.body, patch)
+            if answer is not None:
+                self.body = self._shaped(answer)
+                self._desk.noted(self.kind, self.body)
+
+    def _follow(self) -> None:
+        """Keep room for no more than it still makes; ask for more if it grows."""
+        gang = self.gang
+        if gang is None or gang.gang is None:
+            return
+        if self.is_forgotten():
+            self._drop()
+            self._begin(self._stand())
+            return
+        with suppress(FieldError, GangError):
+            parts, counts = self._wanted()
+            if parts and not same_pods(parts, self._parts):
+                self._drop()
+                self._begin(self._stand())
+                return
+            size = tuple(map(min, self._size, counts or [0] * len(self._size)))
+            if size != self._size:
+                gang.resize(size)
+                self._size = size
+            if self._wants_more():
+                self._grow()
+
+    def _wanted(self) -> tuple[tuple[Part, ...], tuple[int, ...]]:
+        """Return what a running object makes, and how many pods of each part it should have if there were room."""
+        self._elastic = elastic_of(self.kind, self.body)
+        body = self.body if self._elastic is None else as_elastic(self.kind, self.body, self._elastic.most)
+        parts = pods_made(self.kind, body, self._desk.limits(self.namespace))
+        return parts, counts_of(self.kind, body, parts, self._base + len(self._succeeded))
+
+    # -- growth ---------
+
+    def _wants_more(self) -> bool:
+        if not self.kind.parallelism or len(self._size) != 1:
+            return False
+        with suppress(FieldError, GangError):
+            return sum(self._wanted()[1]) > self._size[0] > 0
+        return False
+
+    def _grow(self) -> None:
+        if self._growing is None or self._growing.done():
+            self._growing = asyncio.create_task(self._growth())
+
+    async def _growth(self) -> None:
+        """Reserve one pod more at a time, behind those who wait, and let the Job have what there is."""
+        try:
+            while self._asked is not None and self.gang is not None and not self.gang.over and self._wants_more():
+                more = await self._gang(one_more(self._asked), apart=True)
+                if more.gang is None:
+                    return
+                self.gang.absorb(more)
+                self._size = (self._size[0] + 1,)
+                if self.state is State.RUNNING:
+                    await self._widen()
+        except GangRefused as error:
+            self._desk.say(self, error.reason, f"it does not grow: {error}")
+        except (FieldError, GangError, ClusterError) as error:
+            log.info("%s does not grow further now: %s", self.label, error)
+        except Exception as error:  # noqa: BLE001 - law 18
+            self._desk.counts.failures += 1
+            self._desk.gate.ledger.failed_open(error)
+
+    async def _widen(self) -> None:
+        """Give a Job that runs the parallelism that is reserved for it."""
+        elastic, size = self._elastic, self._size[0]
+        now = field_at(self.body, self.kind.parallelism)
+        if elastic is None or (isinstance(now, int) and now >= size):
+            return
+        async with self._desk.patching:
+            answer = await self._desk.objects.patch(self.served, self.body, grown(self.kind, size, elastic.most))
+        if answer is not None:
+            self.body = self._shaped(answer)
+            self._desk.noted(self.kind, self.body)
+
+    # -- the end ---------
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = asyncio.create_task(work)
+
+    def _drop(self) -> None:
+        """Leave the line, and give back what is reserved. Twice is no error."""
+        current = asyncio.current_task()
+        for task in (self._task, self._growing):
+            if task is not None and task is not current:
+                task.cancel()
+        gang, self.gang, self._wait, self._growing = self.gang, None, None, None
+        self._succeeded.clear()
+        if gang is not None:
+            self._desk.gate.ledger.object_ended(self.uid)
+            gang.give_back()

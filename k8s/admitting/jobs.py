@@ -1,0 +1,166 @@
+"""Listing and releasing what waits, through the API server alone: it works where no operator runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from backoff_ctrl.k8s.answers.fields import annotations_of, mappings, metadata_of, text
+from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
+from backoff_ctrl.k8s.plugins.protocol import JSON
+from backoff_ctrl.k8s.plugins.protocol import Kind as Served
+from backoff_ctrl.k8s.watching.informer import ClusterSource
+from backoff_ctrl.k8s.watching.objects import Kind as Watched
+from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
+
+from .kinds import KINDS, WAITS_FOR, AdmissibleKind
+from .life import Seen, seen_of
+from .patches import released
+
+log = logging.getLogger(__name__)
+
+AT_A_TIME: Final = 16
+"""Objects that are released at a time."""
+TRIES: Final = 5
+CONFLICT: Final = 409
+
+
+class JobsError(Exception):
+    """What was asked for can't be done; the message says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """An object that waits suspended. ``waits_for`` is what its annotation says; empty: nobody has said it yet."""
+
+    kind: AdmissibleKind
+    body: JSON = field(repr=False)
+    namespace: str
+    name: str
+    created: str
+    waits_for: dict[str, Any]
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind.kind} {self.namespace}/{self.name}"
+
+    def document(self) -> dict[str, Any]:
+        """Return it for lists and pages, as ``Admitting.waiting`` does."""
+        about = {"kind": self.kind.kind, "resource": self.kind.resource, "namespace": self.namespace}
+        return {**about, "name": self.name, "created": self.created, **self.waits_for}
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """How the release of one object ended. ``error`` is empty where it was released."""
+
+    label: str
+    error: str = ""
+
+
+async def list_jobs(
+    configuration: Any, *, namespaces: Iterable[str] = (), kinds: Sequence[AdmissibleKind] = KINDS
+) -> list[WaitingJob]:
+    """Return what waits suspended, the eldest first; ``namespaces``: none means all.
+
+    Kinds that the server lacks are left out. Raises ``JobsError`` where a list is refused, or fails.
+    """
+    async with ClusterSession(configuration) as session:
+        return await _listed(session, tuple(namespaces), kinds)
+
+
+async def release(
+    configuration: Any,
+    name: str = "",
+    *,
+    by: str,
+    namespaces: Iterable[str] = (),
+    kinds: Sequence[AdmissibleKind] = KINDS,
+) -> list[Released]:
+    """Let in what waits without any room being reserved: what has this name, or (empty) all of it.
+
+    A name may begin with its kind, ``job/train`` or ``jobset.jobset.x-k8s.io/train``. ``by`` is noted on the object.
+    Raises ``JobsError`` where nothing of this name waits, and as ``list_jobs`` does.
+    """
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(ClusterSession(configuration))
+        found = await _listed(session, tuple(namespaces), kinds)
+        wanted, _, plain = name.rpartition("/")
+        chosen = [each for each in found if not name or (each.name == plain and _is_called(each.kind, wanted))]
+        if name and not chosen:
+            raise JobsError(f"nothing of the name {name} waits: `backoff-ctrl jobs list` shows what does")
+        objects, gate = Objects(session), asyncio.Semaphore(AT_A_TIME)
+        return list(await asyncio.gather(*(_release(objects, gate, each, by) for each in chosen)))
+
+
+def _is_called(kind: AdmissibleKind, word: str) -> bool:
+    words = {"", kind.kind, kind.plural, kind.resource, f"{kind.kind}.{kind.group}"}
+    return word.lower() in {each.lower() for each in words}
+
+
+async def _listed(
+    session: ClusterSession, namespaces: Sequence[str], kinds: Sequence[AdmissibleKind]
+) -> list[WaitingJob]:
+    source = ClusterSource(session)
+    found = {
+        text(metadata_of(body).get("uid")): _waiting_job(kind, body)
+        for kind in kinds
+        for place in namespaces or (None,)
+        async for body in _objects(source, kind, place)
+        if seen_of(kind, body, kinds=kinds) is Seen.SUSPENDED
+    }
+    return sorted(found.values(), key=lambda each: (each.created, each.namespace, each.name))
+
+
+async def _objects(source: ClusterSource, kind: AdmissibleKind, place: str | None) -> AsyncIterator[JSON]:
+    watched = Watched(kind.path, kind.plural, frozenset({kind.kind}))
+    try:
+        async for page in source.pages(watched, place):
+            for body in mappings(page.get("items")):
+                yield {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+    except WatchAbsentError:
+        return
+    except (WatchForbiddenError, WatchBrokenError) as error:
+        where = place or "all namespaces"
+        raise JobsError(f"can't list {kind.resource} in {where}: {error}") from error
+
+
+def _waiting_job(kind: AdmissibleKind, body: JSON) -> WaitingJob:
+    metadata = metadata_of(body)
+    namespace, name = text(metadata.get("namespace")), text(metadata.get("name"))
+    return WaitingJob(kind, body, namespace, name, text(metadata.get("creationTimestamp")), _said(body))
+
+
+def _said(body: JSON) -> dict[str, Any]:
+    try:
+        said = json.loads(text(annotations_of(body).get(WAITS_FOR)) or "{}")
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+async def _release(objects: Objects, gate: asyncio.Semaphore, job: WaitingJob, by: str) -> Released:
+    served, body = Served(job.kind.api_version, job.kind.kind, job.kind.plural), job.body
+    async with gate:
+        for number in range(TRIES):
+            try:
+                answer = await objects.patch(served, body, released(job.kind, body, by, datetime.now(UTC)))
+                return Released(job.label, "" if answer is not None else "it is gone")
+            except ClusterError as error:
+                if error.status != CONFLICT or number == TRIES - 1:
+                    return Released(job.label, str(error))
+            try:
+                found = await objects.read(served, job.namespace, job.name)
+            except ClusterError as error:
+                return Released(job.label, str(error))
+            if found is None or not job.kind.is_suspended(found):
+                return Released(job.label)  # others have let it in
+            body = {"apiVersion": job.kind.api_version, "kind": job.kind.kind, **found}
+    raise AssertionError("each try returns, or is followed by another")

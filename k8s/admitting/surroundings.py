@@ -1,0 +1,182 @@
+"""What else decides about an object: LimitRanges, PriorityClasses, the controllers above it, a quota's permission."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from backoff_ctrl.k8s.answers.fields import annotations_of, mappings, metadata_of, text
+from backoff_ctrl.k8s.charges.parts import Part
+from backoff_ctrl.k8s.creates.creation import PRIORITY_MAX, Owner
+from backoff_ctrl.k8s.plugins.manager.objects import Objects
+from backoff_ctrl.k8s.plugins.protocol import JSON
+from backoff_ctrl.k8s.status.admission_rules import Item, items_of
+from backoff_ctrl.k8s.status.bodies import found_at
+from backoff_ctrl.k8s.watching.gangs import path_of
+from backoff_ctrl.k8s.watching.informer import ClusterSource
+from backoff_ctrl.k8s.watching.objects import Kind as Watched
+from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
+
+from .kinds import PRIORITY, AdmissibleKind, controller_of, kind_of
+
+log = logging.getLogger(__name__)
+
+MAX_PRIORITY: Final = "backoff-ctrl.dev/max-priority"
+"""The annotation of a ResourceQuota up to which objects of its namespace may set a priority of their own."""
+DEPTH: Final = 5
+"""Controllers above an object that are followed."""
+REMEMBERED: Final = 2048
+"""Objects whose controllers are remembered."""
+SIDE_BY_SIDE: Final = 8
+"""Controllers that are looked up at a time."""
+CRON_JOB: Final = ("batch", "CronJob")
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A kind that is watched. ``changed`` takes an object in, and returns the namespace that is concerned, if any."""
+
+    kind: Watched
+    made: tuple[str, str]
+    changed: Callable[[JSON, bool], str | None]
+
+
+class Surroundings:
+    """Kept up to date by the watches that ``watched`` names."""
+
+    def __init__(self, objects: Objects, source: ClusterSource, kinds: Sequence[AdmissibleKind]) -> None:
+        self._objects = objects
+        self._source = source
+        self._kinds = kinds
+        self._limit_ranges: dict[str, dict[str, JSON]] = {}
+        self._items: dict[str, Sequence[Item]] = {}
+        self._priorities: dict[str, int] = {}
+        self._default_class = ""
+        self._above: OrderedDict[str, Owner | None] = OrderedDict()  # the controller of each object, by its uid
+        self._reading = asyncio.Semaphore(SIDE_BY_SIDE)
+        self.watched = (
+            Followed(
+                Watched("/api/v1", "limitranges", frozenset({"LimitRange"})), ("v1", "LimitRange"), self._limit_range
+            ),
+            Followed(
+                Watched(
+                    "/apis/scheduling.k8s.io/v1", "priorityclasses", frozenset({"PriorityClass"}), namespaced=False
+                ),
+                ("scheduling.k8s.io/v1", "PriorityClass"),
+                self._priority_class,
+            ),
+        )
+
+    # -- LimitRanges ---------
+
+    def limits(self, namespace: str) -> Sequence[Item]:
+        return self._items.get(namespace, ())
+
+    def _limit_range(self, body: JSON, gone: bool) -> str | None:
+        metadata = metadata_of(body)
+        namespace, name = text(metadata.get("namespace")), text(metadata.get("name"))
+        ranges = self._limit_ranges.setdefault(namespace, {})
+        if gone:
+            ranges.pop(name, None)
+        else:
+            ranges[name] = body
+        self._items[namespace] = items_of(ranges.values())
+        if not ranges:
+            del self._limit_ranges[namespace], self._items[namespace]
+        return namespace
+
+    # -- priority ---------
+
+    def _priority_class(self, body: JSON, gone: bool) -> None:
+        name, value = text(metadata_of(body).get("name")), body.get("value")
+        self._priorities.pop(name, None)
+        if not gone and isinstance(value, int):
+            self._priorities[name] = max(-PRIORITY_MAX, min(value, PRIORITY_MAX))
+        if body.get("globalDefault") is True and not gone:
+            self._default_class = name
+        elif self._default_class == name:
+            self._default_class = ""
+
+    async def priority(self, body: JSON, parts: Sequence[Part]) -> int:
+        """Return the priority of an object: its annotation's, else the highest of its pods' PriorityClasses.
+
+        The annotation may not go above 0, unless who may update the quotas there has allowed it on one of them.
+        """
+        said = text(annotations_of(body).get(PRIORITY))
+        wanted = _number(said)
+        if wanted is None:
+            names = [
+                text((found_at(f"{part.template}.spec", body) or {}).get("priorityClassName")) or self._default_class
+                for part in parts
+                if part.template and isinstance(found_at(f"{part.template}.spec", body), dict)
+            ]
+            return max((self._priorities.get(name, 0) for name in names), default=0)
+        if wanted <= 0:
+            return wanted
+        return min(wanted, await self._allowed(text(metadata_of(body).get("namespace"))))
+
+    async def _allowed(self, namespace: str) -> int:
+        answer = await self._objects.ask("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
+        listed = mappings((answer.json() or {}).get("items")) if answer.ok else []
+        numbers = [_number(text(annotations_of(each).get(MAX_PRIORITY))) for each in listed]
+        return max((number for number in numbers if number is not None), default=0)
+
+    # -- the controllers above ---------
+
+    def known_above(self, body: Mapping[str, Any]) -> Sequence[Owner] | None:
+        """Return the chain of controllers above an object; None: somebody has to be asked.
+
+        It ends with the first that is admissible, and with a CronJob: what stands above that does not matter.
+        """
+        chain: list[Owner] = []
+        owner = controller_of(body)
+        while owner is not None and len(chain) < DEPTH:
+            chain.append(owner)
+            if _ends(owner, self._kinds):
+                break
+            if owner.uid not in self._above:
+                return None
+            owner = self._above[owner.uid]
+        return chain
+
+    async def above(self, body: Mapping[str, Any]) -> Sequence[Owner]:
+        """Return that chain, and ask the server where need be. What can't be read ends it."""
+        while (chain := self.known_above(body)) is None:
+            await self._look_up(self._unknown(body), text(metadata_of(body).get("namespace")))
+        return chain
+
+    def _unknown(self, body: Mapping[str, Any]) -> Owner:
+        owner = controller_of(body)
+        while owner is not None and owner.uid in self._above:
+            owner = self._above[owner.uid]
+        assert owner is not None
+        return owner
+
+    async def _look_up(self, owner: Owner, namespace: str) -> None:
+        found: Mapping[str, Any] = {}
+        async with self._reading:
+            try:
+                found = await self._source.metadata(path_of(owner, namespace))
+            except (WatchAbsentError, WatchBrokenError, WatchForbiddenError) as error:
+                log.info("who controls %s %s/%s is not known: %s", owner.kind, namespace, owner.name, error)
+        same = found.get("uid") == owner.uid
+        self._above[owner.uid] = controller_of({"metadata": found}) if same else None
+        if len(self._above) > REMEMBERED:
+            self._above.popitem(last=False)
+
+
+def _ends(owner: Owner, kinds: Sequence[AdmissibleKind]) -> bool:
+    group = owner.api_version.rpartition("/")[0]
+    return (group, owner.kind) == CRON_JOB or kind_of(owner, kinds) is not None
+
+
+def _number(said: str) -> int | None:
+    """Return a whole number as people write it; None: it is none, or too large."""
+    digits = said.removeprefix("-")
+    if not digits.isascii() or not digits.isdecimal() or len(digits) > len(str(PRIORITY_MAX)):
+        return None
+    return max(-PRIORITY_MAX, min(int(said), PRIORITY_MAX))

@@ -1,0 +1,110 @@
+"""Jobs under a quota in a namespace, and somebody who finishes their pods: what tests of admission are about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+from backoff_ctrl.k8s.admitting.admitting import Admitting
+from backoff_ctrl.k8s.admitting.kinds import KINDS, WAIT, AdmissibleKind
+from backoff_ctrl.k8s.cluster.finding import find_place
+from tests.cluster.control_plane.servers import Server
+from tests.cluster.objects import made, of_core, of_group
+from tests.cluster.talking import MERGE, Api
+
+JSON = dict[str, Any]
+BATCH: Final = "batch/v1"
+
+
+def job(name: str, *, asks: bool = True, suspend: bool = True, annotations: JSON | None = None, **spec: Any) -> JSON:
+    """A Job of one pod that asks for 1 CPU; ``asks``: it carries the label."""
+    container = {"name": "main", "image": "busybox:1", "resources": {"requests": {"cpu": "1"}}}
+    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    metadata: JSON = {"name": name, "labels": {WAIT: "true"} if asks else {}, "annotations": annotations or {}}
+    return {
+        "apiVersion": BATCH,
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"suspend": suspend, "backoffLimit": 6, "template": template, **spec},
+    }
+
+
+class Jobs:
+    """What a test does with the Jobs of its namespace."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self.api = api
+        self.namespace = namespace
+
+    async def limit(self, cpu: int) -> None:
+        """Create the quota, or edit it, and wait until it holds."""
+        path = of_core(self.namespace, "resourcequotas")
+        hard = {"requests.cpu": str(cpu), "pods": "100"}
+        if (await self.api.get(f"{path}/q")).status == 200:
+            made(await self.api.patch(f"{path}/q", {"spec": {"hard": hard}}, MERGE))
+        else:
+            made(await self.api.post(path, {"metadata": {"name": "q"}, "spec": {"hard": hard}}))
+        await self.api.until(f"{path}/q", lambda q: q.get("status", {}).get("hard") == hard and "used" in q["status"])
+
+    async def create(self, body: JSON) -> JSON:
+        return made(await self.api.post(of_group(BATCH, self.namespace, "jobs"), body))
+
+    async def patch(self, name: str, patch: JSON) -> None:
+        made(await self.api.patch(of_group(BATCH, self.namespace, "jobs", name), patch, MERGE))
+
+    async def get(self, name: str) -> JSON:
+        return made(await self.api.get(of_group(BATCH, self.namespace, "jobs", name)))
+
+    async def until(self, name: str, holds: Any) -> JSON:
+        return await self.api.until(of_group(BATCH, self.namespace, "jobs", name), holds)
+
+    async def running(self) -> list[str]:
+        """Return the names of the Jobs that are not suspended, and have not ended."""
+        found = made(await self.api.get(of_group(BATCH, self.namespace, "jobs")))["items"]
+        return sorted(
+            each["metadata"]["name"]
+            for each in found
+            if not each["spec"].get("suspend") and not each["status"].get("completionTime")
+        )
+
+    async def pods(self, name: str = "") -> list[JSON]:
+        """Return the living pods, of one Job."""
+        params = {"labelSelector": f"batch.kubernetes.io/job-name={name}"} if name else {}
+        found = made(await self.api.get(of_core(self.namespace, "pods"), params=params))["items"]
+        return [each for each in found if each["status"].get("phase") not in ("Succeeded", "Failed")]
+
+    async def pods_of(self, name: str, number: int) -> list[JSON]:
+        """Wait until a Job has so many living pods."""
+        found: list[JSON] = []
+        for _ in range(500):
+            if len(found := await self.pods(name)) == number:
+                return found
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"{name} has {len(found)} pods, not {number}: {await self.refusals()}")
+
+    async def end(self, pod: JSON, phase: str = "Succeeded") -> None:
+        path = of_core(self.namespace, "pods", pod["metadata"]["name"], "status")
+        made(await self.api.patch(path, {"status": {"phase": phase}}, MERGE))
+
+    async def refusals(self) -> list[str]:
+        """Return what the Job controller was refused."""
+        found = made(await self.api.get(of_core(self.namespace, "events")))["items"]
+        return [each["message"] for each in found if each["reason"] == "FailedCreate"]
+
+
+@asynccontextmanager
+async def admitting(
+    server: Server, *, namespaces: tuple[str, ...] = (), kinds: tuple[AdmissibleKind, ...] = KINDS, **options: Any
+) -> AsyncIterator[Admitting]:
+    """Somebody who leads, and is killed at the end of the block."""
+    configuration = find_place(None, str(server.kubeconfig("tester")), None, None).configuration
+    async with Admitting(configuration, namespaces=namespaces, kinds=kinds, **options) as found:
+        leading = asyncio.create_task(found.lead())
+        try:
+            yield found
+        finally:
+            leading.cancel()
+            with suppress(asyncio.CancelledError):
+                await leading

@@ -1,0 +1,191 @@
+"""Suspended Jobs under a quota, on a real control plane: let in in order, with room of their own, nothing harmed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator
+
+import pytest
+
+from backoff_ctrl.k8s.admitting.kinds import (
+    ADMITTED,
+    JOB,
+    MIN_PARALLELISM,
+    PARALLELISM,
+    SUSPENDED_BY,
+    WAITS_FOR,
+    WEBHOOK,
+)
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.ledger import Ledger
+from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
+from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
+from tests.cluster.control_plane.bed import Bed
+from tests.cluster.objects import made, of_core
+from tests.cluster.talking import Api
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture
+async def jobs(bed: Bed) -> AsyncIterator[Jobs]:
+    async with Api(bed.server) as api:
+        name = f"test-{secrets.token_hex(5)}"
+        made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
+        yield Jobs(api, name)
+
+
+async def test_jobs_are_let_in_one_by_one_in_their_order_and_the_job_controller_is_never_refused(
+    bed: Bed, jobs: Jobs
+) -> None:
+    await jobs.limit(2)
+    for number in range(5):
+        await jobs.create(job(f"j{number}"))
+        await asyncio.sleep(1.05)  # the server's times have whole seconds
+    async with admitting(bed.server, namespaces=(jobs.namespace,), kinds=(JOB,)) as found:
+        for number in range(5):
+            for name in (f"j{each}" for each in range(number, min(number + 2, 5))):
+                await jobs.pods_of(name, 1)
+            assert await jobs.running() == sorted(f"j{each}" for each in range(number, min(number + 2, 5)))
+            (pod,) = await jobs.pods(f"j{number}")
+            await jobs.end(pod)
+            await jobs.until(f"j{number}", lambda body: body["status"].get("completionTime"))
+        assert found.counts.admitted["jobs.batch"] == 5
+    assert await jobs.refusals() == []
+
+
+async def test_what_nobody_asks_for_and_what_its_user_suspends_is_left_alone(bed: Bed, jobs: Jobs) -> None:
+    """An unlabelled Job runs or stays suspended as without us; one that its user suspends again stays suspended."""
+    await jobs.limit(10)
+    await jobs.create(job("asks"))
+    await jobs.create(job("by-webhook", asks=False, annotations={SUSPENDED_BY: WEBHOOK}))
+    await jobs.create(job("suspended", asks=False))
+    await jobs.create(job("plain", asks=False, suspend=False))
+    async with admitting(bed.server, namespaces=(jobs.namespace,), kinds=(JOB,)) as found:
+        for name in ("asks", "by-webhook", "plain"):
+            await jobs.pods_of(name, 1)
+        await jobs.patch("asks", {"spec": {"suspend": True}})
+        await jobs.pods_of("asks", 0)
+        await jobs.create(job("last"))
+        await jobs.pods_of("last", 1)
+
+        assert await jobs.running() == ["by-webhook", "last", "plain"]
+        assert found.counts.admitted["jobs.batch"] == 3
+        assert ADMITTED not in (await jobs.get("plain"))["metadata"].get("annotations", {})
+        await jobs.patch("asks", {"metadata": {"annotations": {ADMITTED: None}}})
+        await jobs.pods_of("asks", 1)
+
+
+async def test_a_jobs_room_stays_its_own_until_the_job_makes_no_more_pods(bed: Bed, jobs: Jobs) -> None:
+    """A pod that fails is made again in its own room, though another Job waits for it; one that has succeeded makes
+    way as soon as the rest of the Job needs less.
+    """
+    await jobs.limit(2)
+    await jobs.create(job("first", parallelism=2, completions=3))
+    async with admitting(bed.server, namespaces=(jobs.namespace,), kinds=(JOB,)):
+        one, other = await jobs.pods_of("first", 2)
+        await jobs.create(job("second"))
+        await jobs.end(one, "Failed")
+        await jobs.until("first", lambda body: body["status"].get("failed"))
+        assert len(await jobs.pods_of("first", 2)) == 2
+        await jobs.end(other)  # one of three: two are left
+        await jobs.until("first", lambda body: body["status"].get("succeeded"))
+        third, fourth = await jobs.pods_of("first", 2)
+        assert await jobs.running() == ["first"]
+        await jobs.end(third)  # one is left
+        await jobs.pods_of("second", 1)
+        await jobs.end(fourth)
+        await jobs.until("first", lambda body: body["status"].get("completionTime"))
+    assert await jobs.refusals() == []
+
+
+async def test_whoever_leads_next_starts_nothing_twice_and_forgets_nothing(bed: Bed, jobs: Jobs) -> None:
+    """The room of what runs is its own again, though its pods fail while nobody leads."""
+    await jobs.limit(2)
+    await jobs.create(job("first", parallelism=2, completions=2))
+    async with admitting(bed.server, namespaces=(jobs.namespace,), kinds=(JOB,)):
+        pods = await jobs.pods_of("first", 2)
+        await jobs.create(job("second"))
+    before = json.loads((await jobs.get("first"))["metadata"]["annotations"][ADMITTED])
+    await jobs.end(pods[0], "Failed")
+    async with admitting(bed.server, namespaces=(jobs.namespace,), kinds=(JOB,)) as found:
+        await jobs.until("first", lambda body: body["status"].get("failed"))
+        living = await jobs.pods_of("first", 2)
+        assert await jobs.running() == ["first"]
+        await jobs.end(living[0])
+        await jobs.pods_of("second", 1)
+        await jobs.end(living[1])
+        await jobs.until("first", lambda body: body["status"].get("completionTime"))
+        assert found.counts.admitted["jobs.batch"] == 1
+    assert json.loads((await jobs.get("first"))["metadata"]["annotations"][ADMITTED]) == before
+    assert await jobs.refusals() == []
+
+
+async def test_a_job_that_others_resume_has_its_room_without_waiting(bed: Bed, jobs: Jobs) -> None:
+    await jobs.limit(1)
+    await jobs.create(job("first"))
+    async with admitting(bed.server, namespaces=(jobs.namespace,), kinds=(JOB,)):
+        (pod,) = await jobs.pods_of("first", 1)
+        await jobs.create(job("third"))
+        await jobs.create(job("second"))
+        await jobs.patch("second", {"spec": {"suspend": False}})
+        await jobs.until("second", lambda body: ADMITTED in body["metadata"].get("annotations", {}))
+        await jobs.end(pod)
+        await jobs.until("first", lambda body: body["status"].get("completionTime"))
+        await asyncio.sleep(0.3)
+        assert await jobs.running() == ["second"]
+
+
+async def test_an_elastic_job_begins_with_what_fits_and_grows(bed: Bed, jobs: Jobs) -> None:
+    await jobs.limit(3)
+    await jobs.create(job("wide", parallelism=4, completions=8, annotations={MIN_PARALLELISM: "2"}))
+    await jobs.create(job("wrong", parallelism=2, completions=2, annotations={MIN_PARALLELISM: "9"}))
+    async with admitting(bed.server, namespaces=(jobs.namespace,), kinds=(JOB,)):
+        await jobs.pods_of("wide", 3)
+        assert await jobs.running() == ["wide"]
+        await jobs.limit(4)
+        await jobs.until("wide", lambda body: body["spec"]["parallelism"] == 4)
+        await jobs.pods_of("wide", 4)
+        assert PARALLELISM not in (await jobs.get("wide"))["metadata"]["annotations"]
+    assert await jobs.refusals() == []
+
+
+async def test_people_are_told_what_a_job_waits_for_and_that_it_never_fits(bed: Bed, jobs: Jobs) -> None:
+    await jobs.limit(1)
+    await jobs.create(job("first"))
+    async with admitting(bed.server, namespaces=(jobs.namespace,), kinds=(JOB,)) as found:
+        await jobs.pods_of("first", 1)
+        await jobs.create(job("second"))
+        await jobs.create(job("huge", parallelism=5, completions=5))
+        seen = await jobs.until("second", lambda body: WAITS_FOR in body["metadata"].get("annotations", {}))
+        said = json.loads(seen["metadata"]["annotations"][WAITS_FOR])
+        assert (said["quota"], said["resource"], said["left"], said["place"]) == ("q", "requests.cpu", "0", 1)
+        seen = await jobs.until("huge", lambda body: WAITS_FOR in body["metadata"].get("annotations", {}))
+        assert "5" in json.loads(seen["metadata"]["annotations"][WAITS_FOR])["message"]
+        assert {(each["name"], each["state"]) for each in found.waiting()} == {
+            ("second", "waiting"),
+            ("huge", "refused"),
+        }
+        await jobs.limit(7)
+        await jobs.pods_of("huge", 5)
+        assert WAITS_FOR not in (await jobs.get("huge"))["metadata"]["annotations"]
+
+
+async def test_limit_ranges_count_and_modes_let_everything_in(bed: Bed, jobs: Jobs) -> None:
+    """Pods that name no CPU are charged the default of the LimitRange; where the mode is off nothing waits."""
+    limits = {"limits": [{"type": "Container", "defaultRequest": {"cpu": "2"}, "default": {"cpu": "2"}}]}
+    made(await jobs.api.post(of_core(jobs.namespace, "limitranges"), {"metadata": {"name": "l"}, "spec": limits}))
+    await jobs.limit(3)
+    bare = job("bare", parallelism=2, completions=2)
+    del bare["spec"]["template"]["spec"]["containers"][0]["resources"]
+    await jobs.create(bare)
+    await jobs.create(job("small"))
+    async with admitting(bed.server, namespaces=(jobs.namespace,), kinds=(JOB,)):
+        await jobs.pods_of("small", 1)
+        assert await jobs.running() == ["small"]
+    ledger = Ledger(RuntimeAlarms(), mode="off")
+    async with admitting(bed.server, gate=AsyncGate(ledger=ledger), namespaces=(jobs.namespace,), kinds=(JOB,)) as off:
+        await jobs.until("bare", lambda body: not body["spec"]["suspend"])
+        assert off.counts.ungated["jobs.batch"] == 1
