@@ -43,7 +43,10 @@ if TYPE_CHECKING:
 )
 @cluster_options
 @click.option(
-    "--store", metavar="FILE", help="Carry out the tasks of this store, and take more at /v1/tasks; default: no tasks."
+    "--store",
+    metavar="FILE",
+    help="Carry out the tasks of this store, and take more at /v1/tasks; `cluster`: those that are custom "
+    "resources, which the operator carries out; default: no tasks.",
 )
 @click.option("--config", metavar="FILE", help="With --store: the platform's settings, as YAML: plugins.k8s and so on.")
 @SET
@@ -206,7 +209,8 @@ def _tasks(
     file, platform = store_file(store), Platform(config, settings)
     set_policy(policy, platform.policy())
     try:
-        Tables(file).close()
+        if file is not None:
+            Tables(file).close()
     except StoreError as error:
         raise BadInput(f"--store: {error}") from None
     port = bound.getsockname()[1]

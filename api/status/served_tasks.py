@@ -16,6 +16,7 @@ from backoff_ctrl.k8s.status.catalogue import STEP_BUCKETS
 from backoff_ctrl.k8s.status.counters import Histogram
 from backoff_ctrl.k8s.status.metrics import Sample
 from backoff_ctrl.k8s.status.token import Token
+from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.executing import check, cluster_of
 from backoff_ctrl.k8s.tasks.logs import TaskLog
 from backoff_ctrl.k8s.tasks.managing import Manager
@@ -30,8 +31,11 @@ log = logging.getLogger(__name__)
 class ServedTasks:
     """A store, and its manager beside the application."""
 
-    def __init__(self, file: Path, platform: Platform, configuration: Any, url: str, token: Token) -> None:
-        """``url`` is where they are served; anonymous callers need ``token`` to change anything."""
+    def __init__(self, file: Path | None, platform: Platform, configuration: Any, url: str, token: Token) -> None:
+        """``url`` is where they are served; anonymous callers need ``token`` to change anything.
+
+        Without a ``file`` the tasks are those of the cluster, which its operator carries out.
+        """
         self.url = url
         self.token = token
         self.trouble = ""
@@ -49,8 +53,11 @@ class ServedTasks:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Open the store and carry its tasks out, until the end of the block. Raises ``StoreError``."""
-        async with SqliteStore(self._file) as self.store:
-            work = [asyncio.create_task(self._manage()), asyncio.create_task(self._platform.follow())]
+        opened = ClusterStore(self._configuration) if self._file is None else SqliteStore(self._file)
+        async with opened as self.store:
+            work = [asyncio.create_task(self._platform.follow())]
+            if isinstance(self.store, SqliteStore):
+                work.append(asyncio.create_task(self._manage(self.store)))
             try:
                 yield
             finally:
@@ -74,9 +81,9 @@ class ServedTasks:
         async with ClusterSession(self._configuration) as session:
             yield TaskLog(session, entry, lambda: self.store.get(task.namespace, task.name), container)
 
-    async def _manage(self) -> None:
+    async def _manage(self, store: SqliteStore) -> None:
         manager = self._manager = Manager(
-            self.store,
+            store,
             through_plugins(self._platform.registry, self._configuration, self._platform.section),
             self._platform.config,
             cluster=cluster_of(self._configuration),

@@ -69,7 +69,9 @@ class Retries(Shape):
     """The number of further attempts after failures of the user, and of the platform."""
 
     user: int = Field(default=0, ge=0, le=RETRIES_MAX)
+    """After failures of the user's code."""
     system: int = Field(default=3, ge=0, le=RETRIES_MAX)
+    """After failures of the platform."""
 
 
 class SecretKey(Shape):
@@ -106,6 +108,7 @@ class TaskSpec(Shape):
     accelerator: JSON | None = None
     """The GPU that it runs on: device or deviceClass, and partitionSize or unpartitioned."""
     retries: Retries = Retries()
+    """How often it is tried again after a failure."""
     interruptible: bool = False
     """Whether it may run on preemptible nodes."""
     priority: int = Field(
@@ -114,8 +117,11 @@ class TaskSpec(Shape):
     timeout: Annotated[str, AfterValidator(_duration)] | None = None
     """How long an attempt waits for quota at most, such as 1h30m; null: as long as it takes."""
     project: str = Field(default="", max_length=253)
+    """The project that it belongs to; its objects have it as a label, and the platform's settings may name it."""
     domain: str = Field(default="", max_length=253)
+    """The domain of the project, such as development or production; likewise."""
     service_account: str = Field(default="", max_length=253)
+    """The service account of its pods; empty: that of the pod's own spec, or the namespace's default."""
     needs: list[Annotated[str, Field(pattern=NAME, max_length=253)]] = Field(
         default_factory=list,
         max_length=NEEDS_MAX,
@@ -130,8 +136,11 @@ class TaskObject:
     """The object of the present attempt."""
 
     api_version: str
+    """Its API group and version."""
     kind: str
+    """Its kind."""
     name: str
+    """Its name."""
     uid: str = ""
     """Empty until the API server has answered."""
 
@@ -165,11 +174,13 @@ class TaskEvent:
     """One phase that a task has entered."""
 
     phase: str
+    """The phase."""
     at: str
     """When it came into this phase."""
     attempt: int
     """0 is the first."""
     reason: str = ""
+    """Why, in a sentence."""
     code: str | None = None
     """What failed, in one word."""
     kind: Whose | None = None
@@ -181,7 +192,9 @@ class TaskLink:
     """Where a log is found."""
 
     name: str
+    """What it is the log of."""
     uri: str
+    """Its address."""
 
 
 @dataclass(frozen=True)
@@ -189,41 +202,65 @@ class TaskTold:
     """One event about the object."""
 
     text: str
+    """What happened, in a sentence."""
     at: str
+    """When it happened."""
 
 
 class Retried(Shape):
     """Retries so far, by who caused the failure."""
 
     user: int = 0
+    """After failures of the user's code."""
     system: int = 0
+    """After failures of the platform."""
 
 
 class TaskStatus(Shape):
     """The status, which only the reconciler writes."""
 
     phase: str = "NotReady"
+    """NotReady, WaitingForResources, Running, Success and the like."""
     version: int = 0
+    """The plugin's own progress within the phase."""
     reason: str = "no manager has seen it yet"
+    """Why it is in this phase, in a sentence."""
     code: str | None = None
+    """What failed, in one word."""
     kind: Whose | None = None
+    """Who caused the failure: the author of the task, or the platform."""
     attempt: int = 0
+    """0 is the first."""
     plugin: str | None = None
+    """The plugin that runs it; null: none has yet."""
     object: TaskObject | None = None
+    """The object of the present attempt; null: there is none."""
     wait: TaskWait | None = None
+    """What it waits for; null: it does not wait."""
     retried: Retried = Field(default_factory=Retried)
+    """Further attempts so far."""
     next_attempt_at: str | None = None
+    """When the next attempt begins, after one that failed."""
     plugin_state: JSON | None = None
+    """What the manager keeps of the attempt from one step to the next."""
     created_at: str = ""
+    """When it was created."""
     since: str = ""
     """When it came into this phase."""
     ended_at: str | None = None
+    """When it ended and its object was released; null: it has not."""
     cleaned: bool = True
     """False while the object of an ended attempt is still to be released."""
     logs: list[TaskLink] = Field(default_factory=list)
+    """Where its logs are found."""
     reasons: list[TaskTold] = Field(default_factory=list)
+    """The latest 20 events about its objects."""
     history: list[TaskEvent] = Field(default_factory=list)
+    """The phases that it has entered, the oldest first; of more than 50 the first and the latest."""
+    history_left_out: int = 0
+    """How many phases are left out of the history, after the first."""
     custom: JSON = Field(default_factory=dict)
+    """Further data of the plugin."""
     outputs: JSON | None = None
     """What the attempt has computed, if its plugin reports that."""
 

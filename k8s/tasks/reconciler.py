@@ -17,6 +17,7 @@ import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -148,6 +149,7 @@ class Reconciler:
         self._errors: dict[str, int] = {}
         self._written: dict[str, tuple[float, int]] = {}  # when, and how often within this phase
         self._unwritten: set[str] = set()
+        self._gone: set[str] = set()  # not in the store any more: what they have begun is ended, and nothing written
         self._sweeper = Sweeper()
         self.counts = Counts()
         self.trouble = ""
@@ -172,7 +174,10 @@ class Reconciler:
 
     async def run(self) -> None:
         """Carry out until cancelled. Raises ``BrokenStoreError`` and ``LeaseLostError``: then it must stop."""
-        self._stepper = Stepper(self._executor, await self._store.identity(), self._config, self._clock, self._rng)
+        identity = await self._store.identity()
+        self._stepper = Stepper(
+            self._executor, identity, self._config, self._clock, self._rng, lambda: len(self._tasks)
+        )
         sweeping = asyncio.create_task(self._sweeper.run(self._executor, self._stepper.context))
         try:
             async with asyncio.TaskGroup() as group:
@@ -210,9 +215,10 @@ class Reconciler:
 
     def _heed(self, change: Change) -> None:
         task = change.task
-        if task is None and change.uid in self._tasks:  # gone before its end: what it has begun is ended, too
-            task = replace(self._tasks[change.uid], abort=True)
-        if task is None or not task.open:
+        if task is None:
+            self._lose(change.uid)
+            return
+        if not task.open:
             return
         known = self._tasks.get(task.uid)
         if known is None:
@@ -220,6 +226,13 @@ class Reconciler:
         elif task.abort and not known.abort:  # its status is ours: the store's may be older
             self._tasks[task.uid] = replace(known, abort=True)
             self._queue.add(task.uid)
+
+    def _lose(self, uid: str) -> None:
+        """End what a task has begun that somebody has deleted before its end."""
+        if uid in self._tasks and uid not in self._gone:
+            self._gone.add(uid)
+            self._tasks[uid] = replace(self._tasks[uid], abort=True)
+            self._queue.add(uid)
 
     def _take_in(self, task: Stored) -> None:
         if task.uid in self._tasks or (self._only is not None and task.uid not in self._only):
@@ -286,7 +299,8 @@ class Reconciler:
         self._errors[task.uid] = times
         if task.uid in self._unwritten:  # drop what could not be written
             self._unwritten.discard(task.uid)
-            self._tasks[task.uid] = task = await self._store.get(task.namespace, task.name)
+            with suppress(AbsentError):
+                self._tasks[task.uid] = task = await self._store.get(task.namespace, task.name)
         self.counts.errors += 1
         said = str(error) or repr(error)
         delay = self._rng.uniform(0.5, 1) * min(ERROR_CAP, ERROR_BASE * 2 ** min(times, 30))
@@ -343,7 +357,7 @@ class Reconciler:
 
     async def _write(self, task: Stored, step: Step) -> bool:
         """Write until the store takes it. False: the task is no longer ours to write, or was read again."""
-        while True:
+        while task.uid not in self._gone:
             try:
                 version = await self._store.set_status(task.uid, task.version, step.status, open_=step.open)
             except (BrokenStoreError, LeaseLostError):
@@ -364,29 +378,36 @@ class Reconciler:
                 self._unwritten.discard(task.uid)
                 self._tasks[task.uid] = self._tasks[task.uid].with_status(step.status, version)
                 return True
+        self._tasks[task.uid] = self._tasks[task.uid].with_status(step.status, task.version)
+        return True
 
     async def _read_anew(self, task: Stored) -> None:
         """Read the task again: somebody else has written its status, or it is gone."""
         try:
             found = await self._store.get(task.namespace, task.name)
         except AbsentError:
-            found = None
-        if found is None or found.uid != task.uid or not found.open:
-            self._let_go(task)
+            self._lose(task.uid)
             return
-        self._tasks[task.uid] = found
-        self._queue.add(task.uid)
+        if found.uid != task.uid:
+            self._lose(task.uid)
+        elif not found.open:
+            self._let_go(task)
+        else:
+            self._tasks[task.uid] = found
+            self._queue.add(task.uid)
 
     def _let_go(self, task: Stored) -> None:
         self._tell_dependants(task)
         del self._tasks[task.uid]
-        self._names.pop((task.namespace, task.name), None)
+        if self._names.get((task.namespace, task.name)) == task.uid:
+            del self._names[task.namespace, task.name]
         for need in task.needs:
             self._needed[task.namespace, need].discard(task.uid)
             if not self._needed[task.namespace, need]:
                 del self._needed[task.namespace, need]
         self._errors.pop(task.uid, None)
         self._written.pop(task.uid, None)
+        self._gone.discard(task.uid)
         self._unwritten.discard(task.uid)
         self._queue.forget(task.uid)
 

@@ -48,6 +48,8 @@ DEPENDENCY_FAILED: Final = "DependencyFailed"
 STEPS_FAILED: Final = "StepsFailed"
 RESYNC: Final = 30.0
 """Seconds after which a task is checked even without news: time alone may end a grace period."""
+RESYNCS: Final = 20.0
+"""Checks a second, at most, of tasks that wait for quota: those wait for news, and time alone ends no grace period."""
 AT_LEAST: Final = 0.2
 OVER: Final = frozenset({Phase.SUCCESS.title, Phase.PERMANENT_FAILURE.title, Phase.ABORTED.title})
 """Phases that a task ends in."""
@@ -66,8 +68,10 @@ def moved(
     if phase.title != status.phase or not status.history:
         at = shown(now)
         history = [*status.history, TaskEvent(phase.title, at, status.attempt, reason, code, kind)]
-        if len(history) > HISTORY_MAX:
-            del history[1]
+        left_out = len(history) - HISTORY_MAX
+        if left_out > 0:
+            del history[1 : 1 + left_out]
+            update["history_left_out"] = status.history_left_out + left_out
         update |= {"history": history, "since": at}
     return status.model_copy(update=update)
 
@@ -217,13 +221,15 @@ class Stepper:
         config: Callable[[], K8sPluginConfig],
         clock: Callable[[], float],
         rng: random.Random,
+        crowd: Callable[[], int] = lambda: 1,
     ) -> None:
-        """``store`` is the id of the store, ``clock`` returns Unix time."""
+        """``store`` is the id of the store, ``clock`` returns Unix time, ``crowd`` the number of unfinished tasks."""
         self._executor = executor
         self._store = store
         self._config = config
         self._clock = clock
         self._rng = rng
+        self._crowd = crowd
 
     async def step(self, task: Stored, needs: Mapping[str, TaskStatus | None]) -> Step:
         """Take the next step of a task; ``needs`` has the status of each task that it needs, None for absent ones.
@@ -299,7 +305,10 @@ class Stepper:
         if phase.is_terminal:
             return Step(judged(status, task.spec.get("retries", {}), now, self._rng), 0)
         again = RESYNC * self._rng.uniform(0.75, 1.25)
-        if phase is Phase.WAITING_FOR_RESOURCES and task.spec.get("timeout"):
+        if phase is not Phase.WAITING_FOR_RESOURCES:
+            return Step(status, again)
+        again = max(again, self._crowd() / RESYNCS * self._rng.uniform(0.75, 1.25))
+        if task.spec.get("timeout"):
             again = min(again, max(AT_LEAST, waited_since(status) + seconds_of(task.spec["timeout"]) - now + AT_LEAST))
         return Step(status, again)
 

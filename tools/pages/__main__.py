@@ -12,10 +12,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from backoff_ctrl.k8s.tasks.cluster.schema import written
+
 from . import reliability, sandbox, tables
 
 ROOT: Final = Path(__file__).parents[2]
-WRITTEN: Final[Mapping[str, Callable[[str], str]]] = {**tables.PAGES, sandbox.PAGE: sandbox.page}
+DEFINITION: Final = "helm/backoff-ctrl/files/tasks.yaml"
+"""The chart's copy of the kind Task."""
+WRITTEN: Final[Mapping[str, Callable[[str], str]]] = {
+    **tables.PAGES, sandbox.PAGE: sandbox.page, DEFINITION: lambda _: written()
+}  # fmt: skip
 """The pages, by their paths in the checkout: each is written from its present text."""
 
 

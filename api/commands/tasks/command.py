@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.tasks.documents import TaskItem
     from backoff_ctrl.k8s.tasks.tables import Tables
 
+    from .in_cluster import TasksInCluster
     from .remote import RemoteTasks
     from .showing import View
 
@@ -92,7 +93,7 @@ def run(
     cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
     wishes = wishes_in(files, namespace or cluster.namespace, platform)
     file = store_file(given["store"])
-    at = f" --store {file}" if given["store"] else ""
+    at = f" --store {file or given['store']}" if given["store"] else ""
     running = Run(file, cluster, platform, at)
     try:
         asyncio.run(running.tasks(wishes, _view(running.items, as_json=as_json), abort_on_exit=abort_on_exit))
@@ -346,7 +347,7 @@ def _items(namespace: str | None, given: Mapping[str, Any]) -> list[TaskItem]:
         return _remote(given).items(namespace)
     from backoff_ctrl.k8s.tasks.documents import item  # noqa: PLC0415 - loads pydantic
 
-    def read(tables: Tables) -> list[TaskItem]:
+    def read(tables: Tables | TasksInCluster) -> list[TaskItem]:
         items: list[TaskItem] = []
         after = 0
         while page := tables.list(after, namespace=namespace):
@@ -365,13 +366,18 @@ def _remote(given: Mapping[str, Any]) -> RemoteTasks:
     return RemoteTasks(given["server"], given["token_file"])
 
 
-def _in_store(given: Mapping[str, Any], ask: Callable[[Tables], T]) -> T:
+def _in_store(given: Mapping[str, Any], ask: Callable[[Tables | TasksInCluster], T]) -> T:
     """Ask the store itself, which need not exist for a list. Raises ``BadInput``, and ``Failed`` for an absent task."""
     from backoff_ctrl.k8s.tasks.tables import Tables  # noqa: PLC0415 - loads pydantic
 
     file = store_file(given["store"])
 
     def asked() -> T:
+        if file is None:
+            from .in_cluster import TasksInCluster  # noqa: PLC0415 - loads the client
+
+            with TasksInCluster(find_cluster(None, None, None)) as tasks:
+                return ask(tasks)
         tables = Tables(file, create=given["store"] is None)
         try:
             return ask(tables)

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 CONNECTOR: Final = "connector"
 """The plugin whose section the platform reads itself, for its task types depend on it."""
+IN_CLUSTER: Final = "cluster"
+"""The value of ``--store`` for tasks that are custom resources of the cluster. A file of that name is ``./cluster``."""
 JUST_ASKED: Final = 1.0
 """Seconds for which what connectors told is new."""
 SET: Callable[[Any], Any] = click.option(
@@ -155,7 +157,8 @@ def place_options(command: F) -> F:
         click.option(
             "--store",
             metavar="FILE",
-            help="The store; default: $XDG_STATE_HOME/backoff-ctrl/tasks.db, below ~/.local/state where that is unset.",
+            help="The store, or `cluster`: its custom resources, which `backoff-ctrl operator` carries out. "
+            "Default: $XDG_STATE_HOME/backoff-ctrl/tasks.db, below ~/.local/state where that is unset.",
         ),
     ):
         command = option(command)
@@ -179,8 +182,10 @@ def cluster_options(command: F) -> F:
     return command
 
 
-def store_file(store: str | None) -> Path:
-    """Return the file of the store. Raises ``BadInput``."""
+def store_file(store: str | None) -> Path | None:
+    """Return the file of the store; None: the tasks are in the cluster. Raises ``BadInput``."""
+    if store == IN_CLUSTER:
+        return None
     from backoff_ctrl.k8s.tasks.store import StoreError  # noqa: PLC0415 - pydantic
     from backoff_ctrl.k8s.tasks.tables import default_file, expanded  # noqa: PLC0415 - sqlite
 

@@ -1,5 +1,6 @@
 """``task run``, ``abort`` and ``logs`` on a store of this machine: this process is the manager, unless another one is.
 
+Tasks in the cluster are carried out by the operator there: these commands write requests, and show what happens.
 All tasks from files are checked, and their objects built once, before any is stored.
 """
 
@@ -19,13 +20,14 @@ from backoff_ctrl.k8s.cluster.finding import ClusterAccess
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.runtime.host import RUNTIME
+from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.documents import TaskItem, item
 from backoff_ctrl.k8s.tasks.executing import check, cluster_of
 from backoff_ctrl.k8s.tasks.logs import TaskLog
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
-from backoff_ctrl.k8s.tasks.store import Stored, Wish
+from backoff_ctrl.k8s.tasks.store import Store, Stored, Wish
 from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 
 from .options import Platform, manifests_in
@@ -50,11 +52,19 @@ def wishes_in(files: Sequence[str], namespace: str, platform: Platform) -> list[
     return list(wishes.values())
 
 
+def open_store(file: Path | None, cluster: ClusterAccess, *, create: bool = True) -> SqliteStore | ClusterStore:
+    """Return the store in a file, or (None) that of the cluster."""
+    return ClusterStore(cluster.configuration) if file is None else SqliteStore(file, create=create)
+
+
 class Run:
     """Tasks that are carried out, or followed, until they have ended or the user leaves."""
 
-    def __init__(self, file: Path, cluster: ClusterAccess, platform: Platform, at: str = "") -> None:
-        """Prepare; nothing is opened yet. ``at`` is the store as an option in hints, ``" --store FILE"``."""
+    def __init__(self, file: Path | None, cluster: ClusterAccess, platform: Platform, at: str = "") -> None:
+        """Prepare; nothing is opened yet. ``at`` is the store as an option in hints, ``" --store FILE"``.
+
+        Without a ``file`` the tasks are in the cluster.
+        """
         self._file = file
         self._at = at
         self._cluster = cluster
@@ -66,7 +76,7 @@ class Run:
 
     async def tasks(self, wishes: Sequence[Wish], view: Callable[[], View], *, abort_on_exit: bool) -> None:
         """Store these tasks, or take all unfinished ones if none are given; follow them to their ends."""
-        async with SqliteStore(self._file) as store:
+        async with open_store(self._file, self._cluster) as store:
             since = await store.revision()
             followed = await store.create(wishes) if wishes else [(task, True) for task in await _unfinished(store)]
             self.items.update((task.uid, item(task)) for task, _ in followed)
@@ -79,7 +89,7 @@ class Run:
 
     async def abort(self, namespace: str, name: str, view: View, seconds: float) -> None:
         """Request the end, and carry it out if no other process does; wait that long at most."""
-        async with SqliteStore(self._file, create=False) as store:
+        async with open_store(self._file, self._cluster, create=False) as store:
             since = await store.revision()
             task = await store.request_abort(namespace, name)
             self.items[task.uid] = item(task)
@@ -90,28 +100,20 @@ class Run:
 
     async def _follow(
         self,
-        store: SqliteStore,
+        store: SqliteStore | ClusterStore,
         since: int,
         view: View,
         *,
         abort_on_exit: bool = False,
         only: Collection[str] | None = None,
     ) -> None:
-        """Become the manager as soon as no other process is, and show what happens."""
-        manager = Manager(
-            store,
-            through_plugins(self._platform.registry, self._cluster.configuration, self._platform.section),
-            self._platform.config,
-            cluster=cluster_of(self._cluster.configuration),
-            only=only,
-        )
+        """Become the manager of a file as soon as no other process is, and show what happens."""
         ends = asyncio.Event()
         async with _signals(ends), RUNTIME.lent():
-            work = [
-                asyncio.create_task(manager.run()),
-                asyncio.create_task(self._platform.follow()),
-                asyncio.create_task(self._show(store, since, view)),
-            ]
+            work = [asyncio.create_task(self._show(store, since, view))]
+            if isinstance(store, SqliteStore):
+                managing = asyncio.create_task(self._manager(store, only).run())
+                work = [managing, asyncio.create_task(self._platform.follow()), *work]
             try:
                 await self._until_over(work, ends, store, view, abort_on_exit=abort_on_exit)
             finally:
@@ -120,8 +122,17 @@ class Run:
                 await asyncio.gather(*work, return_exceptions=True)
                 view.close()
 
+    def _manager(self, store: SqliteStore, only: Collection[str] | None) -> Manager:
+        return Manager(
+            store,
+            through_plugins(self._platform.registry, self._cluster.configuration, self._platform.section),
+            self._platform.config,
+            cluster=cluster_of(self._cluster.configuration),
+            only=only,
+        )
+
     async def _until_over(
-        self, work: Sequence[asyncio.Task[None]], ends: asyncio.Event, store: SqliteStore, view: View, *,
+        self, work: Sequence[asyncio.Task[None]], ends: asyncio.Event, store: Store, view: View, *,
         abort_on_exit: bool,
     ) -> None:  # fmt: skip
         shown = work[-1]
@@ -143,7 +154,7 @@ class Run:
             for each_item in list(self.items.values()):
                 await store.request_abort(each_item.namespace, each_item.name)
 
-    async def _show(self, store: SqliteStore, since: int, view: View) -> None:
+    async def _show(self, store: Store, since: int, view: View) -> None:
         """Take in changes, until all followed tasks have ended."""
         for each in self.items.values():
             view.changed(each)
@@ -165,10 +176,16 @@ class Run:
 
 
 async def print_log(
-    file: Path, cluster: ClusterAccess, platform: Platform, named: tuple[str, str], container: str, *, follow: bool
+    file: Path | None,
+    cluster: ClusterAccess,
+    platform: Platform,
+    named: tuple[str, str],
+    container: str,
+    *,
+    follow: bool,
 ) -> None:
     """Write the log of a task to stdout. Raises ``StoreError``, ``LogError``, ``ClusterError`` and ``PluginError``."""
-    async with SqliteStore(file, create=False) as store, ClusterSession(cluster.configuration) as session:
+    async with open_store(file, cluster, create=False) as store, ClusterSession(cluster.configuration) as session:
         entry = platform.registry.resolve((await store.get(*named)).spec["type"])
         log = TaskLog(session, entry, lambda: store.get(*named), container)
         async for line in log.follow() if follow else log.lines():
@@ -176,7 +193,7 @@ async def print_log(
             sys.stdout.buffer.flush()
 
 
-async def _unfinished(store: SqliteStore) -> list[Stored]:
+async def _unfinished(store: Store) -> list[Stored]:
     found: list[Stored] = []
     while page := await store.list(found[-1].number if found else 0, unfinished=True):
         found += page

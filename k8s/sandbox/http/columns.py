@@ -290,4 +290,15 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
 
 def columns_of(kind: Kind) -> tuple[Column, ...]:
     """The columns of a kind; without columns of its own it shows its name and its age or creation time."""
+    if kind.columns:
+        return (_NAME, *map(_defined, kind.columns))
     return _COLUMNS.get(kind.group_resource) or ((_NAME, _CREATED) if kind.strategic else (_NAME, _AGE))
+
+
+def _defined(column: JSON) -> Column:
+    """A column of a CustomResourceDefinition: a plain path of fields, a time as the time since then."""
+    cell = _at(*str(column["jsonPath"]).lstrip(".").split("."), default=None)
+    wide = column.get("priority", 0) > 0
+    if column["type"] != "date":
+        return Column(column["name"], cell, column["type"], wide)
+    return Column(column["name"], lambda obj: _age(cell(obj)), "date", wide)

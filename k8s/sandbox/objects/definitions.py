@@ -141,5 +141,6 @@ def _kind_of(spec: JSON, names: JSON, version: JSON) -> Kind:
         categories=tuple(names.get("categories") or ()),
         subresources=tuple(version.get("subresources") or ()),
         strategic=False,
+        columns=tuple(version.get("additionalPrinterColumns") or ()),
         schema=(version.get("schema") or {}).get("openAPIV3Schema"),
     )

@@ -29,6 +29,7 @@ class Kind:
     returns_deleted: bool = False  # a delete returns the object instead of a Status
     orphans: bool = False  # a delete leaves dependents alone unless it asks otherwise
     schema: dict[str, Any] | None = None  # of a custom resource, from its definition
+    columns: tuple[dict[str, Any], ...] = ()  # likewise
     group_resource: str = field(init=False, default="")
     api_version: str = field(init=False, default="")
 

@@ -56,9 +56,11 @@ def _prune(schema: JSON, value: Any, path: str, unknown: list[str], *, root: boo
     kept: JSON = {}
     for name, below in value.items():
         where = f"{path}.{name}" if path else name
-        if name in properties:
+        if name in known:  # whatever a definition says of them
+            kept[name] = below
+        elif name in properties:
             kept[name] = _prune(properties[name], below, where, unknown)
-        elif name in known or schema.get(_KEEPS) or rest is True:
+        elif schema.get(_KEEPS) or rest is True:
             kept[name] = below
         elif isinstance(rest, dict):
             kept[name] = _prune(rest, below, where, unknown)

@@ -78,6 +78,8 @@ class OwningExecutor:
             self._registry.resolve(task.type).check(owned(task))
         except (PluginError, TaskSpecError):
             return False
+        except Exception:  # noqa: BLE001 - a bug of the plugin: the step reports it
+            return True
         return True
 
     def _lost_plugin(self, task: TaskContext, state: JSON | None) -> str:

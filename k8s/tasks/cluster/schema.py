@@ -55,10 +55,12 @@ OF_CLUSTER: Final[dict[str, JSON]] = {
             "required": ["type", "status", "reason", "lastTransitionTime"],
             "properties": {
                 "type": {"type": "string", "description": "Progressing, Succeeded or Failed."},
-                "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+                "status": {"type": "string", "enum": ["True", "False"], "description": "Whether it holds."},
                 "reason": {"type": "string", "description": "Why, in one word: Executing, WaitingForResources, ..."},
                 "message": {"type": "string", "description": "Why, in a sentence."},
-                "lastTransitionTime": {"type": "string", "format": "date-time"},
+                "lastTransitionTime": {
+                    "type": "string", "format": "date-time", "description": "When its status changed."
+                },
             },
         },
     },

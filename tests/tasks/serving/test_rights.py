@@ -21,6 +21,7 @@ from backoff_ctrl.api.status.served_tasks import ServedTasks
 from backoff_ctrl.api.status.tasks import TaskEndpoints, add_tasks
 from backoff_ctrl.k8s.cluster.asking import Reach
 from backoff_ctrl.k8s.status.token import Token
+from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from tests.tasks.tasks_written import NAMESPACE, manifest
 
 TOKEN = "a-token-of-ann"
@@ -84,6 +85,11 @@ async def serving(file: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     add_tasks(app, TaskEndpoints(served, access, time.time), access)
     async with served.running():
         yield Server(app, reviews, served)
+
+
+def in_file(store: object) -> SqliteStore:
+    assert isinstance(store, SqliteStore)
+    return store
 
 
 async def test_a_caller_needs_the_rights_that_the_manager_uses_for_them(
@@ -178,7 +184,7 @@ async def test_a_namespace_full_of_tasks_is_said(tmp_path: Path, monkeypatch: py
     """403 with what to do, as a full quota is: to ask again does not help."""
     async with serving(tmp_path / "t.db", monkeypatch) as server:
         server.may("create", "pods")
-        server.served.store.tables.most = 1
+        in_file(server.served.store).tables.most = 1
         assert (await server.ask("POST", "/v1/tasks", manifest("a")))[0] == 201
         status, said = await server.ask("POST", "/v1/tasks", manifest("b"))
         assert (status, said["errors"][0]["pointer"]) == (403, "#/body/metadata/namespace")
@@ -199,7 +205,7 @@ async def test_a_store_that_breaks_while_it_is_served_is_said(tmp_path: Path, mo
         server.may("list", "pods", "")
         server.may("list", "pods")
         assert (await server.ask("POST", "/v1/tasks", manifest("p")))[0] == 201
-        tables = server.served.store.tables
+        tables = in_file(server.served.store).tables
         with tables.writing() as run:
             run("UPDATE tasks SET status = '{broken'")
         for path in ("/v1/tasks", f"/v1/tasks/{NAMESPACE}/p"):
