@@ -77,8 +77,7 @@ check: $(STAMP) ## formatting, lint, types, import rules, generated pages; licen
 	$(BIN)/python -m tools.shipped --check --pins build/shipped.txt
 	@$(BIN)/python -m tools.audit --if-reachable build/shipped.txt
 
-chart: dashboards pages ## bring the chart in line: its copies of dashboards, rules and definition, the table of values in its README
-	$(BIN)/python -c 'from backoff_ctrl.k8s.tasks.cluster.schema import written; print(written(), end="")' > helm/backoff-ctrl/files/crd.json
+chart: dashboards pages ## bring the chart in line: its copies of dashboards and rules, the table of values in its README
 
 pages: $(STAMP) ## write anew what is generated of the pages: tables, diagrams, what the sandbox promises
 	$(BIN)/python -m tools.pages
