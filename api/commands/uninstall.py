@@ -93,7 +93,7 @@ async def _stop(objects: Objects, namespace: str, name: str) -> str:
         return "there is none"
     try:
         async with asyncio.timeout(STOPS_WITHIN):
-            while await _still_runs(objects, deployment, lease):
+            while await _still_runs(objects, deployment, lease):  # noqa: ASYNC110 - the cluster is asked
                 await asyncio.sleep(LOOK)
     except TimeoutError:
         raise _StepError(f"{name} has not ended within {STOPS_WITHIN:g} s: kubectl -n {namespace} get pods") from None
