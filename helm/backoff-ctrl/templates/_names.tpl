@@ -23,10 +23,11 @@ so, too: releases may have dots and begin with a digit, Services may not.
 
 {{/*
 The name of objects that belong to no namespace: two releases of one name may be in one cluster. One that is too long
-ends with a sum of all of it: cut alone it could be that of another namespace.
+ends with a sum of all of it: cut alone it could be that of another namespace. Takes a part, where a mode has several.
 */}}
 {{- define "backoff-ctrl.clusterName" -}}
 {{- $whole := printf "%s-%s" (include "backoff-ctrl.name" .) .root.Release.Namespace -}}
+{{- with .part -}}{{- $whole = printf "%s-%s" $whole . -}}{{- end -}}
 {{- if gt (len $whole) 63 -}}
 {{- printf "%s-%s" ($whole | trunc 54 | trimSuffix "-") ($whole | sha256sum | trunc 8) -}}
 {{- else -}}
