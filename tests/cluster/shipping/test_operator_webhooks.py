@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from backoff_ctrl.k8s.admitting.kinds import SUSPENDED_BY, WAIT, WEBHOOK
 from backoff_ctrl.k8s.plugins.marks import FINALIZER
@@ -270,3 +273,48 @@ def _only(body: JSON, **spec: object) -> JSON:
     changed = copy.deepcopy(body)
     changed["spec"] = spec
     return changed
+
+
+@pytest.mark.usefixtures("canary")
+async def test_the_hook_before_deletion_leaves_nothing_that_waits(bed: Bed, installed: Api, tmp_path: Path) -> None:
+    """Its Job, run as a process with its own account: the operator, the webhooks, Jobs, finalizers of Tasks."""
+    here = await team(installed, "leaving")
+    values: JSON = {**VALUES, "operator": {"enabled": True, "crd": False}}
+    suspended = job("waits", labels={WAIT: "true"}, annotations={SUSPENDED_BY: WEBHOOK}, suspend=True)
+    assert (await installed.post(jobs(here.name), suspended)).status == 201
+    assert (await installed.post(jobs(here.name), job("of-its-user", labels={}, suspend=True))).status == 201
+    async with called(installed, tmp_path):
+        held = {**task("held"), "metadata": {"name": "held", "finalizers": [FINALIZER, "example.com/other"]}}
+        assert (await installed.post(TASKS.format(here.name), held)).status == 201
+    chart(bed, "install", "backoff-ctrl", str(CHART), "--namespace=leaving", values=values)
+    *before, work = yaml.safe_load_all(chart(bed, "get", "hooks", "backoff-ctrl", "--namespace=leaving"))
+    for each in before:
+        if each["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete":
+            assert (await installed.post(path_of(each), each)).status == 201, each
+    spec = work["spec"]["template"]["spec"]
+    mine = await account(installed, "leaving", spec["serviceAccountName"])
+    await mine.until("list jobs.batch", allowed=True)
+    command = [sys.executable, "-m", "backoff_ctrl", *spec["containers"][0]["args"]]
+    kubeconfig = f"--kubeconfig={mine.kubeconfig(tmp_path)}"
+    process = await asyncio.create_subprocess_exec(*command, kubeconfig, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    said = out.decode().splitlines()
+    assert (process.returncode, said[:2]) == (0, ["the operator: stopped", "the webhooks: removed"]), said
+    assert (await installed.get(f"{jobs(here.name)}/waits")).json["spec"]["suspend"] is False
+    assert (await installed.get(f"{jobs(here.name)}/of-its-user")).json["spec"]["suspend"] is True
+    left = (await installed.get(f"{TASKS.format(here.name)}/held")).json["metadata"]
+    assert left["finalizers"] == ["example.com/other"]
+    for kind in KINDS:
+        assert (await installed.get(f"{HOOKS}/{kind}/{NAME}-leaving")).status == 404
+    deployment = await installed.get("/apis/apps/v1/namespaces/leaving/deployments/backoff-ctrl-operator")
+    assert deployment.json["spec"]["replicas"] == 0
+    chart(bed, "uninstall", "backoff-ctrl", "--namespace=leaving", "--no-hooks")
+    assert (await installed.get(f"{DEFINITIONS}/tasks.backoff-ctrl.dev")).status == 200
+
+
+def path_of(manifest: JSON) -> str:
+    """Return where an object of the hook is created."""
+    plural, version = f"{manifest['kind'].lower()}s", manifest["apiVersion"]
+    base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    namespace = manifest["metadata"].get("namespace")
+    return f"{base}/namespaces/{namespace}/{plural}" if namespace else f"{base}/{plural}"
