@@ -318,3 +318,39 @@ def path_of(manifest: JSON) -> str:
     base = f"/apis/{version}" if "/" in version else f"/api/{version}"
     namespace = manifest["metadata"].get("namespace")
     return f"{base}/namespaces/{namespace}/{plural}" if namespace else f"{base}/{plural}"
+
+
+ROLE_FOR_ALL: JSON = {"metadata": {"name": "x"}, "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}
+QUOTA: JSON = {"metadata": {"name": "x"}, "spec": {"hard": {"pods": "1"}}}
+FORBIDDEN: list[tuple[str, str, str, JSON | None]] = [
+    ("operator", "GET", "/api/v1/namespaces/people/secrets", None),
+    ("operator", "GET", "/api/v1/namespaces/gates/secrets/backoff-ctrl-webhooks", None),
+    ("operator", "POST", "/api/v1/namespaces/people/resourcequotas", QUOTA),
+    ("operator", "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", ROLE_FOR_ALL),
+    ("operator", "POST", "/apis/backoff-ctrl.dev/v1alpha1/namespaces/people/tasks", task("x")),
+    ("operator", "DELETE", f"{HOOKS}/validatingwebhookconfigurations/{NAME}-gates", None),
+    (
+        "operator",
+        "PUT",
+        "/apis/coordination.k8s.io/v1/namespaces/gates/leases/another",
+        {"metadata": {"name": "another"}},
+    ),
+    ("operator", "GET", "/api/v1/nodes", None),
+    ("operator", "POST", "/api/v1/namespaces/people/pods/x/exec", None),
+    ("operator", "POST", "/api/v1/namespaces/people/serviceaccounts/default/token", {"spec": {}}),
+    ("operator", "DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tasks.backoff-ctrl.dev", None),
+    ("webhooks", "POST", jobs("people"), job("x")),
+    ("webhooks", "PATCH", f"{jobs('people')}/x", {"spec": {"suspend": False}}),
+    ("webhooks", "GET", "/apis/backoff-ctrl.dev/v1alpha1/tasks", None),
+    ("webhooks", "GET", "/api/v1/namespaces/gates/secrets", None),
+    ("webhooks", "POST", "/api/v1/namespaces/people/pods", {"metadata": {"name": "x"}}),
+]
+
+
+async def test_what_neither_account_needs_is_refused(installed: Api) -> None:
+    """Each of these, by the API server: the accounts that the chart makes, with the rights that it gives."""
+    await team(installed, "people")
+    accounts = {mode: await account(installed, "gates", f"backoff-ctrl-{mode}") for mode in ("operator", "webhooks")}
+    for who, method, path, body in FORBIDDEN:
+        answer = await accounts[who].ask(method, path, body, MERGE if method == "PATCH" else None)
+        assert (answer.status, answer.json["reason"]) == (403, "Forbidden"), (who, method, path, answer.text)
