@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ from backoff_ctrl.k8s.plugins.marks import FINALIZER
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
-from tests.cluster.shipping.installed import Account, Mode, account, audited, chart, granted, running
+from tests.cluster.shipping.installed import Account, Doctor, Mode, account, audited, chart, granted, running
 from tests.cluster.shipping.rendering import CHART, DATA, JSON
 from tests.cluster.talking import MERGE, Api, Reply
 
@@ -354,3 +355,23 @@ async def test_what_neither_account_needs_is_refused(installed: Api) -> None:
     for who, method, path, body in FORBIDDEN:
         answer = await accounts[who].ask(method, path, body, MERGE if method == "PATCH" else None)
         assert (answer.status, answer.json["reason"]) == (403, "Forbidden"), (who, method, path, answer.text)
+
+
+async def test_doctor_names_each_right_that_the_webhooks_lack(bed: Bed, installed: Api, tmp_path: Path) -> None:
+    """By the command that NOTES has: nothing is missing, then all that the chart's roles give."""
+    notes = chart(bed, "get", "notes", "backoff-ctrl", "--namespace=gates")
+    (words,) = re.findall(rf"kubectl -n gates exec deployment/{NAME} -- backoff-ctrl (doctor .*)", notes)
+    asks, wanted = await account(installed, "gates", NAME), await granted(installed, "webhooks")
+    assert await asks.doctor(words, tmp_path) == Doctor(0, [])
+    paths = [f"{RBAC.format('gates')}/roles/{NAME}", f"{RBAC.partition('/namespaces')[0]}/clusterroles/{NAME}-gates"]
+    before = {path: (await installed.get(path)).json["rules"] for path in paths}
+    for path in paths:
+        assert (await installed.patch(path, {"rules": []}, MERGE)).status == 200
+    for right in wanted:
+        await asks.until(right, allowed=False)
+    said = await asks.doctor(words, tmp_path)
+    for path, rules in before.items():
+        assert (await installed.patch(path, {"rules": rules}, MERGE)).status == 200
+    for right in wanted:
+        await asks.until(right, allowed=True)
+    assert (said.code, set(said.missing)) == (1, wanted)
