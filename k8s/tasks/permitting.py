@@ -35,10 +35,11 @@ def to_create(entry: Entry, spec: Mapping[str, Any]) -> tuple[Right, ...]:
 def to_change(entry: Entry, spec: Mapping[str, Any], changed: frozenset[str]) -> tuple[Right, ...]:
     """Return the rights that a change of these ``MUTABLE`` fields needs; ``spec`` is the new one.
 
-    Who ends a task has its object deleted; who runs it again, or lets it go on, has the next one created.
+    Each of them ends what there is: an attempt, a wait for the signal, an outcome. Who runs a task again has its next
+    object created, too.
     """
-    ends = entry.rights("delete", spec) if "abort" in changed else ()
-    return (*ends, *(to_create(entry, spec) if changed - {"abort"} else ()))
+    ends = entry.rights("delete", spec) if changed else ()
+    return (*ends, *(to_create(entry, spec) if "again" in changed else ()))
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> frozenset[str]:

@@ -62,13 +62,13 @@ def test_the_first_field_that_differs_is_named(path: tuple[str, ...], value: obj
         changes(SPEC, new)
 
 
-def test_ending_needs_the_right_to_delete_and_going_on_that_to_create() -> None:
+def test_ending_needs_the_right_to_delete_and_running_again_that_to_create_too() -> None:
     """Each right is on the object that the task has."""
     entry = ENTRIES.resolve("container")
     for new, rights in (
         ({"abort": True}, ["delete pods"]),
-        ({"again": 1}, ["create pods"]),
-        ({"signal": "go", "priority": 3}, ["create pods", "update resourcequotas"]),
+        ({"signal": "go"}, ["delete pods"]),
+        ({"again": 1, "priority": 3}, ["delete pods", "create pods", "update resourcequotas"]),
         ({"abort": True, "again": 1}, ["delete pods", "create pods"]),
     ):
         spec = {**SPEC, **new}
