@@ -204,14 +204,24 @@ ALERTS: Final = (
         "Which labelled pods have no sidecar?",
     ),
     Alert(
+        "BackoffCtrlJobsUngated",
+        q.by("max", q.NAMESPACE, EVERYTHING.series("backoff_ctrl_suspension_ungated")) + " > 0",
+        "5m",
+        "warning",
+        f"{{{{ $value }}}} Jobs in {_HERE} run that should have waited",
+        "They were created while the webhook did not answer, or before their namespace got the label.",
+        GATES,
+        "Which Jobs run ungated?",
+    ),
+    Alert(
         "BackoffCtrlCertificateEnds",
         q.by("min", q.GATE, EVERYTHING.series("backoff_ctrl_injection_certificate_expiry_timestamp_seconds"))
         + f" - time() < {ENDS_WITHIN}",
         "1h",
         "warning",
-        "The certificate of the injection webhook at {{ $labels.instance }} ends in {{ $value | humanizeDuration }}",
+        "The certificate of the webhook at {{ $labels.instance }} ends in {{ $value | humanizeDuration }}",
         "It should have been renewed long before. Once it has ended, the API server does not trust the webhook: "
-        "labelled pods are created without a sidecar, or not at all where failurePolicy is Fail.",
+        "labelled pods are created without a sidecar, Jobs do not wait, and Tasks are refused.",
         GATES,
         "How long is the webhook's certificate good?",
     ),

@@ -9,6 +9,7 @@ from .boards import Board, Choice, Row
 from .injection import INJECTION
 from .panels import NONE_IS_GOOD, Column, Panel, Query
 from .queries import GATE, Scope, named
+from .suspension import SUSPENSION
 from .tasks import TASKS, WEB_APIS
 
 ALL: Final = Scope(('cluster=~"$cluster"',))
@@ -287,6 +288,7 @@ GATES: Final = Board(
         Row("Is it well informed?", _WATCH),
         Row("Is the API server overloaded?", _OVERLOAD),
         Row("Sidecars", INJECTION),
+        Row("Jobs that wait", SUSPENSION),
         Row("Tasks", TASKS),
         Row("Tasks at other services", WEB_APIS),
         Row("Inside", _ITSELF),

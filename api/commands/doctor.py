@@ -29,16 +29,18 @@ if TYPE_CHECKING:
 @click.option(
     "--for",
     "mode",
-    type=click.Choice(["creator", "injection", "gateway", "serve"]),
+    type=click.Choice(["creator", "injection", "gateway", "serve", "webhooks"]),
     default="creator",
     show_default=True,
     help="What to check the rights for: a program whose creates wait, or a mode of the Helm chart, in its own pod.",
 )
 @click.option("-A", "--all-namespaces", is_flag=True, help="With --for gateway: it watches all of them.")
 @click.option(
-    "--keeps", metavar="NAME", help="With --for injection: the Secret and the Lease in which it keeps its certificates."
+    "--keeps",
+    metavar="NAME",
+    help="With --for injection or webhooks: the Secret and the Lease in which it keeps its certificates.",
 )
-@click.option("--webhook", metavar="NAME", help="With --keeps: the MutatingWebhookConfiguration that must trust them.")
+@click.option("--webhook", metavar="NAME", help="With --keeps: the webhook configurations that must trust them.")
 @click.option("--gates-in", multiple=True, metavar="NAMESPACE", help="With --for serve: it looks for gates there.")
 @click.option("--config", metavar="FILE", help="Platform settings to print as well, as YAML: plugins.k8s and the like.")
 @SET
@@ -98,22 +100,25 @@ def command(
 
 def _rights(namespace: str, given: Mapping[str, Any]) -> Sequence[Right]:
     """Return the rights to check. Raises ``BadInput`` for options of another mode."""
-    from backoff_ctrl.k8s.cluster.rights import CREATOR, GATEWAY, injection, page  # noqa: PLC0415
+    from backoff_ctrl.k8s.admitting.kinds import KINDS  # noqa: PLC0415
+    from backoff_ctrl.k8s.cluster.rights import CREATOR, GATEWAY, injection, page, webhooks  # noqa: PLC0415
 
     mode, keeps, webhook = given["mode"], given["keeps"], given["webhook"]
     for option, wanted, value in (
-        ("--all-namespaces", "gateway", given["all_namespaces"]),
-        ("--keeps", "injection", keeps),
-        ("--webhook", "injection", webhook),
-        ("--gates-in", "serve", given["gates_in"]),
+        ("--all-namespaces", ("gateway",), given["all_namespaces"]),
+        ("--keeps", ("injection", "webhooks"), keeps),
+        ("--webhook", ("injection", "webhooks"), webhook),
+        ("--gates-in", ("serve",), given["gates_in"]),
     ):
-        if value and mode != wanted:
-            raise BadInput(f"{option} is for --for {wanted}")
+        if value and mode not in wanted:
+            raise BadInput(f"{option} is for --for {' and '.join(wanted)}")
     if (keeps is None) != (webhook is None):
         raise BadInput("--keeps and --webhook belong together: give both, or neither")
+    names = None if keeps is None else {"namespace": namespace, "kept": keeps, "webhook": webhook}
     if mode == "injection":
-        names = {"namespace": namespace, "kept": keeps, "webhook": webhook}
-        return injection(None if keeps is None else names)
+        return injection(names)
+    if mode == "webhooks":
+        return webhooks(names, [each.resource for each in KINDS])
     return {"creator": CREATOR, "gateway": GATEWAY, "serve": page(given["gates_in"])}[mode]
 
 

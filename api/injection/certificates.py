@@ -15,7 +15,7 @@ import base64
 import json
 import logging
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -39,6 +39,8 @@ SETTLED: Final = timedelta(minutes=1)
 """The age at which a new authority begins to sign: each API server learns of it a moment later."""
 OVERLAP: Final = timedelta(hours=1)
 """How long an old authority stays in the bundle after a leaf of the new one was written: replicas read it later."""
+MUTATING: Final = "mutatingwebhookconfigurations"
+VALIDATING: Final = "validatingwebhookconfigurations"
 AUTHORITY, FORMER, LEAF, KEY = "ca.pem", "former.crt", "tls.crt", "tls.key"
 """The keys of the Secret. ``ca.pem`` is the authority with its key; ``tls.*`` are as in any TLS Secret."""
 _END_OF_KEY: Final = b"-----END PRIVATE KEY-----\n"
@@ -163,12 +165,16 @@ class KeepingError(CertificatesError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the certificates are kept. ``service``: the Service by which the API server calls the webhook."""
+    """Where the certificates are kept. ``service``: the Service by which the API server calls the webhook.
+
+    ``webhook`` is the name of its configurations, of these ``kinds``.
+    """
 
     namespace: str
     secret: str
     service: str
     webhook: str
+    kinds: tuple[str, ...] = (MUTATING,)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -192,7 +198,7 @@ class Keeper:
         base = f"/api/v1/namespaces/{place.namespace}/secrets"
         self._secrets, self._secret = base, f"{base}/{place.secret}"
         self._election = Election(session, place.namespace, place.secret, who, terms=TERMS)
-        self._hooks = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{place.webhook}"
+        self._hooks = [f"/apis/admissionregistration.k8s.io/v1/{kind}/{place.webhook}" for kind in place.kinds]
 
     async def turn(self) -> Kept:
         """Check once: renew what is due, if this is the writer. Return what is kept now. Raises ``KeepingError``.
@@ -207,15 +213,16 @@ class Keeper:
     async def _turn(self) -> Kept:
         secret = await self._get(self._secret)
         kept = _read(secret)
-        hooks = await self._get(self._hooks)
-        trusted = _trusted(hooks)
+        hooks = {path: await self._get(path) for path in self._hooks}
+        trusted = _trusted(hooks.values())
         now = self._clock()
         wanted = renewed(kept, self._place.names, now, trusted)
         if (wanted is not kept or wanted.bundle != trusted) and await self._may_write():
             if wanted is not kept:
                 kept = wanted if await self._write(secret, wanted) else _read(await self._get(self._secret))
-            if hooks is not None and kept.bundle != trusted:
-                await self._trust(hooks, kept.bundle)
+            for path, found in hooks.items():
+                if found is not None and kept.bundle != trusted:
+                    await self._trust(path, found, kept.bundle)
         return kept
 
     async def _may_write(self) -> bool:
@@ -237,12 +244,12 @@ class Keeper:
             body["type"] = secret.get("type", "Opaque")  # it can't be changed
         return await self._sent(method, where, body)
 
-    async def _trust(self, hooks: JSON, bundle: bytes) -> None:
-        """Write the bundle into each webhook of the configuration, if that is unchanged since it was read."""
+    async def _trust(self, path: str, hooks: JSON, bundle: bytes) -> None:
+        """Write the bundle into each webhook of a configuration, if that is unchanged since it was read."""
         text = base64.b64encode(bundle).decode()
         webhooks = [{**each, "clientConfig": {**each["clientConfig"], "caBundle": text}} for each in hooks["webhooks"]]
         version = {"resourceVersion": hooks["metadata"]["resourceVersion"]}
-        if await self._sent("PATCH", self._hooks, {"metadata": version, "webhooks": webhooks}, _MERGE):
+        if await self._sent("PATCH", path, {"metadata": version, "webhooks": webhooks}, _MERGE):
             _logger.info("the webhook's configuration now has %d certificate authorities", bundle.count(b"BEGIN"))
 
     async def _get(self, path: str) -> JSON | None:
@@ -287,9 +294,10 @@ def _read(secret: JSON | None) -> Kept:
     return kept_in(found)
 
 
-def _trusted(hooks: JSON | None) -> bytes:
-    """Return the bundle of all webhooks of the configuration; empty if they differ."""
-    bundles = {each.get("clientConfig", {}).get("caBundle", "") for each in (hooks or {}).get("webhooks") or ()}
+def _trusted(configurations: Iterable[JSON | None]) -> bytes:
+    """Return the bundle of all webhooks of the configurations; empty if they differ."""
+    hooks = [each for found in configurations for each in (found or {}).get("webhooks") or ()]
+    bundles = {each.get("clientConfig", {}).get("caBundle", "") for each in hooks}
     if len(bundles) != 1:
         return b""
     with suppress(ValueError):

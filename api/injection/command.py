@@ -17,6 +17,7 @@ import yaml
 
 from backoff_ctrl.api.commands.options import check_cluster_options, cluster_options, log_to_stderr
 from backoff_ctrl.api.commands.proxy import command as proxy
+from backoff_ctrl.api.commands.tasks.options import SET, Platform, needs_packages
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.quantities import parse_quantity
@@ -32,14 +33,19 @@ from .sidecar import SidecarSettings, wrong_amounts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
+
     from .certificates import Place
     from .server import InjectionSettings
+    from .task_review import TaskReviews
 
 OWN_ARGS: Final = frozenset(
     {"--listen", "--probe-listen", "--listen-first", "--tls-authority", "--tls-account", "--tls-token-volume"}
     | {"--tls-cert", "--tls-key", "--kubeconfig", "--context", "--help"}
 )
 """Options of ``proxy`` that the webhook sets itself, or that make no sense in a sidecar."""
+ANSWER_WITHIN: Final = 2.0
+"""Seconds in which the API server has to say who may have a Task: it waits for the webhook meanwhile."""
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -48,6 +54,17 @@ _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 @click.option(
     "--listen", default="0.0.0.0:9443", show_default=True, metavar="HOST:PORT", help="Where the API server calls."
 )
+@click.option(
+    "--for",
+    "admits",
+    type=click.Choice(["pods", "jobs", "tasks"]),
+    multiple=True,
+    default=("pods",),
+    show_default=True,
+    help="Give labelled pods the sidecar, suspend labelled Jobs, check who may create Tasks. May be repeated.",
+)
+@click.option("--config", metavar="FILE", help="With --for tasks: the platform's settings, those of the operator.")
+@SET
 @click.option("--probe-listen", metavar="HOST:PORT", help="Serve /livez, /readyz and /metrics there, without TLS.")
 @click.option("--image", default=SidecarSettings().image, show_default=True, help="The sidecar's image.")
 @click.option(
@@ -79,7 +96,7 @@ _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
     "--webhook",
     default="backoff-ctrl-inject",
     show_default=True,
-    help="The MutatingWebhookConfiguration that must trust them.",
+    help="The MutatingWebhookConfiguration (for Tasks: and ValidatingWebhookConfiguration) that must trust them.",
 )
 @click.option("-n", "--namespace", help="The namespace of the Service and the Secret; default: this pod's.")
 @click.option(
@@ -90,7 +107,11 @@ _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 )
 @cluster_options
 def command(file: str | None, server: str | None, kubeconfig: str | None, context: str | None, **given: Any) -> int:
-    """Add the gate as a sidecar to pods labelled backoff-ctrl.dev/inject=true: the admission webhook.
+    """Serve the admission webhooks: labelled pods get the gate as a sidecar, labelled Jobs wait, Tasks are checked.
+
+    With --for jobs, new Jobs and the like with the label backoff-ctrl.dev/wait=true (on them or on their namespace) are
+    suspended, until `backoff-ctrl operator` lets them in. With --for tasks, a Task is refused that its author may not
+    have done, or whose spec was changed. Both belong to the operator; by default it is for pods alone.
 
     A pod that can't have a sidecar (hostNetwork, no service account, Kubernetes before 1.29) is created without one,
     and its creator gets a warning. The webhook keeps its own certificates in a Secret and has the API server trust
@@ -106,11 +127,40 @@ def command(file: str | None, server: str | None, kubeconfig: str | None, contex
         _print(file, sidecar)
         return DONE
     check_cluster_options(server, kubeconfig, context)
-    _serve(_settings(given, sidecar), server, kubeconfig, context)
+    platform = _platform(given)
+    _serve(_settings(given, sidecar), platform, server, kubeconfig, context)
     return DONE
 
 
-def _serve(settings: InjectionSettings, server: str | None, kubeconfig: str | None, context: str | None) -> None:
+def _platform(given: Mapping[str, Any]) -> Platform | None:
+    """Return the plugins by which Tasks are judged; None: they are not judged here."""
+    if "tasks" not in given["admits"]:
+        if given["config"] or given["settings"]:
+            raise BadInput("--config and --set are for --for tasks")
+        return None
+    needs_packages()
+    return Platform(given["config"], given["settings"])
+
+
+def _reviews(platform: Platform, place: ClusterAccess) -> TaskReviews:
+    from backoff_ctrl.k8s.cluster.asking import Reach  # noqa: PLC0415 - imports the client
+    from backoff_ctrl.k8s.cluster.subjects import Subjects  # noqa: PLC0415
+    from backoff_ctrl.k8s.tasks.executing import check  # noqa: PLC0415 - pydantic
+
+    from .task_review import REMEDY, TaskReviews  # noqa: PLC0415
+
+    registry = platform.registry
+    subjects = Subjects(Reach(place, limit=ANSWER_WITHIN), REMEDY)
+    return TaskReviews(lambda wish: check(wish, registry, platform.config()), registry.resolve, subjects)
+
+
+def _serve(
+    settings: InjectionSettings,
+    platform: Platform | None,
+    server: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
     from backoff_ctrl.k8s.cluster.finding import ReachError, find_place  # noqa: PLC0415 - imports the client
     from backoff_ctrl.k8s.cluster.session import ClusterSession  # noqa: PLC0415
     from backoff_ctrl.k8s.proxy.certificates import CertificatesError  # noqa: PLC0415
@@ -123,7 +173,8 @@ def _serve(settings: InjectionSettings, server: str | None, kubeconfig: str | No
         over = asyncio.Event()
         loop = asyncio.get_running_loop()
         async with ClusterSession(place.configuration) as session:
-            webhook = Webhook(settings, session)
+            webhook = Webhook(settings, session, tasks=None if platform is None else _reviews(platform, place))
+            following = None if platform is None else asyncio.create_task(platform.follow())
 
             def end() -> None:
                 if settings.drain and not webhook.leaving:
@@ -135,6 +186,8 @@ def _serve(settings: InjectionSettings, server: str | None, kubeconfig: str | No
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, end)
             await serve(webhook, settings, over, click.echo)
+            if following is not None:
+                following.cancel()
 
     try:
         place = find_place(server, kubeconfig, context, None)
@@ -151,17 +204,19 @@ def _settings(given: Mapping[str, Any], sidecar: SidecarSettings) -> InjectionSe
     listen = _address("--listen", given["listen"])
     probes = None if given["probe_listen"] is None else _address("--probe-listen", given["probe_listen"])
     who = f"{socket.gethostname()}-{os.getpid()}"
+    admits = {"pods": "pods" in given["admits"], "jobs": "jobs" in given["admits"]}
     if (given["tls_cert"] is None) != (given["tls_key"] is None):
         raise BadInput("--tls-cert and --tls-key belong together: give both, or neither")
     if given["tls_cert"] is not None:
         files = (Path(given["tls_cert"]), Path(given["tls_key"]))
-        return InjectionSettings(listen, probes, sidecar, None, files, who, given["drain"], given["excluded"])
-    return InjectionSettings(listen, probes, sidecar, _place(given), None, who, given["drain"], given["excluded"])
+        return InjectionSettings(listen, probes, sidecar, None, files, who, given["drain"], given["excluded"], **admits)
+    place = _place(given)
+    return InjectionSettings(listen, probes, sidecar, place, None, who, given["drain"], given["excluded"], **admits)
 
 
 def _place(given: Mapping[str, Any]) -> Place:
     try:
-        from .certificates import Place  # noqa: PLC0415
+        from .certificates import MUTATING, VALIDATING, Place  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("backoff_ctrl"):
             raise
@@ -174,7 +229,9 @@ def _place(given: Mapping[str, Any]) -> Place:
             namespace = _NAMESPACE.read_text().strip()
     if not namespace:
         raise BadInput("outside a pod, --namespace must say where the Service and the Secret are")
-    return Place(namespace, given["secret"], given["service"], given["webhook"])
+    admits = given["admits"]
+    kinds = (*((MUTATING,) if {"pods", "jobs"} & {*admits} else ()), *((VALIDATING,) if "tasks" in admits else ()))
+    return Place(namespace, given["secret"], given["service"], given["webhook"], kinds)
 
 
 def _sidecar(given: Mapping[str, Any]) -> SidecarSettings:

@@ -1,4 +1,4 @@
-"""Metrics of the webhook: its reviews, and labelled pods without a sidecar, in Prometheus' text format."""
+"""Metrics of the webhooks in Prometheus' text format: reviews, and what came past them while they were away."""
 
 from __future__ import annotations
 
@@ -25,24 +25,49 @@ _OTHERS: Final = "(others)"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
-class Counts:
-    """The counts of one webhook."""
+class Reviews:
+    """Reviews by namespace and outcome, and requests that were none."""
 
     def __init__(self) -> None:
-        self.reviews: Counter[tuple[str, str]] = Counter()
-        """By namespace and outcome."""
         self.malformed = 0
-        self.without: dict[str, int] | None = None
-        """Labelled pods without a sidecar, by namespace; None: they could not be listed."""
-        self.certificate_ends: float | None = None
-        """Unix time at which the certificate expires; None: there is none yet."""
+        self.by_outcome: Counter[tuple[str, str]] = Counter()
         self._namespaces: set[str] = set()
 
     def count(self, namespace: str, outcome: str) -> None:
         if namespace not in self._namespaces and len(self._namespaces) >= NAMESPACES_MAX:
             namespace = _OTHERS
         self._namespaces.add(namespace)
-        self.reviews[namespace, outcome] += 1
+        self.by_outcome[namespace, outcome] += 1
+
+
+class Listed:
+    """What the last list had, by namespace; nothing while it can't be listed."""
+
+    def __init__(self) -> None:
+        self.by_namespace: dict[str, int] | None = None
+
+    def take(self, found: Counter[str]) -> None:
+        """Note what each namespace has. One that no longer has any is reported once more, as 0."""
+        shown = dict(found.most_common(NAMESPACES_MAX))
+        if rest := found.total() - sum(shown.values()):
+            shown[_OTHERS] = rest
+        gone = {name: 0 for name, count in (self.by_namespace or {}).items() if count and name not in shown}
+        self.by_namespace = {**shown, **gone}
+
+    def forget(self) -> None:
+        self.by_namespace = None
+
+
+class Counts:
+    """The counts of one process: ``pods`` of the webhook that injects, and of those ``beside_operator``."""
+
+    def __init__(self, *, pods: bool = True, beside_operator: bool = False) -> None:
+        self.pods, self.jobs, self.tasks = Reviews(), Reviews(), Reviews()
+        self._serves = pods, beside_operator
+        self.without, self.ungated = Listed(), Listed()
+        """Labelled pods without a sidecar, and Jobs that run although they should have waited."""
+        self.certificate_ends: float | None = None
+        """Unix time at which the certificate expires; None: there is none yet."""
 
     def metrics(self) -> str:
         found = Gathered()
@@ -50,21 +75,26 @@ class Counts:
         return b"".join(written(found)).decode()
 
     def _samples(self) -> Iterator[Sample]:
-        for labels, count in sorted(self.reviews.items()):
-            yield Sample("injection_reviews_total", labels, count)
-        yield Sample("injection_malformed_total", (), self.malformed)
-        for namespace, count in sorted((self.without or {}).items()):
-            yield Sample("injection_pods_without_sidecar", (namespace,), count)
+        for name, reviews in (
+            ("injection_reviews_total", self.pods),
+            ("suspension_reviews_total", self.jobs),
+            ("task_reviews_total", self.tasks),
+        ):
+            for labels, count in sorted(reviews.by_outcome.items()):
+                yield Sample(name, labels, count)
+        pods, beside_operator = self._serves
+        if pods:
+            yield Sample("injection_malformed_total", (), self.pods.malformed)
+        if beside_operator:
+            yield Sample("suspension_malformed_total", (), self.jobs.malformed + self.tasks.malformed)
+        for name, listed in (
+            ("injection_pods_without_sidecar", self.without),
+            ("suspension_ungated", self.ungated),
+        ):
+            for namespace, count in sorted((listed.by_namespace or {}).items()):
+                yield Sample(name, (namespace,), count)
         if self.certificate_ends is not None:
             yield Sample("injection_certificate_expiry_timestamp_seconds", (), round(self.certificate_ends))
-
-    def listed(self, found: Counter[str]) -> None:
-        """Note which namespaces have labelled pods without a sidecar. One without any is reported once more, as 0."""
-        shown = dict(found.most_common(NAMESPACES_MAX))
-        if rest := found.total() - sum(shown.values()):
-            shown[_OTHERS] = rest
-        gone = {name: 0 for name, count in (self.without or {}).items() if count and name not in shown}
-        self.without = {**shown, **gone}
 
 
 async def pods_without_sidecar(source: ClusterSource, excluded: Collection[str] = ()) -> Counter[str]:

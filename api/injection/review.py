@@ -1,6 +1,6 @@
-"""AdmissionReview, in and out: the API server's request about one pod, and our answer to it. Pure.
+"""AdmissionReview, in and out: the API server's request, and our answer to it; the whole answer about a pod. Pure.
 
-The answer is never a refusal: a pod that can't have the sidecar is created without it.
+That one is never a refusal: a pod that can't have the sidecar is created without it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from .mutation import INJECTED, Injected, inject
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from .sidecar import JSON, SidecarSettings
 
 _logger = logging.getLogger("backoff_ctrl")
@@ -29,31 +31,53 @@ class ReviewError(ValueError):
 
 def answer(body: bytes, settings: SidecarSettings, server: tuple[int, int] | None = None) -> tuple[JSON, str, Injected]:
     """Return the answer to a review, the pod's namespace, and the outcome for the pod. Raises ``ReviewError``."""
-    request = _request(body)
+    request = request_in(body)
     pod = request.get("object")
     mine = request.get("operation") == "CREATE" and request.get("resource", {}).get("resource") == "pods"
     what = _injected(pod, settings, server) if mine and isinstance(pod, dict) else Injected("unreadable")
+    patch = _patch(pod, what.pod) if what.pod is not None and isinstance(pod, dict) else ()
+    return allowed(request, patch, what.warnings), namespace_of(request), what
+
+
+def allowed(request: JSON, patch: Sequence[JSON] = (), warnings: Iterable[str] = ()) -> JSON:
+    """Return the answer that lets a request pass: with an RFC 6902 patch, and with warnings for whoever made it."""
     response: JSON = {"uid": request["uid"], "allowed": True}
-    if what.warnings:
-        response["warnings"] = [_short(each) for each in what.warnings]
-    if what.pod is not None and isinstance(pod, dict):
-        patch = json.dumps(_patch(pod, what.pod), separators=(",", ":")).encode()
-        response |= {"patchType": "JSONPatch", "patch": base64.b64encode(patch).decode()}
-    namespace = str(request.get("namespace") or "")
-    return {"apiVersion": VERSION, "kind": "AdmissionReview", "response": response}, namespace, what
+    if shown := [_short(each) for each in warnings]:
+        response["warnings"] = shown
+    if patch:
+        written = json.dumps(patch, separators=(",", ":")).encode()
+        response |= {"patchType": "JSONPatch", "patch": base64.b64encode(written).decode()}
+    return {"apiVersion": VERSION, "kind": "AdmissionReview", "response": response}
+
+
+def refused(request: JSON, code: int, reason: str, message: str) -> JSON:
+    """Return the answer that refuses a request; ``code`` and ``reason`` are those of a Status of Kubernetes."""
+    status = {"code": code, "reason": reason, "message": message}
+    response = {"uid": request["uid"], "allowed": False, "status": status}
+    return {"apiVersion": VERSION, "kind": "AdmissionReview", "response": response}
+
+
+def namespace_of(request: JSON) -> str:
+    return str(request.get("namespace") or "")
+
+
+def note_bug(error: Exception, what: str) -> None:
+    """Log an error that we did not expect; of each kind only the first one whole."""
+    first, kind = type(error) not in _told, type(error).__name__
+    _told.add(type(error))
+    _logger.error("%s: %s", what, kind, exc_info=error if first else None)
 
 
 def _injected(pod: JSON, settings: SidecarSettings, server: tuple[int, int] | None) -> Injected:
     try:
         return inject(pod, settings, server)
-    except Exception as error:  # an unvalidated pod, or a bug of ours: it is created without the sidecar
-        first, kind = type(error) not in _told, type(error).__name__
-        _told.add(type(error))
-        _logger.exception("a pod could not be given its sidecar: %s", kind, exc_info=error if first else None)
+    except Exception as error:  # noqa: BLE001 - an unvalidated pod, or a bug of ours: it is created without the sidecar
+        note_bug(error, "a pod could not be given its sidecar")
         return Injected("failed")
 
 
-def _request(body: bytes) -> JSON:
+def request_in(body: bytes) -> JSON:
+    """Return the request of a review. Raises ``ReviewError``."""
     try:
         review: Any = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -1,6 +1,7 @@
-"""The webhook's server: answers AdmissionReviews over TLS, keeps its certificates, counts reviews.
+"""The webhooks' server: answers AdmissionReviews over TLS, keeps its certificates, counts reviews.
 
-It never refuses a pod, and answers quickly: a review causes no request to the cluster.
+It never refuses a pod or a Job, and answers quickly: such a review causes no request to the cluster. That of a Task
+asks the cluster what its author may do.
 """
 
 from __future__ import annotations
@@ -8,33 +9,37 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import aiohttp
 from aiohttp import web
 
-from backoff_ctrl.k8s.cluster.rights import REVIEW, denied, injection
+from backoff_ctrl.k8s.admitting.kinds import KINDS
+from backoff_ctrl.k8s.cluster.rights import REVIEW, denied, injection, webhooks
 from backoff_ctrl.k8s.cluster.session import beginning
 from backoff_ctrl.k8s.proxy.certificates import CertificatesError, GivenCertificate
 from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 
-from .counting import Counts, pods_without_sidecar
+from .counting import Counts, Listed, Reviews, pods_without_sidecar
 from .review import ReviewError, answer
-from .sidecar import SidecarSettings
+from .sidecar import JSON, SidecarSettings
+from .suspending import answer_about_job, ungated
 
 if TYPE_CHECKING:  # certificates of its own need a package that a webhook with given ones does not
     import ssl
-    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from backoff_ctrl.k8s.cluster.session import ClusterSession
 
     from .certificates import KeptCertificate, Place
+    from .task_review import TaskReviews
 
 ANSWER_WITHIN: Final = 10.0
 """Seconds for the API server's answers to the webhook's own requests."""
@@ -56,6 +61,15 @@ ALL_MAX: Final = 4 * BODY_MAX
 """Bytes of all bodies that are being read."""
 PATIENCE: Final = 5.0
 """Seconds in which a body has to arrive."""
+SUSPEND: Final = "/suspend"
+"""Where the API server asks about objects that carry the label."""
+SUSPEND_ALL: Final = "/suspend-all"
+"""Where it asks about all objects of a namespace that carries the label."""
+VALIDATE_TASKS: Final = "/validate-tasks"
+Answered: TypeAlias = tuple[JSON, str, str]
+"""The answer to a review, the namespace that it was about, and the outcome as a word."""
+Step: TypeAlias = Callable[[bytes], Awaitable[Answered]]
+"""Answers the review in a body. Raises ``ReviewError``."""
 _logger = logging.getLogger("backoff_ctrl")
 
 
@@ -108,7 +122,11 @@ class InjectionSettings:
     drain: float = 0.0
     """Seconds that it keeps serving at the end, until all nodes have updated its Service."""
     excluded: tuple[str, ...] = ()
-    """Namespaces in which the webhook is not called: their pods need no sidecar."""
+    """Namespaces in which the webhook is not called: their pods need no sidecar, and their Jobs do not wait."""
+    pods: bool = True
+    """Whether it gives pods the sidecar."""
+    jobs: bool = False
+    """Whether it suspends Jobs."""
 
 
 def _certificate(
@@ -131,11 +149,16 @@ class Webhook:
         settings: InjectionSettings,
         session: ClusterSession,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        tasks: TaskReviews | None = None,
     ) -> None:
-        """``session`` is open, with the account of this replica. Raises ``CertificatesError``."""
+        """``session`` is open, with the account of this replica. ``tasks`` judges Tasks; None: it is not asked.
+
+        Raises ``CertificatesError``.
+        """
+        self._tasks = tasks
         self._settings = settings
         self._session = session
-        self.counts = Counts()
+        self.counts = Counts(pods=settings.pods, beside_operator=settings.jobs or tasks is not None)
         self._bodies = Bodies()
         self._certificate = _certificate(settings, session, clock)
         self.context = self._certificate.context
@@ -151,19 +174,35 @@ class Webhook:
         self._questions = itertools.count(1)
         self._version: tuple[int, int] | None = None
 
-    async def review(self, request: web.Request) -> web.Response:
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes of what it was asked to do."""
+        counts, found = self.counts, list[tuple[str, Step, Reviews]]()
+        if self._settings.pods:
+            found.append(("/inject", self._about_pod, counts.pods))
+        if self._settings.jobs:
+            found.append((SUSPEND, partial(_about_job, whole_namespace=False), counts.jobs))
+            found.append((SUSPEND_ALL, partial(_about_job, whole_namespace=True), counts.jobs))
+        if self._tasks is not None:
+            found.append((VALIDATE_TASKS, partial(_about_task, self._tasks), counts.tasks))
+        return [web.post(path, partial(self.review, step, reviews)) for path, step, reviews in found]
+
+    async def review(self, step: Step, reviews: Reviews, request: web.Request) -> web.Response:
         if request.protocol is not None:
             self._asked[request.protocol] = next(self._questions)
         try:
-            document, namespace, what = answer(await self._bodies.read(request), self._settings.sidecar, self._version)
+            document, namespace, outcome = await step(await self._bodies.read(request))
         except ReviewError as error:
-            self.counts.malformed += 1
+            reviews.malformed += 1
             raise web.HTTPBadRequest(text=f"{error}\n") from None
-        self.counts.count(namespace, what.outcome)
+        reviews.count(namespace, outcome)
         response = web.json_response(document)
         if self.leaving:
             response.force_close()
         return response
+
+    async def _about_pod(self, body: bytes) -> Answered:
+        document, namespace, what = answer(body, self._settings.sidecar, self._version)
+        return document, namespace, what.outcome
 
     async def shed(self, server: web.Server) -> None:
         """Close surplus connections at once; one that is answering now has the newest review, and is closed last."""
@@ -196,9 +235,10 @@ class Webhook:
         """Ask the API server which rights are missing; if it does not answer, its earlier answer stays."""
         place = self._settings.place
         kept = None if place is None else {"namespace": place.namespace, "kept": place.secret, "webhook": place.webhook}
+        rights = injection(kept) if self._settings.pods else webhooks(kept, [each.resource for each in KINDS])
         found = []
         try:
-            for right in injection(kept):
+            for right in rights:
                 async with await self._session.request(
                     "POST", REVIEW, body=right.review(""), timeout=ANSWER_WITHIN
                 ) as response:
@@ -222,12 +262,30 @@ class Webhook:
             _logger.info("the API server's version is not known yet: %s", str(error) or type(error).__name__)
 
     async def count(self) -> None:
-        """Count the labelled pods without a sidecar."""
-        try:
-            self.counts.listed(await pods_without_sidecar(ClusterSource(self._session), self._settings.excluded))
-        except (WatchBrokenError, WatchForbiddenError, WatchAbsentError) as error:
-            self.counts.without = None
-            _logger.warning("labelled pods without a sidecar can't be counted: %s", error)
+        """Count the labelled pods without a sidecar, and the Jobs that run ungated."""
+        source, excluded = ClusterSource(self._session), self._settings.excluded
+        if self._settings.pods:
+            await _counted(
+                self.counts.without, "labelled pods without a sidecar", pods_without_sidecar(source, excluded)
+            )
+        if self._settings.jobs:
+            await _counted(self.counts.ungated, "Jobs that run ungated", ungated(source, excluded))
+
+
+async def _about_job(body: bytes, *, whole_namespace: bool) -> Answered:
+    return answer_about_job(body, whole_namespace=whole_namespace)
+
+
+async def _about_task(tasks: TaskReviews, body: bytes) -> Answered:
+    return await asyncio.to_thread(tasks.answer, body)
+
+
+async def _counted(into: Listed, what: str, counting: Awaitable[Counter[str]]) -> None:
+    try:
+        into.take(await counting)
+    except (WatchBrokenError, WatchForbiddenError, WatchAbsentError) as error:
+        into.forget()
+        _logger.warning("%s can't be counted: %s", what, error)
 
 
 async def serve(webhook: Webhook, settings: InjectionSettings, over: asyncio.Event, say: Callable[[str], None]) -> None:
@@ -242,7 +300,7 @@ async def serve(webhook: Webhook, settings: InjectionSettings, over: asyncio.Eve
         ):
             ends.callback(asyncio.create_task(_again(step, pause)).cancel)
         app = web.Application(client_max_size=BODY_MAX)
-        app.add_routes([web.post("/inject", webhook.review)])
+        app.add_routes(webhook.routes())
         if settings.probe_listen is None:  # else not here: this port is open to all, and metrics name namespaces
             app.add_routes(_probes(webhook))
         url, server = await _bound(app, settings.listen, webhook.context, ends)

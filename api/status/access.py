@@ -11,8 +11,8 @@ import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from backoff_ctrl.k8s.cluster.asking import ReachError, Recent
 from backoff_ctrl.k8s.cluster.rights import Right
+from backoff_ctrl.k8s.cluster.subjects import KEPT, Subject, Subjects, UnansweredError
 from backoff_ctrl.k8s.status.address import host_of, is_loopback
 from backoff_ctrl.k8s.status.asked import ProblemError
 
@@ -21,13 +21,9 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.k8s.cluster.asking import Reach
 
-KEPT: Final = 10.0
-"""Seconds that an answer of the API server is cached."""
-KEPT_MAX: Final = 4096
 TOKEN_MAX: Final = 8192
 COOKIE: Final = "backoff_ctrl_token"
 _TOKENS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
-_RIGHTS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _DELEGATE: Final = "bind the account that serve runs as to the ClusterRole system:auth-delegator"
 ANYTHING: Final = Right("list", "resourcequotas")
 HOLDERS: Final = Right("list", "pods")
@@ -86,8 +82,7 @@ class Tokens:
 
     def __init__(self, reach: Reach, clock: Callable[[], float] = time.monotonic) -> None:
         """Ask the API server through ``reach``; ``clock`` returns seconds."""
-        self._reach = reach
-        self._answers = Recent(KEPT, KEPT_MAX, clock)
+        self._subjects = Subjects(reach, _DELEGATE, clock)
 
     def check_origin(self, method: str, headers: Mapping[str, str]) -> None:
         """Refuse posts from pages of other hosts, whatever cookies the browser sends with them."""
@@ -96,58 +91,41 @@ class Tokens:
             raise ProblemError(403, f"this server does not answer web pages of {origin[:200]!r}", "#/headers/Origin")
 
     def name(self, token: str) -> str:
-        return str(self._user(token).get("username", ""))
+        return self._user(token).name
 
     def may(self, token: str, namespace: str | None, right: Right = ANYTHING) -> None:
         """Ask whether the account may do this everywhere, else in the namespace."""
         user = self._user(token)
-        if self._allowed(user, "", right) or (namespace and self._allowed(user, namespace, right)):
-            return
-        name = user.get("username", "")
+        try:
+            if self._subjects.may(user, "", right) or (namespace and self._subjects.may(user, namespace, right)):
+                return
+        except UnansweredError as error:
+            raise ProblemError(503, str(error)) from None
         if namespace:
-            raise ProblemError(403, f"{name} may not {right} in namespace {namespace}", "#/query/namespace")
+            raise ProblemError(403, f"{user.name} may not {right} in namespace {namespace}", "#/query/namespace")
         raise ProblemError(
-            403, f"choose a namespace with ?namespace=: {name} may not {right} of all namespaces", "#/query/namespace"
+            403,
+            f"choose a namespace with ?namespace=: {user.name} may not {right} of all namespaces",
+            "#/query/namespace",
         )
 
-    def _user(self, token: str) -> Mapping[str, Any]:
+    def _user(self, token: str) -> Subject:
         if not token or len(token) > TOKEN_MAX or not (token.isascii() and token.isprintable()):
             raise ProblemError(401, "send a Kubernetes token: Authorization: Bearer TOKEN", "#/headers/Authorization")
         digest = hashlib.sha256(token.encode()).hexdigest()
 
-        def ask() -> Mapping[str, Any] | None:
-            status = self._review(_TOKENS, "TokenReview", "authentication.k8s.io/v1", {"token": token})
+        def ask() -> Subject | None:
+            status = self._subjects.review(_TOKENS, "TokenReview", "authentication.k8s.io/v1", {"token": token})
             user = status.get("user")
-            return user if status.get("authenticated") is True and isinstance(user, dict) else None
+            return Subject.of(user) if status.get("authenticated") is True and isinstance(user, dict) else None
 
-        user = self._answers.get(("user", digest), ask)
+        try:
+            user = self._subjects.answers.get(("user", digest), ask)
+        except UnansweredError as error:
+            raise ProblemError(503, str(error)) from None
         if user is None:
             raise ProblemError(401, "the cluster does not know this token: get a fresh one", "#/headers/Authorization")
-        return {**user, "digest": digest}
-
-    def _allowed(self, user: Mapping[str, Any], namespace: str, right: Right) -> bool:
-        spec = {
-            "user": user.get("username", ""),
-            "uid": user.get("uid", ""),
-            "groups": user.get("groups") or [],
-            "extra": user.get("extra") or {},
-            "resourceAttributes": right.attributes(namespace),
-        }
-
-        def ask() -> bool:
-            return self._review(_RIGHTS, "SubjectAccessReview", "authorization.k8s.io/v1", spec).get("allowed") is True
-
-        return self._answers.get(("right", user["digest"], namespace, right), ask)
-
-    def _review(self, path: str, kind: str, version: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-        try:
-            status, answer = self._reach.ask("POST", path, {"apiVersion": version, "kind": kind, "spec": spec})
-        except ReachError as error:
-            raise ProblemError(503, f"the API server does not say who may see this: {error}") from None
-        found = answer.get("status")
-        if status not in (200, 201) or not isinstance(found, dict):
-            raise ProblemError(503, f"the API server does not say who may see this ({status} to a {kind}): {_DELEGATE}")
-        return found
+        return user
 
 
 async def while_permitted(

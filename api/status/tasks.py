@@ -35,6 +35,7 @@ from backoff_ctrl.k8s.tasks.again import read_path, run_again
 from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem, document, item
 from backoff_ctrl.k8s.tasks.logs import LogError
 from backoff_ctrl.k8s.tasks.model import TaskObject, TaskWait, shown
+from backoff_ctrl.k8s.tasks.permitting import to_create
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.store import (
     AbsentError,
@@ -47,15 +48,13 @@ from backoff_ctrl.k8s.tasks.store import (
     Wish,
 )
 
-from .access import EDITING, HOLDERS, Access, while_permitted
+from .access import HOLDERS, Access, while_permitted
 from .routing import Caller, Function, add_endpoint, answered
 from .served_tasks import ServedTasks
 from .shapes import AT
 
 audit = logging.getLogger("backoff_ctrl.audit")
 WITHOUT: Final = "this server has no task store: start it with --store FILE (backoff-ctrl serve --store tasks.db)"
-AHEAD: Final = EDITING
-"""The right that a priority above 0 needs: those who may change the quota decide who goes first under it."""
 LOGS: Final = Right("get", "pods/log")
 FOLLOWED_MAX: Final = 50
 """Logs that are read at a time: each holds a connection to the API server."""
@@ -131,9 +130,7 @@ class TaskEndpoints:
             entry = await run_in_threadpool(tasks.check, wish)
         except TaskSpecError as error:
             raise ProblemError(422, str(error), _pointer(error.path)) from None
-        await self._permit(caller, wish.namespace, entry.rights("create", wish.spec))
-        if task.spec.priority > 0:  # it goes ahead of all others in line
-            await caller.permit(wish.namespace, AHEAD)
+        await self._permit(caller, wish.namespace, to_create(entry, wish.spec))
         if wish.abort or "signal" in wish.spec:  # an existing equal task, perhaps of somebody else, would end
             await self._permit(caller, wish.namespace, entry.rights("delete", wish.spec))
         await self._check_name(caller, wish)
@@ -189,9 +186,7 @@ class TaskEndpoints:
             entry = await run_in_threadpool(self._there.check, wish)
         except TaskSpecError as error:
             raise ProblemError(422, str(error), "#/body/set") from None
-        await self._permit(caller, wish.namespace, entry.rights("create", wish.spec))
-        if wish.spec.get("priority", 0) > 0:
-            await caller.permit(wish.namespace, AHEAD)
+        await self._permit(caller, wish.namespace, to_create(entry, wish.spec))
         with _refusals():
             made = await self._there.store.replace(task.uid, wish)
         await self._note(caller, f"run again in place of {task.uid}", made)

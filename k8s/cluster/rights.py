@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 REVIEW: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -96,12 +96,31 @@ GATEWAY: Final = (*_QUOTAS, Right("list", "pods", _ENDS), Right("watch", "pods",
 
 
 def injection(certificates: Mapping[str, str] | None) -> Sequence[Right]:
-    """Return the rights of the webhook. ``certificates``: where it keeps its own; None: others do.
-
-    The keys are ``namespace``, ``kept`` (its Secret, and its Lease) and ``webhook`` (the configuration).
-    """
+    """Return the rights of the webhook that gives pods the sidecar, with ``certificates`` as below."""
     counts = "labelled pods without a sidecar are not counted, and no alert reports them: allow list on pods"
     found = [Right("list", "pods", counts, namespace=ALL)]
+    return [*found, *kept_certificates(certificates, ("mutatingwebhookconfigurations",))]
+
+
+def webhooks(certificates: Mapping[str, str] | None, kinds: Sequence[str]) -> Sequence[Right]:
+    """Return the rights of the webhooks beside the operator. ``kinds``: what they suspend, such as ``jobs.batch``."""
+    asks = "nobody can create a Task, for it is not known who may: allow create on it"
+    counts = "Jobs that run ungated are not counted there, and no alert reports them: allow list on it"
+    found = [
+        Right("create", "subjectaccessreviews", asks, "authorization.k8s.io", namespace=ALL),
+        Right("list", "namespaces", counts, namespace=ALL),
+        *(replace(Right.on("list", kind), without=counts, namespace=ALL) for kind in kinds),
+    ]
+    configurations = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+    return [*found, *kept_certificates(certificates, configurations)]
+
+
+def kept_certificates(certificates: Mapping[str, str] | None, configurations: Sequence[str]) -> Sequence[Right]:
+    """Return the rights of a webhook on its certificates. ``certificates``: where it keeps its own; None: others do.
+
+    The keys are ``namespace``, ``kept`` (its Secret, and its Lease) and ``webhook`` (its configurations).
+    """
+    found: list[Right] = []
     if certificates is not None:
         own, kept = certificates["namespace"], certificates["kept"]
         keeps = "the webhook can't keep its certificates, and the API server will not call it: allow get and update"
@@ -112,8 +131,8 @@ def injection(certificates: Mapping[str, str] | None) -> Sequence[Right]:
             ]
         trusts = "the API server does not trust the webhook, and does not call it: allow get and patch"
         for verb in ("get", "patch"):
-            group, kind = "admissionregistration.k8s.io", "mutatingwebhookconfigurations"
-            found.append(Right(verb, kind, trusts, group, certificates["webhook"], ALL))
+            group, named = "admissionregistration.k8s.io", certificates["webhook"]
+            found += [Right(verb, kind, trusts, group, named, ALL) for kind in configurations]
     return found
 
 

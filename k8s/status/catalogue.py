@@ -308,6 +308,34 @@ METRICS: Final = (
         "When the webhook's certificate expires; absent before it has one.",
         "Unix time",
     ),
+    # -- the webhooks beside the operator, where one runs ---------
+    Metric(
+        "backoff_ctrl_suspension_reviews_total",
+        "counter",
+        "New Jobs and the like that the webhook was asked about, by outcome: suspended, or why it left them alone.",
+        "objects",
+        ("namespace", "outcome"),
+    ),
+    Metric(
+        "backoff_ctrl_suspension_malformed_total",
+        "counter",
+        "Requests to the webhooks of Jobs and Tasks that were not an AdmissionReview.",
+        "requests",
+    ),
+    Metric(
+        "backoff_ctrl_suspension_ungated",
+        "gauge",
+        "Jobs and the like that run although they should have waited: the webhook was away when they were created.",
+        "objects",
+        ("namespace",),
+    ),
+    Metric(
+        "backoff_ctrl_task_reviews_total",
+        "counter",
+        "Tasks that the webhook was asked about, by outcome: allowed, or why it refused them.",
+        "tasks",
+        ("namespace", "outcome"),
+    ),
     # -- by namespace ---------
     Metric(
         "backoff_ctrl_mode",

@@ -75,12 +75,20 @@ def difference(old: Any, new: Any, path: str = "spec") -> str:
 
     A signal is no part of what a task is: it comes later.
     """
+    if path == "spec" and isinstance(old, dict) and isinstance(new, dict):
+        old, new = ({key: value for key, value in each.items() if key != "signal"} for each in (old, new))
+    found = first_difference(old, new, path)
+    return "" if found is None else f"{found[0]} is {_shown(found[1])} there and {_shown(found[2])} here"
+
+
+def first_difference(old: Any, new: Any, path: str) -> tuple[str, Any, Any] | None:
+    """Return the path of the first field that differs, and both values; None: they are equal."""
     if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted((old.keys() | new.keys()) - ({"signal"} if path == "spec" else set())):
-            if found := difference(old.get(key), new.get(key), f"{path}.{key}"):
-                return found
-        return ""
-    return "" if old == new else f"{path} is {_shown(old)} there and {_shown(new)} here"
+        each = (
+            first_difference(old.get(key), new.get(key), f"{path}.{key}") for key in sorted(old.keys() | new.keys())
+        )
+        return next((found for found in each if found is not None), None)
+    return None if old == new else (path, old, new)
 
 
 def _refuse_what_is_no_json(whole: Any, name: str) -> None:

@@ -134,7 +134,7 @@ async def test_a_body_that_is_too_large_or_packed_is_not_read(tmp_path: Path) ->
     async with port(tmp_path) as webhook:
         assert await webhook.status(await webhook.send(b" ", length=BODY_MAX + 1)) == 413
         assert await webhook.asked(gzip.compress(review()), head="Content-Encoding: gzip\r\n") == 400
-        assert webhook.webhook.counts.malformed == 1
+        assert webhook.webhook.counts.pods.malformed == 1
 
 
 @pytest.mark.parametrize("namespace", ["\ud800", "x" * 64, 'a"} 1\nb{c="'])
@@ -143,7 +143,7 @@ async def test_what_is_no_namespace_is_no_label(namespace: str, tmp_path: Path) 
     async with port(tmp_path, probes=False) as webhook:
         assert await webhook.asked(review(namespace)) == 400
         assert await webhook.asked(b"", path="/metrics") == 200
-        assert webhook.webhook.counts.reviews.total() == 0
+        assert webhook.webhook.counts.pods.by_outcome.total() == 0
 
 
 async def test_metrics_are_at_the_port_for_probes_alone(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ async def test_a_fault_that_anybody_can_cause_fills_no_log(tmp_path: Path, caplo
     async with port(tmp_path) as webhook:
         for _ in range(3):
             assert await webhook.asked(body.encode()) == 200
-        assert webhook.webhook.counts.reviews["team", "failed"] == 3
+        assert webhook.webhook.counts.pods.by_outcome["team", "failed"] == 3
     assert caplog.text.count("could not be given its sidecar") == 3
     assert caplog.text.count("Traceback") <= 1
 

@@ -177,6 +177,17 @@ CASES = {
         {"namespace": "team"},
         {"{{ $value }}": "3"},
     ),
+    "BackoffCtrlJobsUngated": Case(
+        {
+            f'backoff_ctrl_suspension_ungated{{{A}, namespace="team"}}': "0x5 4x20 0x20",
+            f'backoff_ctrl_suspension_ungated{{{B}, namespace="team"}}': "0x5 2x20 0x20",
+        },
+        "9m",
+        "12m",
+        "40m",
+        {"namespace": "team"},
+        {"{{ $value }}": "4"},
+    ),
     "BackoffCtrlCertificateEnds": Case(
         {f"backoff_ctrl_injection_certificate_expiry_timestamp_seconds{{{A}}}": "606000x100 9000000x60"},
         "78m",

@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from backoff_ctrl.k8s.sandbox import running_sandbox
+from dashboards.suspension import SUSPENSION
 from dashboards.tasks import WEB_APIS
 from tests.gated_creates import pod
 from tests.monitoring.prometheus.relay import Relay
@@ -283,8 +284,10 @@ def _request(number: int) -> Any:
     }  # fmt: skip
 
 
-ELSEWHERE = {panel.title for panel in WEB_APIS}
-"""No task runs at another service here; ``test_on_prometheus`` has the answers of these panels."""
+ELSEWHERE = {panel.title for panel in (*WEB_APIS, *SUSPENSION)}
+"""No task runs at another service here, and no Job waits: the sandbox calls no webhook.
+
+``test_on_prometheus`` has the answers of these panels."""
 
 
 async def test_every_panel_shows_what_is_so(

@@ -17,21 +17,47 @@ so, too: releases may have dots and begin with a digit, Services may not.
 
 {{/* The objects of a mode. Takes root and mode. */}}
 {{- define "backoff-ctrl.name" -}}
-{{- $short := dict "injection" "inject" "gateway" "gateway" "serve" "serve" -}}
+{{- $short := dict "injection" "inject" "gateway" "gateway" "serve" "serve" "operator" "operator" "webhooks" "webhooks" -}}
 {{- printf "%s-%s" (include "backoff-ctrl.fullname" .root) (get $short .mode) -}}
 {{- end -}}
 
 {{/*
 The name of objects that belong to no namespace: two releases of one name may be in one cluster. One that is too long
-ends with a sum of all of it: cut alone it could be that of another namespace.
+ends with a sum of all of it: cut alone it could be that of another namespace. Takes a part, where a mode has several.
 */}}
 {{- define "backoff-ctrl.clusterName" -}}
 {{- $whole := printf "%s-%s" (include "backoff-ctrl.name" .) .root.Release.Namespace -}}
+{{- with .part -}}{{- $whole = printf "%s-%s" $whole . -}}{{- end -}}
 {{- if gt (len $whole) 63 -}}
 {{- printf "%s-%s" ($whole | trunc 54 | trimSuffix "-") ($whole | sha256sum | trunc 8) -}}
 {{- else -}}
 {{- $whole -}}
 {{- end -}}
+{{- end -}}
+
+{{/*
+The kinds that can wait suspended, as rules of a role. Takes verbs. The kinds are those of k8s/admitting/kinds.py, which
+a test compares.
+*/}}
+{{- define "backoff-ctrl.jobKinds" -}}
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: {{ .verbs }}
+- apiGroups: [jobset.x-k8s.io]
+  resources: [jobsets]
+  verbs: {{ .verbs }}
+- apiGroups: [ray.io]
+  resources: [rayjobs, rayclusters]
+  verbs: {{ .verbs }}
+- apiGroups: [kubeflow.org]
+  resources: [pytorchjobs, tfjobs, xgboostjobs, jaxjobs, paddlejobs, mpijobs]
+  verbs: {{ .verbs }}
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainjobs]
+  verbs: {{ .verbs }}
+- apiGroups: [sparkoperator.k8s.io]
+  resources: [sparkapplications]
+  verbs: {{ .verbs }}
 {{- end -}}
 
 {{/* A value as text: helm reads numbers as floats, and would write ten millions as 1e+07. */}}
@@ -75,9 +101,10 @@ labels:
 {{/* The modes that are on, separated by commas. */}}
 {{- define "backoff-ctrl.modes" -}}
 {{- $modes := list -}}
-{{- range list "injection" "gateway" "serve" -}}
+{{- range list "injection" "gateway" "serve" "operator" -}}
 {{- if (get $.Values .).enabled -}}{{- $modes = append $modes . -}}{{- end -}}
 {{- end -}}
+{{- if .Values.operator.enabled -}}{{- $modes = append $modes "webhooks" -}}{{- end -}}
 {{- join "," $modes -}}
 {{- end -}}
 

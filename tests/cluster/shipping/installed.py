@@ -37,7 +37,10 @@ _FLAGS = {
     "inject": ("--listen", "--probe-listen"),
     "gateway": ("--listen", "--probe-listen"),
     "serve": ("--listen",),
+    "webhooks": ("--listen", "--probe-listen"),
 }
+_KEEP_CERTIFICATES = frozenset({"inject", "webhooks"})
+"""Modes that keep certificates in the namespace of their pod."""
 _OF_CHART = {"labelSelector": "app.kubernetes.io/name=backoff-ctrl,app.kubernetes.io/instance=backoff-ctrl"}
 _COMPONENTS = {"inject": "injection"}
 _PORT = re.compile(r"0\.0\.0\.0:\d+")
@@ -73,7 +76,7 @@ class Account:
         kind, _, name = rest.partition("/")
         resource, _, group = kind.partition(".")
         attributes = {"verb": verb, "group": group, "resource": resource, "name": name}
-        attributes["namespace"] = self.namespace if group in ("", "coordination.k8s.io") else ""
+        attributes["namespace"] = self.namespace if group in ("", "coordination.k8s.io", "backoff-ctrl.dev") else ""
         body = {"kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": attributes}}
         async with asyncio.timeout(PATIENCE):
             path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -190,7 +193,7 @@ def audited(bed: Bed, mode: str) -> Iterator[set[str]]:
         asked = each.get("objectRef", {"resource": "selfsubjectaccessreviews"})
         if asked["resource"] != "selfsubjectaccessreviews":
             group = f".{asked['apiGroup']}" if asked.get("apiGroup") else ""
-            name = f"/{asked['name']}" if asked.get("name") and mode == "inject" else ""
+            name = f"/{asked['name']}" if asked.get("name") and mode in _KEEP_CERTIFICATES else ""
             used.add(f"{each['verb']} {asked['resource']}{group}{name}")
 
 
@@ -218,7 +221,10 @@ async def running(api: Api, namespace: str, mode: str, folder: Path) -> AsyncIte
     mine = await account(api, namespace, spec["serviceAccountName"])
     (container,) = spec["containers"]
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    args = [*container["args"], *([f"--namespace={namespace}"] if mode == "inject" else ())]  # a pod finds its own
+    args = [
+        *container["args"],
+        *([f"--namespace={namespace}"] if mode in _KEEP_CERTIFICATES else ()),
+    ]  # a pod finds its own
     for volume in spec["volumes"]:
         if "secret" in volume:
             secret = await api.get(f"/api/v1/namespaces/{namespace}/secrets/{volume['secret']['secretName']}")

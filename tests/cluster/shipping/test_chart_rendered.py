@@ -15,8 +15,12 @@ from backoff_ctrl.api.commands.proxy import command as proxy
 from backoff_ctrl.api.injection.command import OWN_ARGS
 from backoff_ctrl.api.injection.counting import LABEL
 from backoff_ctrl.api.injection.mutation import inject, with_account
+from backoff_ctrl.api.injection.server import SUSPEND, SUSPEND_ALL, VALIDATE_TASKS
 from backoff_ctrl.api.injection.sidecar import SidecarSettings
+from backoff_ctrl.k8s.admitting.kinds import KINDS, TRUE, WAIT
+from backoff_ctrl.k8s.tasks.cluster.schema import definition
 from tests.cluster.control_plane.go_programs import GoPrograms
+from tests.cluster.shipping.installed import rights_of
 from tests.cluster.shipping.rendering import (
     CHART,
     DATA,
@@ -36,6 +40,7 @@ from tools.archives import chart_archive
 EVERYTHING: JSON = {
     "gateway": {"enabled": True},
     "serve": {"enabled": True},
+    "operator": {"enabled": True},
     "monitoring": {"enabled": True, "serveToken": {"name": "t", "key": "t"}},
     "dashboards": {"enabled": True},
 }
@@ -108,6 +113,9 @@ def test_the_chart_installs_as_its_pages_say(
         ({"pods": {"node": {}}}, "at '/pods': additional properties 'node' not allowed"),
         ({"networkPolicies": {"apiServer": ["here"]}}, "at '/networkPolicies/apiServer/0': 'here' does not match"),
         ({"networkPolicies": {"enabled": True}}, "networkPolicies.apiServer must say where the API server is"),
+        ({"operator": {"namespaces": ["Team"]}}, "at '/operator/namespaces/0': 'Team' does not match pattern"),
+        ({"operator": {"taskKinds": {"core": ["secrets"]}}}, "at '/operator/taskKinds/core/0': 'not' failed"),
+        ({"webhooks": {"enabled": True}}, "at '/webhooks': additional properties 'enabled' not allowed"),
         ({"monitoring": {"serveToken": {"name": "t"}}}, "at '/monitoring/serveToken': properties 'key' required"),
     ],
 )
@@ -236,11 +244,11 @@ def test_rules_and_boards_are_those_of_the_repository(helm_program: GoPrograms) 
         assert (CHART / "files" / path.name).read_bytes() == path.read_bytes(), f"{path.name}: run make dashboards"
     manifests = rendered(EVERYTHING, MONITORING)
     (rules,) = [each for each in manifests if each["kind"] == "PrometheusRule"]
-    names = ("rules.yaml", "alerts.yaml", "injection.yaml")
+    names = ("rules.yaml", "alerts.yaml", "injection.yaml", "operator.yaml")
     written = [yaml.safe_load((CHART / "files" / name).read_text()) for name in names]
     assert rules["spec"]["groups"] == [group for each in written for group in each["groups"]]
     alerts = {rule.get("alert") for group in rules["spec"]["groups"] for rule in group["rules"]}
-    assert {"BackoffCtrlPodsWithoutSidecar", "BackoffCtrlInjectionAway"} <= alerts
+    assert {"BackoffCtrlPodsWithoutSidecar", "BackoffCtrlInjectionAway", "BackoffCtrlWebhooksAway"} <= alerts
     shown = [each for each in manifests if "grafana_dashboard" in each["metadata"].get("labels", {})]
     assert len(shown) == 3
     for board in shown:
@@ -266,7 +274,7 @@ def test_each_mode_is_scraped_where_its_metrics_are(helm_program: GoPrograms) ->
         assert endpoint["honorLabels"]
         assert endpoint.get("scheme") == ("https" if endpoint["port"] == "https" else None)
         scraped.add(found["metadata"]["labels"]["app.kubernetes.io/component"])
-    assert scraped == {"injection", "gateway", "serve"}
+    assert scraped == {"injection", "gateway", "serve", "operator", "webhooks"}
     for template in pods:
         (container,) = template["spec"]["containers"]
         listens = {each.rpartition(":")[2] for each in container["args"] if "listen=" in each}
@@ -293,7 +301,8 @@ def test_every_pod_meets_the_restricted_standard_and_asks_for_memory(helm_progra
     found = by_name(rendered(EVERYTHING))
     specs = [each["spec"]["template"]["spec"] for each in found.values() if each["kind"] == "Deployment"]
     specs += [each["spec"] for each in found.values() if each["kind"] == "Pod"]
-    assert len(specs) == 4
+    specs += [each["spec"]["template"]["spec"] for each in found.values() if each["kind"] == "Job"]
+    assert len(specs) == 7
     for spec in specs:
         assert spec["securityContext"]["runAsNonRoot"]
         assert spec["securityContext"]["runAsUser"] == 65532
@@ -305,7 +314,49 @@ def test_every_pod_meets_the_restricted_standard_and_asks_for_memory(helm_progra
             "capabilities": {"drop": ["ALL"]},
         }
         assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
-        assert not any("hostPath" in volume for volume in spec["volumes"])
+        assert not any("hostPath" in volume for volume in spec.get("volumes", ()))
+
+
+def test_jobs_are_suspended_where_the_operator_lets_them_in(helm_program: GoPrograms) -> None:
+    """The kinds are those of the table; one webhook for labelled objects, one for all others of labelled namespaces."""
+    found = by_name(rendered({"operator": {"enabled": True, "namespaces": ["team-a"]}}))
+    labelled, others = found["MutatingWebhookConfiguration /backoff-ctrl-webhooks-gates"]["webhooks"]
+    for hook in (labelled, others):
+        named = {
+            f"{group}/{version} {resource}"
+            for rule in hook["rules"]
+            for group in rule["apiGroups"]
+            for version in rule["apiVersions"]
+            for resource in rule["resources"]
+        }
+        assert {f"{each.api_version} {each.plural}" for each in KINDS} <= named
+        assert {"NotIn kube-system,gates", "In team-a"} == {
+            f"{each['operator']} {','.join(each['values'])}" for each in hook["namespaceSelector"]["matchExpressions"]
+        }
+        assert (hook["failurePolicy"], hook["sideEffects"]) == ("Ignore", "None")
+    assert [each["clientConfig"]["service"]["path"] for each in (labelled, others)] == [SUSPEND, SUSPEND_ALL]
+    assert labelled["objectSelector"]["matchLabels"] == {WAIT: TRUE}
+    assert others["namespaceSelector"]["matchLabels"] == {WAIT: TRUE}
+    for role, verb in (
+        ("operator-gates-work", "patch"),
+        ("webhooks-gates", "list"),
+        ("operator-gates-uninstall", "patch"),
+    ):
+        rights = rights_of(found[f"ClusterRole /backoff-ctrl-{role}"]["rules"])
+        assert {f"{verb} {each.resource}" for each in KINDS} <= rights
+
+
+def test_only_tasks_are_refused_while_their_webhook_is_away(helm_program: GoPrograms) -> None:
+    """And only when they are created, or their spec changes: in all namespaces."""
+    found = by_name(rendered({"operator": {"enabled": True, "namespaces": ["team-a"]}}))
+    (hook,) = found["ValidatingWebhookConfiguration /backoff-ctrl-webhooks-gates"]["webhooks"]
+    (rule,) = hook["rules"]
+    assert (hook["failurePolicy"], rule["resources"], rule["operations"]) == ("Fail", ["tasks"], ["CREATE", "UPDATE"])
+    assert hook["clientConfig"]["service"]["path"] == VALIDATE_TASKS
+    assert "namespaceSelector" not in hook
+    kept = found["CustomResourceDefinition /tasks.backoff-ctrl.dev"]
+    assert kept["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert kept["spec"] == definition()["spec"]
 
 
 def test_each_rule_of_a_role_says_why() -> None:

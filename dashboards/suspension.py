@@ -1,0 +1,53 @@
+"""The panels about the webhooks beside the operator: Jobs that are to wait, and Tasks that are judged."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from . import queries as q
+from .panels import NONE_IS_GOOD, Panel, Query
+from .queries import Scope
+
+ALL: Final = Scope(('cluster=~"$cluster"',))
+
+
+def _by_outcome(metric: str) -> Query:
+    return Query(q.by("sum", ("outcome",), ALL.increase(metric, over=q.RATE)), "{{outcome}}")
+
+
+SUSPENSION: Final = (
+    Panel(
+        "What became of Jobs that are to wait?",
+        "New Jobs and the like that the webhook was asked about, by what became of them, and requests that it could "
+        "not read, per rate interval. Those that are suspended wait in line until the operator lets them in; others "
+        "are left alone: held are suspended by their user, reserved are a Task's, part belongs to something that waits "
+        "as a whole, kueue and elsewhere have another controller, unfit may not be suspended.",
+        "lines",
+        (
+            _by_outcome("backoff_ctrl_suspension_reviews_total"),
+            Query(f"sum({ALL.increase('backoff_ctrl_suspension_malformed_total', over=q.RATE)})", "malformed"),
+        ),
+        unit="locale",
+        width=8,
+    ),
+    Panel(
+        "Which Jobs run ungated?",
+        "Jobs and the like that should have waited, and that nobody let in, by namespace. They were created while the "
+        "webhook did not answer, or before their namespace got the label. What they take is missed by those in line.",
+        "lines",
+        (Query(q.by("max", q.NAMESPACE, ALL.gauge("backoff_ctrl_suspension_ungated")), "{{namespace}}"),),
+        unit="locale",
+        width=8,
+        steps=NONE_IS_GOOD,
+    ),
+    Panel(
+        "Which Tasks are refused?",
+        "Tasks that were created or changed, by what the webhook said, per rate interval. Forbidden: their author may "
+        "not do what they ask for. Changed: a spec that has to stay. Invalid: they could never run. Unanswered: the "
+        "API server did not say who may.",
+        "lines",
+        (_by_outcome("backoff_ctrl_task_reviews_total"),),
+        unit="locale",
+        width=8,
+    ),
+)

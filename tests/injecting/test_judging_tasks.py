@@ -1,0 +1,102 @@
+"""A Task that can't be judged is refused: nobody gets the operator's rights because something is broken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from backoff_ctrl.api.injection.task_review import REMEDY, TaskReviews
+from backoff_ctrl.k8s.cluster.asking import Reach
+from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.cluster.subjects import Subjects
+from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.registry import Entry, registry
+from backoff_ctrl.k8s.tasks.executing import check
+from backoff_ctrl.k8s.tasks.store import Wish
+from tests.scripted_server import Seen, scripted_server
+
+JSON = dict[str, Any]
+ENTRIES = registry()
+ALLOWED: tuple[int, Any] = (201, {"status": {"allowed": True}})
+USER = {"username": "ann", "uid": "7", "groups": ["team"], "extra": {"scopes": ["a", "b"]}}
+SPEC: JSON = {"type": "container", "container": {"image": "busybox"}}
+
+
+def review(spec: JSON, old: JSON | None = None, **more: Any) -> bytes:
+    def task(of: JSON) -> JSON:
+        named = {"name": "t", "namespace": "team"}
+        return {"apiVersion": "backoff-ctrl.dev/v1alpha1", "kind": "Task", "metadata": named, "spec": of}
+
+    request = {
+        "uid": "u", "namespace": "team", "operation": "CREATE" if old is None else "UPDATE", "userInfo": USER,
+        "resource": {"group": "backoff-ctrl.dev", "version": "v1alpha1", "resource": "tasks"},
+        "object": task(spec), "oldObject": None if old is None else task(old), **more,
+    }  # fmt: skip
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+
+
+def broken(wish: Wish) -> Entry:
+    raise ZeroDivisionError(wish.name)
+
+
+@contextmanager
+def judging(answer: tuple[int, Any], *, bug: bool = False) -> Iterator[tuple[TaskReviews, list[Seen]]]:
+    """Yield reviews that ask a server which answers so, and the bodies of its questions."""
+    with scripted_server(lambda _: answer) as script:
+        reach = Reach(find_place(script.url, None, None, None))
+        config = K8sPluginConfig()
+        judge = broken if bug else (lambda wish: check(wish, ENTRIES, config))
+        yield TaskReviews(judge, ENTRIES.resolve, Subjects(reach, REMEDY)), script.seen
+        reach.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "bug", "outcome", "code", "told"),
+    [
+        (ALLOWED, False, "allowed", 0, ""),
+        ((201, {"status": {"allowed": False}}), False, "forbidden", 403, "ann may not create pods in namespace team"),
+        ((403, {"kind": "Status"}), False, "unanswered", 503, "system:auth-delegator"),
+        ((201, {"status": None}), False, "unanswered", 503, "the API server does not say who may do this"),
+        (ALLOWED, True, "failed", 500, "the log of its webhooks says why"),
+    ],
+)
+def test_only_a_clear_yes_lets_a_task_pass(
+    answer: tuple[int, Any], bug: bool, outcome: str, code: int, told: str
+) -> None:
+    """Whatever the API server says instead, and whatever fails in our own code."""
+    with judging(answer, bug=bug) as (reviews, _):
+        document, namespace, found = reviews.answer(review(SPEC))
+    response = document["response"]
+    assert (namespace, found, response["allowed"]) == ("team", outcome, not code)
+    assert (response.get("status", {}).get("code", 0), told in json.dumps(response)) == (code, True)
+
+
+def test_a_change_of_what_is_no_wish_asks_nobody() -> None:
+    """Labels, finalizers and the status change while the API server's answers are not needed."""
+    with judging((500, {})) as (reviews, questions):
+        for body in (
+            review(SPEC, SPEC),
+            review({"type": "of-nobody"}, {"type": "of-nobody"}),
+            review(SPEC, subResource="status"),
+            review(SPEC, resource={"group": "", "resource": "pods"}),
+            review(SPEC, SPEC, operation="DELETE"),
+        ):
+            assert reviews.answer(body)[2] == "allowed"
+        assert not questions
+        assert reviews.answer(review({**SPEC, "env": []}, SPEC))[2] == "changed"
+        document, _, outcome = reviews.answer(review({"type": "of-nobody", "abort": True}, {"type": "of-nobody"}))
+    assert (outcome, "can only be deleted" in document["response"]["status"]["message"]) == ("invalid", True)
+
+
+def test_who_creates_many_tasks_is_asked_about_once() -> None:
+    """The whole account is named in the question, with what its authenticator says of it."""
+    with judging(ALLOWED) as (reviews, questions):
+        for _ in range(20):
+            assert reviews.answer(review(SPEC))[2] == "allowed"
+        (question,) = questions
+    asked = {name: value for name, value in question.body["spec"].items() if name != "resourceAttributes"}
+    assert asked == {"user": "ann", "uid": "7", "groups": ["team"], "extra": {"scopes": ["a", "b"]}}
