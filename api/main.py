@@ -39,6 +39,11 @@ COMMANDS: Final = {
     "sandbox": ("backoff_ctrl.api.commands.sandbox:command", "Run an embedded API server with quota admission."),
     "proxy": ("backoff_ctrl.api.commands.proxy:command", "Run the sidecar, between creators and the API server."),
     "inject": ("backoff_ctrl.api.injection.command:command", "Give pods the sidecar: the admission webhook."),
+    "operator": (
+        "backoff_ctrl.api.commands.operator:command",
+        "Let suspended Jobs in where their quota has room, and carry out Tasks.",
+    ),
+    "jobs": ("backoff_ctrl.api.commands.jobs:command", "Show which Jobs wait suspended, or let them go."),
     "holders": (
         "backoff_ctrl.api.commands.holders:command",
         "Show who holds each quota, and what would free it.",

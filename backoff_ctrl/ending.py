@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-SERVERS: Final = frozenset({"proxy", "serve", "inject", "sandbox"})
+SERVERS: Final = frozenset({"proxy", "serve", "inject", "operator", "sandbox"})
 """Commands that only end when they are stopped: that is a success."""
 
 

@@ -17,6 +17,33 @@ def _by_outcome(metric: str) -> Query:
 
 SUSPENSION: Final = (
     Panel(
+        "Which replica of the operator leads?",
+        "1 for the replica that lets Jobs in and carries out Tasks, 0 for those that stand by. None for longer than 15 "
+        "seconds: nothing is let in; look at the log of a replica.",
+        "lines",
+        (Query(q.by("max", ("instance",), ALL.gauge("backoff_ctrl_operator_leader")), "{{instance}}"),),
+        unit="locale",
+        width=8,
+    ),
+    Panel(
+        "How many Jobs wait, and how many run?",
+        "Jobs and the like that the operator follows, by state. Refused are those that can never fit, or that the API "
+        "server does not let it resume: `kubectl describe` of such a Job says why.",
+        "lines",
+        (Query(q.by("sum", ("state",), ALL.gauge("backoff_ctrl_jobs")), "{{state}}"),),
+        unit="locale",
+        width=8,
+    ),
+    Panel(
+        "How are Jobs let in?",
+        "Jobs and the like that were let in, by how, per rate interval. Reserved is the rule. Ungated: the mode of "
+        "their namespace does not enforce, or an error of ours let them go.",
+        "lines",
+        (Query(q.by("sum", ("how",), ALL.increase("backoff_ctrl_jobs_admitted_total", over=q.RATE)), "{{how}}"),),
+        unit="locale",
+        width=8,
+    ),
+    Panel(
         "What became of Jobs that are to wait?",
         "New Jobs and the like that the webhook was asked about, by what became of them, and requests that it could "
         "not read, per rate interval. Those that are suspended wait in line until the operator lets them in; others "

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--for",
     "mode",
-    type=click.Choice(["creator", "injection", "gateway", "serve", "webhooks"]),
+    type=click.Choice(["creator", "injection", "gateway", "operator", "serve", "webhooks"]),
     default="creator",
     show_default=True,
     help="What to check the rights for: a program whose creates wait, or a mode of the Helm chart, in its own pod.",
@@ -41,6 +41,13 @@ if TYPE_CHECKING:
     help="With --for injection or webhooks: the Secret and the Lease in which it keeps its certificates.",
 )
 @click.option("--webhook", metavar="NAME", help="With --keeps: the webhook configurations that must trust them.")
+@click.option(
+    "--lease",
+    default="backoff-ctrl-operator",
+    show_default=True,
+    metavar="NAME",
+    help="With --for operator: the Lease by which its replicas elect their leader.",
+)
 @click.option("--gates-in", multiple=True, metavar="NAMESPACE", help="With --for serve: it looks for gates there.")
 @click.option("--config", metavar="FILE", help="Platform settings to print as well, as YAML: plugins.k8s and the like.")
 @SET
@@ -101,7 +108,7 @@ def command(
 def _rights(namespace: str, given: Mapping[str, Any]) -> Sequence[Right]:
     """Return the rights to check. Raises ``BadInput`` for options of another mode."""
     from backoff_ctrl.k8s.admitting.kinds import KINDS  # noqa: PLC0415
-    from backoff_ctrl.k8s.cluster.rights import CREATOR, GATEWAY, injection, page, webhooks  # noqa: PLC0415
+    from backoff_ctrl.k8s.cluster.rights import CREATOR, GATEWAY, injection, operator, page, webhooks  # noqa: PLC0415
 
     mode, keeps, webhook = given["mode"], given["keeps"], given["webhook"]
     for option, wanted, value in (
@@ -117,6 +124,8 @@ def _rights(namespace: str, given: Mapping[str, Any]) -> Sequence[Right]:
     names = None if keeps is None else {"namespace": namespace, "kept": keeps, "webhook": webhook}
     if mode == "injection":
         return injection(names)
+    if mode == "operator":
+        return operator(given["lease"], namespace, (), [each.resource for each in KINDS[:1]])
     if mode == "webhooks":
         return webhooks(names, [each.resource for each in KINDS])
     return {"creator": CREATOR, "gateway": GATEWAY, "serve": page(given["gates_in"])}[mode]

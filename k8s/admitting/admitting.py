@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Final, Self
@@ -29,7 +29,7 @@ from backoff_ctrl.k8s.watching.informer import ClusterSource, Informer, Refusal
 from backoff_ctrl.k8s.watching.objects import Kind as Watched
 from backoff_ctrl.k8s.watching.status import WatchRecord
 
-from .case import Case, Counts, Desk
+from .case import Case, Counts, Desk, Patching
 from .kinds import KINDS, AdmissibleKind, controller_of
 from .life import Seen, State, seen_of
 from .surroundings import Surroundings
@@ -61,12 +61,14 @@ class Admitting:
         namespaces: Iterable[str] = (),
         kinds: Sequence[AdmissibleKind] = KINDS,
         events: bool = True,
+        certain: Callable[[], bool] = lambda: True,
     ) -> None:
         """Prepare; nothing is opened yet.
 
         ``configuration`` is one of any official client. Without a ``gate``, objects wait in the ledger that this
         process shares for the server. ``namespaces``: those that are looked after; none: all. ``events``: whether
-        Kubernetes events are written about what waits.
+        Kubernetes events are written about what waits. ``certain`` returns whether no other process can lead yet; it
+        is asked right before each patch.
         """
         self.counts = Counts()
         self.kinds = tuple(kinds)
@@ -75,6 +77,7 @@ class Admitting:
         self._configuration = configuration
         self._given_gate = gate
         self._events = events
+        self._certain = certain
         self._cases: dict[str, Case] = {}
         self._caches: list[tuple[AdmissibleKind, Cache]] = []
         self._dirty: dict[str, tuple[AdmissibleKind, JSON, bool]] = {}
@@ -115,7 +118,7 @@ class Admitting:
             self._noted,
             self._seen,
             self._teller.say,
-            asyncio.Semaphore(PATCHES),
+            Patching(self._certain, asyncio.Semaphore(PATCHES)),
             self.counts,
         )
         self._stack.push_async_callback(self._stop_following)

@@ -74,6 +74,23 @@ class Counts:
     failures: int = 0
 
 
+class Patching:
+    """Bounds the patches that are under way, and begins none once another process may lead."""
+
+    def __init__(self, certain: Callable[[], bool], slots: asyncio.Semaphore) -> None:
+        self._certain = certain
+        self._slots = slots
+
+    async def __aenter__(self) -> None:
+        await self._slots.acquire()
+        if not self._certain():
+            self._slots.release()
+            raise ClusterError("change an object", "this process may lead no more")
+
+    async def __aexit__(self, *_: object) -> None:
+        self._slots.release()
+
+
 @dataclass(frozen=True, slots=True)
 class Desk:
     """What all cases share."""
@@ -89,8 +106,7 @@ class Desk:
     seen: Callable[[AdmissibleKind, JSON], Awaitable[Seen]]
     say: Callable[[Case, str, str], object]
     """Tells people: a reason for machines, and a sentence."""
-    patching: asyncio.Semaphore
-    """Bounds the patches that are under way."""
+    patching: Patching
     counts: Counts = field(default_factory=Counts)
 
 

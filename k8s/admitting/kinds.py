@@ -195,15 +195,6 @@ KINDS: Final = (
     _training_job("MPIJob", version="v2beta1", operator="mpi-operator"),
     _training_job("MPIJob"),
     AdmissibleKind(
-        "trainer.kubeflow.org/v1alpha1",
-        "TrainJob",
-        "trainjobs",
-        managed_by="spec.managedBy",
-        manager="trainer.kubeflow.org/trainjob-controller",
-        conditions=_FINISHED,
-        labelled=False,
-    ),
-    AdmissibleKind(
         "sparkoperator.k8s.io/v1beta2",
         "SparkApplication",
         "sparkapplications",

@@ -115,6 +115,42 @@ def webhooks(certificates: Mapping[str, str] | None, kinds: Sequence[str]) -> Se
     return [*found, *kept_certificates(certificates, configurations)]
 
 
+_WAITS: Final = "what waits suspended there is not let in: allow get, list, watch and patch on it"
+_TASKS: Final = "Tasks are not carried out: allow get, list, watch, patch and delete on it"
+
+
+def operator(
+    lease: str, own: str, namespaces: Sequence[str], kinds: Sequence[str] = ("jobs.batch",)
+) -> Sequence[Right]:
+    """Return the rights of the operator; the objects of Tasks need those of their kinds beside them.
+
+    ``lease`` is its Lease in the namespace ``own``, ``namespaces`` those that it looks after (none: all), ``kinds``
+    what waits suspended.
+    """
+    leads = "no replica leads, and nothing is let in: allow get and update on this Lease"
+    found = [Right(verb, "leases", leads, "coordination.k8s.io", lease, own) for verb in ("get", "update")]
+    worth = "a PriorityClass counts as 0: allow list and watch"
+    found += [Right(verb, "priorityclasses", worth, "scheduling.k8s.io", namespace=ALL) for verb in ("list", "watch")]
+    quotas = "the operator learns of room from refusals alone: allow list and watch on quotas"
+    ranges = "the defaults of LimitRanges are not charged: allow list and watch"
+    ends = "the room of pods that end comes back late: allow get, list and watch"
+    tells = "nobody reads with kubectl describe what a Job waits for: allow create and patch"
+    for each in namespaces or (ALL,):
+        found += [Right(verb, "resourcequotas", quotas, namespace=each) for verb in ("list", "watch")]
+        found += [Right(verb, "limitranges", ranges, namespace=each) for verb in ("list", "watch")]
+        found += [Right(verb, "pods", ends, namespace=each) for verb in ("get", "list", "watch")]
+        for kind in kinds:
+            found += [
+                replace(Right.on(verb, kind), without=_WAITS, namespace=each)
+                for verb in ("get", "list", "watch", "patch")
+            ]
+        for verb in ("get", "list", "watch", "patch", "delete"):
+            found.append(Right(verb, "tasks", _TASKS, "backoff-ctrl.dev", namespace=each))
+        found.append(Right("patch", "tasks/status", _TASKS, "backoff-ctrl.dev", namespace=each))
+        found += [Right(verb, "events", tells, "events.k8s.io", namespace=each) for verb in ("create", "patch")]
+    return found
+
+
 def kept_certificates(certificates: Mapping[str, str] | None, configurations: Sequence[str]) -> Sequence[Right]:
     """Return the rights of a webhook on its certificates. ``certificates``: where it keeps its own; None: others do.
 

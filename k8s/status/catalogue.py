@@ -308,6 +308,23 @@ METRICS: Final = (
         "When the webhook's certificate expires; absent before it has one.",
         "Unix time",
     ),
+    # -- the operator, where one runs ---------
+    Metric("backoff_ctrl_operator_leader", "gauge", "1 in the replica of the operator that leads, else 0.", ""),
+    Metric(
+        "backoff_ctrl_jobs",
+        "gauge",
+        "Jobs and the like that the operator follows, by state: waiting, granted, running, refused or left alone.",
+        "objects",
+        ("state",),
+    ),
+    Metric(
+        "backoff_ctrl_jobs_admitted_total",
+        "counter",
+        "Jobs and the like that were let in, by how: with their room reserved, or ungated (the mode of their "
+        "namespace, or an error of ours).",
+        "objects",
+        ("kind", "how"),
+    ),
     # -- the webhooks beside the operator, where one runs ---------
     Metric(
         "backoff_ctrl_suspension_reviews_total",

@@ -52,9 +52,6 @@ a test compares.
 - apiGroups: [kubeflow.org]
   resources: [pytorchjobs, tfjobs, xgboostjobs, jaxjobs, paddlejobs, mpijobs]
   verbs: {{ .verbs }}
-- apiGroups: [trainer.kubeflow.org]
-  resources: [trainjobs]
-  verbs: {{ .verbs }}
 - apiGroups: [sparkoperator.k8s.io]
   resources: [sparkapplications]
   verbs: {{ .verbs }}

@@ -1,0 +1,102 @@
+"""``backoff-ctrl operator``: in the cluster, lets suspended Jobs in and carries out Tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from backoff_ctrl.api.exits import DONE, BadInput
+
+from .options import POLICY, check_cluster_options, cluster_options, log_to_stderr, set_policy
+from .tasks.options import SET, Platform, needs_packages
+
+if TYPE_CHECKING:
+    from backoff_ctrl.api.operating import OperatorSettings
+    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
+
+_OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+@click.command("operator")
+@click.option(
+    "-n",
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    metavar="NAME",
+    help="A namespace that it looks after; default: all. May be repeated.",
+)
+@click.option("--lease", default="backoff-ctrl-operator", show_default=True, help="The Lease by which replicas elect.")
+@click.option("--lease-namespace", metavar="NAME", help="Where that Lease is; default: this pod's, or the context's.")
+@click.option("--admin", metavar="HOST:PORT", help="Serve the status API of its line there, for this machine alone.")
+@click.option("--probe-listen", metavar="HOST:PORT", help="Serve /livez, /readyz and /metrics there.")
+@click.option("--config", metavar="FILE", help="The platform's settings, as YAML: plugins.k8s and the like.")
+@SET
+@POLICY
+@click.option("--print-crd", is_flag=True, help="Print the definition of Tasks for kubectl apply, and end.")
+@cluster_options
+def command(server: str | None, kubeconfig: str | None, context: str | None, **given: Any) -> int:
+    """Let suspended Jobs in where their quota has room, and carry out Tasks, until Ctrl-C or SIGTERM.
+
+    Jobs (and JobSets, RayJobs, ...) that carry the label backoff-ctrl.dev/wait=true and are suspended wait here, in one
+    line with the Tasks: each is resumed once all its pods fit into the quotas, and its room stays its own while it
+    runs. `backoff-ctrl inject --for jobs` suspends new ones. Of several replicas one works, and the others take over
+    when it ends.
+
+    \b
+    backoff-ctrl operator --print-crd | kubectl apply -f -
+    backoff-ctrl operator --admin 127.0.0.1:9095
+
+    Exit codes: 0 ended by Ctrl-C or SIGTERM; 2 wrong usage, or the cluster or an address can't be used.
+    """
+    needs_packages()
+    if given["print_crd"]:
+        from backoff_ctrl.k8s.tasks.cluster.schema import written  # noqa: PLC0415 - pydantic
+
+        click.echo(written(), nl=False)
+        return DONE
+    from backoff_ctrl.k8s.cluster.finding import ReachError, find_place  # noqa: PLC0415 - imports the client
+
+    check_cluster_options(server, kubeconfig, context)
+    platform = Platform(given["config"], given["settings"])
+    set_policy(given["policy"], platform.policy())
+    log_to_stderr(logging.INFO)
+    try:
+        place = find_place(server, kubeconfig, context, None)
+    except ReachError as error:
+        raise BadInput(str(error)) from None
+    try:
+        asyncio.run(_run(place, _settings(given, place), platform))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"can't listen: {error}; choose another --admin or --probe-listen") from None
+    return DONE
+
+
+async def _run(place: ClusterAccess, settings: OperatorSettings, platform: Platform) -> None:
+    from backoff_ctrl.api.operating import Operator  # noqa: PLC0415 - loads much
+
+    over = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, over.set)
+    await Operator(place.configuration, settings, platform).run(over, click.echo)
+
+
+def _settings(given: dict[str, Any], place: ClusterAccess) -> OperatorSettings:
+    from backoff_ctrl.api.operating import OperatorSettings  # noqa: PLC0415 - loads much
+    from backoff_ctrl.k8s.status.address import read_address, split_address  # noqa: PLC0415
+
+    try:
+        probes = None if given["probe_listen"] is None else split_address(given["probe_listen"])
+        if given["admin"] is not None:
+            read_address(given["admin"])
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    own = given["lease_namespace"]
+    if own is None:
+        own = _OWN_NAMESPACE.read_text().strip() if _OWN_NAMESPACE.exists() else place.namespace
+    return OperatorSettings(given["lease"], own, tuple(dict.fromkeys(given["namespaces"])), given["admin"], probes)

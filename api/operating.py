@@ -1,0 +1,220 @@
+"""What ``backoff-ctrl operator`` runs: Jobs that wait and Tasks, in one process with one ledger, while it leads.
+
+Replicas elect their leader by a Lease (``k8s/cluster/election``). All of them follow what there is, so that the next
+leader loses no time; only the leader writes. Tasks need a CustomResourceDefinition: where it is missing, that is said
+once, and looked for again; Jobs are let in all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+from aiohttp import web
+
+from backoff_ctrl.api.commands.tasks.options import Platform
+from backoff_ctrl.api.status.served_tasks import samples
+from backoff_ctrl.k8s.admitting.admitting import Admitting
+from backoff_ctrl.k8s.cluster.election import Election
+from backoff_ctrl.k8s.cluster.rights import REVIEW, denied, operator
+from backoff_ctrl.k8s.cluster.session import ClusterSession, beginning
+from backoff_ctrl.k8s.runtime.host import RUNTIME
+from backoff_ctrl.k8s.settings import settings
+from backoff_ctrl.k8s.sharing.showing import serve_status, shown
+from backoff_ctrl.k8s.status.metrics import CONTENT_TYPE, Sample, exposition
+from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
+from backoff_ctrl.k8s.tasks.managing import carry_out
+from backoff_ctrl.k8s.tasks.reconciler import Reconciler
+from backoff_ctrl.k8s.tasks.store import StoreError
+from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
+
+log = logging.getLogger(__name__)
+
+TASKS_AGAIN: Final = 5.0
+"""Seconds between two looks for what keeps Tasks from being carried out."""
+RIGHTS_EVERY: Final = 300.0
+ANSWER_WITHIN: Final = 10.0
+SHUTDOWN: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSettings:
+    """Where it works, and what it serves. ``namespaces``: those that it looks after; none: all."""
+
+    lease: str
+    lease_namespace: str
+    namespaces: Sequence[str] = ()
+    admin: str | None = None
+    probes: tuple[str, int] | None = None
+
+
+class Operator:
+    """One replica."""
+
+    def __init__(self, configuration: Any, given: OperatorSettings, platform: Platform) -> None:
+        """Prepare; nothing is opened yet. ``configuration`` is one of any official client."""
+        self._configuration = configuration
+        self._given = given
+        self._platform = platform
+        self._reconciler: Reconciler | None = None
+        self._lacking: list[str] = []
+        self._trouble = ""
+        self._leads = False
+
+    async def run(self, over: asyncio.Event, say: Callable[[str], object]) -> None:
+        """Serve until ``over`` is set, then give the Lease back. Raises ``OSError`` for an address that is taken."""
+        given = self._given
+        async with RUNTIME.lent(), AsyncExitStack() as stack:
+            session = await stack.enter_async_context(ClusterSession(self._configuration))
+            who = f"{socket.gethostname()}_{os.getpid()}"
+            self._election = Election(session, given.lease_namespace, given.lease, who)
+            self._admitting = await stack.enter_async_context(
+                Admitting(self._configuration, namespaces=given.namespaces, certain=self._election.certain)
+            )
+            self._store = await stack.enter_async_context(ClusterStore(self._configuration, given.namespaces))
+            await self._serve(stack, say)
+            say(f"{who} takes part in the election of {given.lease_namespace}/{given.lease}")
+            beside = [
+                asyncio.create_task(self._platform.follow()),
+                asyncio.create_task(self._check_rights(session)),
+                asyncio.create_task(self._warm()),
+            ]
+            electing = asyncio.create_task(self._election.run(self._lead))
+            ending = asyncio.create_task(over.wait())
+            try:
+                await asyncio.wait({electing, ending}, return_when=asyncio.FIRST_COMPLETED)
+                if electing.done():
+                    electing.result()
+            finally:
+                for each in (electing, ending, *beside):
+                    each.cancel()
+                await asyncio.gather(electing, ending, *beside, return_exceptions=True)
+
+    # -- leading ---------
+
+    async def _lead(self) -> None:
+        self._leads = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._admitting.lead())
+                group.create_task(self._carry_out())
+        finally:
+            self._leads = False
+
+    async def _carry_out(self) -> None:
+        """Carry out Tasks, as soon and as long as that is possible."""
+
+        def begun(reconciler: Reconciler) -> None:
+            self._reconciler = reconciler
+            if self._trouble:
+                log.info("Tasks are carried out now")
+            self._trouble = ""
+
+        executor = through_plugins(self._platform.registry, self._configuration, self._platform.section)
+        while True:
+            try:
+                await self._store.ready()
+                await carry_out(
+                    self._store,
+                    executor,
+                    self._platform.config,
+                    certain=self._election.certain,
+                    gc=self._platform.gc,
+                    begun=begun,
+                )
+            except StoreError as error:
+                self._say_trouble(str(error))
+            except Exception as error:
+                if self._trouble != repr(error):
+                    self._trouble = repr(error)
+                    log.exception("Tasks are not carried out, after an internal error; it is tried again")
+            finally:
+                self._reconciler = None
+            await asyncio.sleep(TASKS_AGAIN)
+
+    def _say_trouble(self, said: str) -> None:
+        if said != self._trouble:
+            self._trouble = said
+            log.warning("Tasks are not carried out now: %s", said)
+
+    async def _warm(self) -> None:
+        """Read the Tasks before this replica leads, too."""
+        try:
+            await self._store.ready()
+        except StoreError as error:
+            self._say_trouble(str(error))
+
+    # -- what others see ---------
+
+    async def _serve(self, stack: AsyncExitStack, say: Callable[[str], object]) -> None:
+        self._documents = shown()
+        if self._given.admin is not None:
+            server = await asyncio.to_thread(serve_status, listen=self._given.admin, exact=True)
+            stack.push_async_callback(asyncio.to_thread, server.close)
+            say(f"the status is at {server.url}")
+        if self._given.probes is not None:
+            app = web.Application()
+            app.add_routes(
+                [web.get("/livez", self._livez), web.get("/readyz", self._readyz), web.get("/metrics", self._metrics)]
+            )
+            runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN)
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            await web.TCPSite(runner, *self._given.probes).start()
+
+    async def _livez(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        """Answer 200 once the API server has said who leads: a standby is ready, too."""
+        leader = self._election.leader
+        said = [f"{leader} leads" if leader else "nobody leads yet", *self._lacking]
+        if self._trouble:
+            said.append(f"Tasks are not carried out: {self._trouble}")
+        return web.Response(text="".join(f"{line}\n" for line in said), status=200 if leader else 503)
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        more = list(self._samples())  # here: the loop owns them
+        pieces = await asyncio.to_thread(exposition, self._documents, None, settings().series_max, more)
+        return web.Response(body=b"".join(pieces), headers={"Content-Type": CONTENT_TYPE})
+
+    def _samples(self) -> Iterator[Sample]:
+        yield Sample("operator_leader", (), int(self._leads and self._election.certain()))
+        if not self._leads:
+            return
+        for state, number in self._admitting.states().items():
+            yield Sample("jobs", (state,), number)
+        counts = self._admitting.counts
+        for kind, number in sorted(counts.admitted.items()):
+            yield Sample("jobs_admitted_total", (kind, "reserved"), number)
+        for kind, number in sorted(counts.ungated.items()):
+            yield Sample("jobs_admitted_total", (kind, "ungated"), number)
+        if self._reconciler is not None:
+            yield from samples(self._reconciler)
+
+    async def _check_rights(self, session: ClusterSession) -> None:
+        """Ask which rights are missing, now and then; its earlier answer stays while the API server gives none."""
+        while True:
+            found = []
+            try:
+                for right in operator(self._given.lease, self._given.lease_namespace, self._given.namespaces):
+                    async with await session.request(
+                        "POST", REVIEW, body=right.review(""), timeout=ANSWER_WITHIN
+                    ) as response:
+                        if denied(response.status, await beginning(response)):
+                            found.append(right.lacking(""))
+            except (aiohttp.ClientError, OSError, ValueError) as error:
+                log.info("the rights of this account are not known: %s", str(error) or type(error).__name__)
+            else:
+                for line in found:
+                    if line not in self._lacking:
+                        log.warning("this account %s", line)
+                self._lacking = found
+            await asyncio.sleep(RIGHTS_EVERY)

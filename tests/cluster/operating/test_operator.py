@@ -1,0 +1,197 @@
+"""``backoff-ctrl operator`` as people run it, on a real control plane: two replicas, Jobs and Tasks, and their ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.cluster.admitting.jobs_at_work import Jobs, job
+from tests.cluster.control_plane.bed import Bed
+from tests.cluster.objects import made
+from tests.cluster.proxying.crowd import free_port
+from tests.cluster.talking import Api
+
+pytestmark = pytest.mark.long
+
+PROGRAM = (sys.executable, "-m", "backoff_ctrl")
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+SLEEP = {
+    "apiVersion": "backoff-ctrl.dev/v1alpha1",
+    "kind": "Task",
+    "spec": {"type": "sleep", "custom": {"seconds": 0.1}},
+}
+
+
+@pytest.fixture
+async def jobs(bed: Bed) -> AsyncIterator[Jobs]:
+    async with Api(bed.server) as api:
+        name = f"test-{secrets.token_hex(5)}"
+        made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
+        yield Jobs(api, name)
+
+
+class Replica:
+    """One process, and what it answers to probes."""
+
+    def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
+        self.process = process
+        self.port = port
+        self.said = b""
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{self.port}{path}") as answer:
+            return answer.status, await answer.text()
+
+    async def until(self, path: str, wanted: str) -> str:
+        """Wait until an answer has this text."""
+        async with asyncio.timeout(40):
+            while True:
+                try:
+                    _, text = await self.get(path)
+                    if wanted in text:
+                        return text
+                except aiohttp.ClientError:
+                    assert self.process.returncode is None, await self.end(signal.SIGKILL)
+                await asyncio.sleep(0.1)
+
+    async def end(self, number: signal.Signals) -> str:
+        """Send a signal, and return what the process has written."""
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        out, _ = await self.process.communicate()
+        return out.decode()
+
+
+@asynccontextmanager
+async def replica(bed: Bed, namespace: str) -> AsyncIterator[Replica]:
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM,
+        "operator",
+        f"--kubeconfig={bed.server.kubeconfig('tester')}",
+        f"--namespace={namespace}",
+        f"--lease-namespace={namespace}",
+        f"--probe-listen=127.0.0.1:{port}",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "BACKOFF_CTRL_GATE": f"operator-{port}"},
+    )
+    found = Replica(process, port)
+    try:
+        yield found
+    finally:
+        await found.end(signal.SIGKILL)
+
+
+async def run(bed: Bed, *words: str, code: int = 0) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM,
+        *words,
+        f"--kubeconfig={bed.server.kubeconfig('tester')}",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == code, out.decode()
+    return out.decode()
+
+
+async def defined(bed: Bed, api: Api, *, wanted: bool) -> None:
+    """Define Tasks with what ``operator --print-crd`` prints, or take them away."""
+    name = "tasks.backoff-ctrl.dev"
+    if not wanted:
+        await api.delete(f"{DEFINITIONS}/{name}")
+        for _ in range(200):
+            if (await api.get(f"{DEFINITIONS}/{name}")).status == 404:
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError("the definition does not go")
+    made(await api.post(DEFINITIONS, json.loads(await run(bed, "operator", "--print-crd"))))
+    await api.until(
+        f"{DEFINITIONS}/{name}",
+        lambda body: any(
+            each["type"] == "Established" and each["status"] == "True"
+            for each in body.get("status", {}).get("conditions", ())
+        ),
+    )
+
+
+async def test_a_leader_lets_jobs_in_and_another_replica_follows_it(bed: Bed, jobs: Jobs) -> None:
+    """Killed, it is followed within 15 s, and nothing is started twice; stopped, at once."""
+    await jobs.limit(1)
+    for name in ("first", "second"):
+        await jobs.create(job(name))
+        await asyncio.sleep(1.05)
+    async with replica(bed, jobs.namespace) as one:
+        await one.until("/metrics", "backoff_ctrl_operator_leader 1")
+        (pod,) = await jobs.pods_of("first", 1)
+        text = await one.until("/metrics", 'backoff_ctrl_jobs{state="waiting"} 1')
+        assert 'backoff_ctrl_jobs_admitted_total{kind="jobs.batch",how="reserved"} 1' in text
+        async with replica(bed, jobs.namespace) as two:
+            assert (await two.until("/readyz", " leads")).count("leads") == 1
+            await two.until("/metrics", "backoff_ctrl_operator_leader 0")
+            await one.end(signal.SIGKILL)
+            killed = asyncio.get_running_loop().time()
+            await two.until("/metrics", "backoff_ctrl_operator_leader 1")
+            assert asyncio.get_running_loop().time() - killed < 15
+            assert await jobs.running() == ["first"]
+            await jobs.end(pod)
+            await jobs.pods_of("second", 1)
+            assert await jobs.refusals() == []
+            async with replica(bed, jobs.namespace) as three:
+                await three.until("/metrics", "backoff_ctrl_operator_leader 0")
+                said = await two.end(signal.SIGTERM)
+                assert (two.process.returncode, "Traceback" in said) == (0, False), said
+                await three.until("/metrics", "backoff_ctrl_operator_leader 1")
+
+
+async def test_without_the_definition_jobs_are_let_in_and_once_it_is_there_tasks_are_carried_out(
+    bed: Bed, jobs: Jobs
+) -> None:
+    await jobs.limit(5)
+    await defined(bed, jobs.api, wanted=False)
+    async with replica(bed, jobs.namespace) as only:
+        await jobs.create(job("first"))
+        await jobs.pods_of("first", 1)
+        assert "operator --print-crd" in await only.until("/readyz", "Tasks are not carried out")
+
+        await defined(bed, jobs.api, wanted=True)
+        path = f"/apis/backoff-ctrl.dev/v1alpha1/namespaces/{jobs.namespace}/tasks"
+        made(await jobs.api.post(path, {**SLEEP, "metadata": {"name": "nap"}}))
+        await jobs.api.until(f"{path}/nap", lambda task: task.get("status", {}).get("phase") == "Success")
+        said = await only.end(signal.SIGTERM)
+        assert said.count("Tasks are not carried out") == 1, said
+    await defined(bed, jobs.api, wanted=False)
+
+
+async def test_people_see_what_waits_and_let_it_go_without_an_operator(bed: Bed, jobs: Jobs) -> None:
+    await jobs.limit(1)
+    for name in ("first", "second", "third"):
+        await jobs.create(job(name))
+        await asyncio.sleep(1.05)
+    async with replica(bed, jobs.namespace):
+        await jobs.pods_of("first", 1)
+        await jobs.until("second", lambda body: "backoff-ctrl.dev/waits-for" in body["metadata"].get("annotations", {}))
+    listed = (await run(bed, "jobs", "list", "-n", jobs.namespace)).splitlines()
+    assert [line.split()[1] for line in listed[1:]] == ["Job/second", "Job/third"]
+    assert "q requests.cpu: asked 1, left 0" in listed[1]
+    found: dict[str, Any] = json.loads(await run(bed, "jobs", "list", "--json", "-n", jobs.namespace))
+    assert [each["name"] for each in found["items"]] == ["second", "third"]
+
+    await run(bed, "jobs", "release", "nobody", "-n", jobs.namespace, code=2)
+    await run(bed, "jobs", "release", "-n", jobs.namespace, code=2)
+    assert "second was let go" in await run(bed, "jobs", "release", "job/second", "-n", jobs.namespace)
+    assert "third was let go" in await run(bed, "jobs", "release", "--all", "-n", jobs.namespace)
+    assert await jobs.running() == ["first", "second", "third"]
+    assert "No Job waits" in await run(bed, "jobs", "list", "-n", jobs.namespace)
