@@ -18,8 +18,8 @@ def _by_outcome(metric: str) -> Query:
 SUSPENSION: Final = (
     Panel(
         "Which replica of the operator leads?",
-        "1 for the replica that lets Jobs in and carries out Tasks, 0 for those that stand by. None for longer than 15 "
-        "seconds: nothing is let in; look at the log of a replica.",
+        "Shows 1 for the replica that lets Jobs in and carries out Tasks, 0 for those that stand by. If none leads for "
+        "longer than 15 seconds, nothing is let in: look at the log of a replica.",
         "lines",
         (Query(q.by("max", ("instance",), ALL.gauge("backoff_ctrl_operator_leader")), "{{instance}}"),),
         unit="locale",

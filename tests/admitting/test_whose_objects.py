@@ -67,7 +67,7 @@ def test_a_job_is_let_in_only_where_it_is_asked_for_and_nobody_else_is_in_charge
 
 
 def test_the_whole_chain_of_controllers_counts() -> None:
-    above = [Owner("example.com/v1", "Flow", "f"), Owner("trainer.kubeflow.org/v1alpha1", "TrainJob", "t")]
+    above = [Owner("example.com/v1", "Flow", "f"), Owner("ray.io/v1", "RayJob", "t")]
 
     assert left_waiting(JOB, WAITS, above=above) is Left.PART
     assert left_waiting(JOB, WAITS, above=above[:1]) is None
@@ -129,7 +129,6 @@ def test_what_the_webhook_suspends_is_let_in_by_the_operator(kind: AdmissibleKin
         ("SparkApplication", {"applicationState": {"state": "FAILED"}}, True),
         ("SparkApplication", {"applicationState": {"state": "SUSPENDED"}}, False),
         ("PyTorchJob", {"conditions": [{"type": "Succeeded", "status": "True"}]}, True),
-        ("TrainJob", None, False),
     ],
 )
 def test_an_object_has_ended_by_its_kinds_own_status(kind: str, status: Any, want: bool) -> None:

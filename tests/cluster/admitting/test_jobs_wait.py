@@ -187,5 +187,5 @@ async def test_limit_ranges_count_and_modes_let_everything_in(bed: Bed, jobs: Jo
         assert await jobs.running() == ["small"]
     ledger = Ledger(RuntimeAlarms(), mode="off")
     async with admitting(bed.server, gate=AsyncGate(ledger=ledger), namespaces=(jobs.namespace,), kinds=(JOB,)) as off:
-        await jobs.until("bare", lambda body: not body["spec"]["suspend"])
+        await jobs.pods_of("bare", 1)  # the quota refuses the other
         assert off.counts.ungated["jobs.batch"] == 1
