@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 
 from backoff_ctrl.engine import Created, Demand, Draw, Gang, GangError, Overloaded, Policy, Reservation
-from backoff_ctrl.engine.members import FALL_MAX, LOST_MAX
+from backoff_ctrl.engine.members import APPEARS_IN, FALL_MAX, LOST_MAX
 from backoff_ctrl.engine.parts import Parts
 from tests.engine.gangs.test_draws import shares
 from tests.timeline import NS, ONE, Timeline, amounts_of, state_of
@@ -308,6 +308,42 @@ def test_a_gang_that_absorbs_another_has_its_room_and_members() -> None:
     line.appear(gang, "d")
     line.end("d")
     assert gang.left == 2
+
+
+def test_the_members_of_an_absorbed_gang_are_the_others() -> None:
+    """What one of them leaves when it ends is for the gang that has absorbed its own."""
+    line = keeping(0, 4)
+    gang, other = line.keep(2), line.keep(2)
+    line.observe(2, 4)
+    line.appear(other, "a", "b")
+    line.absorb(gang, other)
+    line.end("a")
+    assert (gang.left, gang.drawn) == (3, 1)
+
+
+def test_who_wants_less_lacks_less() -> None:
+    """Strangers took all: there is nothing to give back."""
+    line = keeping(0, 2)
+    gang = line.keep(2)
+    line.observe(2, 2)
+    line.later(FALL_MAX + 1)
+    (before,) = line.seen().gangs
+    line.resize(gang, 1)
+    (after,) = line.seen().gangs
+    assert [sum(lacks.values()) for lacks in (before.lacks, after.lacks)] == [2 * ONE, ONE]
+    assert shares(line)[0] == 0
+
+
+def test_a_charge_long_before_a_member_appears_was_not_its_own() -> None:
+    """A quota that shows the same again proves nothing new."""
+    line = keeping(0, 4)
+    gang = line.keep(2)
+    line.observe(1, 4)
+    line.later(APPEARS_IN / 2)
+    line.observe(1, 4)
+    line.later(APPEARS_IN)
+    line.appear(gang, "a")
+    assert shares(line)[1:] == (1, 1)
 
 
 def test_what_the_absorbed_gang_lacks_the_other_lacks() -> None:
