@@ -40,7 +40,7 @@ COMMANDS: Final = {
     "proxy": ("backoff_ctrl.api.commands.proxy:command", "Run the sidecar, between creators and the API server."),
     "inject": ("backoff_ctrl.api.injection.command:command", "Give pods the sidecar: the admission webhook."),
     "operator": (
-        "backoff_ctrl.api.commands.operator:command",
+        "backoff_ctrl.api.operating.command:command",
         "Let suspended Jobs in where their quota has room, and carry out Tasks.",
     ),
     "jobs": ("backoff_ctrl.api.commands.jobs:command", "Show which Jobs wait suspended, or let them go."),

@@ -15,6 +15,7 @@ import aiohttp
 from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.answers.fields import annotations_of, mapping, mappings, metadata_of, text
 from backoff_ctrl.k8s.answers.rejections import rejection_of
+from backoff_ctrl.k8s.charges.live import ENDED
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.manager.figures import ManagerCounts
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
@@ -31,6 +32,8 @@ LINE_MAX: Final = 64 << 10
 """The longest line, in bytes; a longer one is split."""
 WAITING_LINES: Final = 1000
 """Lines that are read ahead of the consumer."""
+NO_CONTENT: Final = 204
+"""What a real API server answers for a pod that no node has (``LogLocation`` in registry/core/pod/strategy.go)."""
 _LIMITS: Final = aiohttp.ClientTimeout(total=None, sock_connect=10)
 
 
@@ -149,6 +152,10 @@ class TaskLog:
         try:
             response = await self._session.request("GET", path, query=query, timeout=_LIMITS)
             async with response:
+                if response.status == NO_CONTENT:  # it is, or was, on no node
+                    if text(mapping(pod.get("status")).get("phase")) in ENDED:
+                        return
+                    raise _NotStartedError(f"pod {namespace}/{name} is on no node yet: wait for it with -f")
                 if response.status != 200:
                     raise _refused(Answer(response.status, response.headers, await response.read()), namespace, name)
                 rest = b""

@@ -132,6 +132,7 @@ async def test_a_line_without_an_end_is_cut() -> None:
         ("", b"", LogError, "task team/one ended as Success without an object, and so without a log"),
         ("gone", b"", LogError, r"there is no pod of Pod team/gone \(any more\)"),
         ("one-0", (400, WAITS), LogError, "is waiting to start: x: wait for it with -f"),
+        ("one-0", (204, {}), LogError, "pod team/one-0 is on no node yet: wait for it with -f"),
         ("one-0", (404, {"message": "pods one-0 not found"}), LogError, "not found"),
         (
             "one-0",

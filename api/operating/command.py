@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from backoff_ctrl.api.commands.options import POLICY, check_cluster_options, cluster_options, log_to_stderr, set_policy
+from backoff_ctrl.api.commands.tasks.options import SET, Platform, needs_packages
 from backoff_ctrl.api.exits import DONE, BadInput
 
-from .options import POLICY, check_cluster_options, cluster_options, log_to_stderr, set_policy
-from .tasks.options import SET, Platform, needs_packages
-
 if TYPE_CHECKING:
-    from backoff_ctrl.api.operating import OperatorSettings
     from backoff_ctrl.k8s.cluster.finding import ClusterAccess
+
+    from .replica import OperatorSettings
 
 _OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -78,7 +78,7 @@ def command(server: str | None, kubeconfig: str | None, context: str | None, **g
 
 
 async def _run(place: ClusterAccess, settings: OperatorSettings, platform: Platform) -> None:
-    from backoff_ctrl.api.operating import Operator  # noqa: PLC0415 - loads much
+    from .replica import Operator  # noqa: PLC0415 - loads much
 
     over = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -87,8 +87,9 @@ async def _run(place: ClusterAccess, settings: OperatorSettings, platform: Platf
 
 
 def _settings(given: dict[str, Any], place: ClusterAccess) -> OperatorSettings:
-    from backoff_ctrl.api.operating import OperatorSettings  # noqa: PLC0415 - loads much
     from backoff_ctrl.k8s.status.address import read_address, split_address  # noqa: PLC0415
+
+    from .replica import OperatorSettings  # noqa: PLC0415 - loads much
 
     try:
         probes = None if given["probe_listen"] is None else split_address(given["probe_listen"])

@@ -1,0 +1,6 @@
+"""``backoff-ctrl operator``: Jobs that wait and Tasks, carried out in the cluster by one process with one ledger.
+
+``command`` is the command line, ``replica`` what runs: the election, the two managers while it leads, and what probes
+and Prometheus are told. What is surprising: a standby has read everything, and is ready; only the leader writes, and
+asks before each write whether it still leads. Without the definition of Tasks, Jobs are let in all the same.
+"""
