@@ -168,6 +168,8 @@ class Operator:
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
             await web.TCPSite(runner, *self._given.probes).start()
+            host, port = runner.addresses[0][:2]
+            say(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
 
     async def _livez(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")

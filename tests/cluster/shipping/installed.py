@@ -38,6 +38,7 @@ _FLAGS = {
     "gateway": ("--listen", "--probe-listen"),
     "serve": ("--listen",),
     "webhooks": ("--listen", "--probe-listen"),
+    "operator": ("--probe-listen",),
 }
 _KEEP_CERTIFICATES = frozenset({"inject", "webhooks"})
 """Modes that keep certificates in the namespace of their pod."""
@@ -224,6 +225,7 @@ async def running(api: Api, namespace: str, mode: str, folder: Path) -> AsyncIte
     args = [
         *container["args"],
         *([f"--namespace={namespace}"] if mode in _KEEP_CERTIFICATES else ()),
+        *([f"--lease-namespace={namespace}"] if mode == "operator" else ()),
     ]  # a pod finds its own
     for volume in spec["volumes"]:
         if "secret" in volume:

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from backoff_ctrl.k8s.admitting.kinds import SUSPENDED_BY, WAIT, WEBHOOK
+from backoff_ctrl.k8s.cluster.rights import operator
 from backoff_ctrl.k8s.plugins.marks import FINALIZER
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
@@ -201,6 +202,37 @@ async def test_labelled_jobs_are_suspended_and_what_is_not_ours_is_left_alone(
 
 
 @pytest.mark.usefixtures("canary")
+async def test_the_operator_works_with_exactly_its_account(bed: Bed, installed: Api, tmp_path: Path) -> None:
+    """Jobs and Tasks of a namespace with a quota, from their creation to their end: nothing is refused to it."""
+    await forgotten(installed)
+    there = await team(installed, "works", waits=True)
+    quotas = f"/api/v1/namespaces/{there.name}/resourcequotas"
+    hard = {"pods": "1"}
+    assert (await installed.post(quotas, {"metadata": {"name": "q"}, "spec": {"hard": hard}})).status == 201
+    await installed.until(f"{quotas}/q", lambda found: (found.get("status") or {}).get("hard") == hard)
+    folders = [tmp_path / name for name in ("webhooks", "operator")]
+    for each in folders:
+        each.mkdir()
+    with audited(bed, "operator"):
+        async with called(installed, folders[0]), running(installed, "gates", "operator", folders[1]) as mode:
+            for name in ("first", "second"):
+                made = await installed.post(jobs(there.name), job(name))
+                assert (made.status, made.json["spec"]["suspend"]) == (201, True), made.text
+            await installed.until(f"{jobs(there.name)}/first", lambda found: not found["spec"]["suspend"])
+            await installed.until(
+                f"{jobs(there.name)}/second",
+                lambda found: "backoff-ctrl.dev/waits-for" in found["metadata"].get("annotations", {}),
+            )
+            nap = {**task("nap"), "spec": {"type": "sleep", "custom": {"seconds": 0.1}}}
+            assert (await installed.post(TASKS.format(there.name), nap)).status == 201
+            await installed.until(
+                f"{TASKS.format(there.name)}/nap", lambda found: found.get("status", {}).get("phase") == "Success"
+            )
+            said = await mode.until("--probe-listen", "/readyz", lambda status, _: status == 200)
+            assert said.splitlines()[1:] == []
+
+
+@pytest.mark.usefixtures("canary")
 async def test_nobody_has_more_done_by_a_task_than_they_may_do(installed: Api, tmp_path: Path) -> None:
     """Ten things that are refused, one by one, each with a sentence; and that each right makes the difference."""
     here = await team(installed, "people")
@@ -374,4 +406,14 @@ async def test_doctor_names_each_right_that_the_webhooks_lack(bed: Bed, installe
         assert (await installed.patch(path, {"rules": rules}, MERGE)).status == 200
     for right in wanted:
         await asks.until(right, allowed=True)
+    assert (said.code, set(said.missing)) == (1, wanted)
+
+
+async def test_doctor_names_each_right_that_the_operator_lacks(installed: Api, tmp_path: Path) -> None:
+    """The chart's account lacks none of them, another one all."""
+    words = "doctor --for operator --namespace gates --lease backoff-ctrl-operator"
+    operators = await account(installed, "gates", "backoff-ctrl-operator")
+    assert await operators.doctor(words, tmp_path) == Doctor(0, [])
+    said = await (await account(installed, "gates", "default")).doctor(words, tmp_path)
+    wanted = {str(right) for right in operator("backoff-ctrl-operator", "gates", (), ["jobs.batch"])}
     assert (said.code, set(said.missing)) == (1, wanted)
