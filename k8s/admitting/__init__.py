@@ -1,4 +1,21 @@
-"""Which Jobs may begin, and when? Suspended Jobs and their like wait in line for plain ResourceQuota.
+"""Admitting: suspended Jobs and their like wait for plain quota as one, are let in whole, and keep their room.
 
-``kinds`` is the table of what can be suspended, and says whose an object is: ours to let in, or left alone.
+Kubernetes' own controllers create most pods of a cluster, and no gate sees those creates. But a suspended Job makes no
+pods: it can wait in the line of the gate as a gang of the pods that it would make, and be resumed once all of them fit.
+
+``kinds`` are the admissible kinds as data, the words on objects, and which objects are left alone; the webhook that
+suspends at CREATE asks it, too. ``life`` is the table: the states of one object, and what each thing that is seen of it
+leads to. A ``case`` is one object: it carries out what the table says. ``asking`` says what an object makes and how
+much of that is still to come, ``patches`` what is written on it, ``surroundings`` what else counts (LimitRanges,
+PriorityClasses, who stands above it), and ``telling`` tells people what it waits for. ``admitting`` follows all objects
+of all kinds, and leads. ``jobs`` lists and releases without any of that, through the API server alone.
+
+What is surprising:
+
+- Nothing is stored but on the objects themselves. Whoever leads next reads them: what is suspended waits again, in the
+  order of creation; what runs has its room at once, as a standing gang, and the pods that live are adopted.
+- The room of what runs stays its own: a pod that ends makes way for the next one of its Job (``keeps`` in the engine).
+  It shrinks at the events of pods that have succeeded, since the status of a Job comes a second later.
+- The annotation ``admitted`` is the border between us and people: what is suspended after it was set is theirs.
+- An error of ours lets objects in, counted as ungated: law 18.
 """
