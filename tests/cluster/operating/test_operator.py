@@ -18,6 +18,7 @@ import pytest
 
 from tests.cluster.admitting.jobs_at_work import Jobs, job
 from tests.cluster.control_plane.bed import Bed
+from tests.cluster.custom_kinds import DEFINITIONS, is_established
 from tests.cluster.objects import made
 from tests.cluster.proxying.crowd import free_port
 from tests.cluster.talking import Api
@@ -25,7 +26,6 @@ from tests.cluster.talking import Api
 pytestmark = pytest.mark.long
 
 PROGRAM = (sys.executable, "-m", "backoff_ctrl")
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SLEEP = {
     "apiVersion": "backoff-ctrl.dev/v1alpha1",
     "kind": "Task",
@@ -118,13 +118,7 @@ async def defined(bed: Bed, api: Api, *, wanted: bool) -> None:
             await asyncio.sleep(0.1)
         raise AssertionError("the definition does not go")
     made(await api.post(DEFINITIONS, json.loads(await run(bed, "operator", "--print-crd"))))
-    await api.until(
-        f"{DEFINITIONS}/{name}",
-        lambda body: any(
-            each["type"] == "Established" and each["status"] == "True"
-            for each in body.get("status", {}).get("conditions", ())
-        ),
-    )
+    await api.until(f"{DEFINITIONS}/{name}", is_established)
 
 
 async def test_a_leader_lets_jobs_in_and_another_replica_follows_it(bed: Bed, jobs: Jobs) -> None:
