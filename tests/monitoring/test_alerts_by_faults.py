@@ -11,10 +11,11 @@ import re
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from kubernetes import client
 
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from dashboards.alerts import ALERTS, ENDS_WITHIN, SEEN_WITHIN, STALE_AFTER, WAITS_TOO_LONG
@@ -37,7 +38,7 @@ LEARNING = {"base": 1, "cap": 2, "idle_ttl": 4, "waiters_max": 1}  # it forgets 
 PATIENT = {"on_never_fits": "wait"}
 AT_ONCE = {
     "WaitingTooLong", "NeverFits", "Declined", "QuotaAlmostFullWithWaiters", "StaleCeilings", "WatchLost", "Overload",
-    "FailedOpen", "PodsWithoutSidecar", "CertificateEnds",
+    "FailedOpen", "PodsWithoutSidecar", "JobsUngated", "CertificateEnds",
 }  # fmt: skip
 """The alerts whose faults are made at the same time; the others are those of gates that are killed."""
 
@@ -108,7 +109,7 @@ async def test_each_alert_fires_by_a_fault_and_resolves_when_it_is_mended(progra
         page = stack.enter_context(serving("--server", sandbox.url)).removeprefix("http://")
         certificate = tmp_path / "tls.pem"
         certify(certificate, timedelta(seconds=ENDS_WITHIN / FASTER))
-        hooks, _ = stack.enter_context(injecting(sandbox.url, tmp_path))
+        hooks, _ = stack.enter_context(injecting(sandbox.url, tmp_path, "--for=pods", "--for=jobs"))
         listed = (("a", a.address), ("b", b.address), ("page", page), ("hooks", hooks))
         targets = {name: f"{address}/metrics" for name, address in listed}
         url = stack.enter_context(running(programs, tmp_path, targets, files, EVERY))
@@ -134,11 +135,18 @@ async def test_each_alert_fires_by_a_fault_and_resolves_when_it_is_mended(progra
         assert alerts.seen == {alert.name.removeprefix("BackoffCtrl") for alert in ALERTS}
 
 
+def jobs_of(sandbox: BackgroundSandbox) -> Any:
+    return client.BatchV1Api(client.ApiClient(client.Configuration(host=sandbox.url)))
+
+
 async def _break_everything(sandbox: BackgroundSandbox, relay: Relay, a: Program, b: Program, alerts: Alerts) -> None:
     """Make all faults whose alerts do not exclude each other."""
     prometheus = alerts.prometheus
     bare = {**pod("bare"), "metadata": {"name": "bare", "labels": {"backoff-ctrl.dev/inject": "true"}}}
     pods_of(sandbox).create_namespaced_pod("roomy", bare)
+    spec = {"template": {"spec": {**bare["spec"], "restartPolicy": "Never"}}}
+    job = {"metadata": {"name": "bare", "labels": {"backoff-ctrl.dev/wait": "true"}}, "spec": spec}
+    jobs_of(sandbox).create_namespaced_job("roomy", job)
     for name in ("first", "second"):  # the quota of two pods is full
         a.create("team", name)
     await until(lambda: sandbox.used("team", "q") == {"pods": "2"}, every=POLL)
@@ -162,5 +170,6 @@ def _mend(sandbox: BackgroundSandbox, relay: Relay) -> None:
     sandbox.faults.clear()
     relay.mend()
     pods_of(sandbox).delete_namespaced_pod("bare", "roomy", grace_period_seconds=0)
+    jobs_of(sandbox).delete_namespaced_job("bare", "roomy", propagation_policy="Background")
     raise_quota(sandbox, "team", {"pods": "9"})
     raise_quota(sandbox, "small", {"requests.cpu": "9"})
