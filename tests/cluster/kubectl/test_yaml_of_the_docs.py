@@ -77,6 +77,7 @@ def test_the_pages_with_manifests_are_these() -> None:
     numbers = {page: len(found) for page in PAGES if (found := manifests(page, ""))}
     assert numbers == {
         "docs/how-to/go-operator.md": 1,
+        "docs/how-to/jobs-that-wait.md": 1,
         "docs/how-to/run-a-task.md": 1,
         "docs/how-to/write-a-plugin.md": 1,
         "docs/operations.md": 8,
