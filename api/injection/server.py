@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import aiohttp
 from aiohttp import web
 
+from backoff_ctrl.api.probes import probes, serving_at
 from backoff_ctrl.k8s.admitting.kinds import KINDS
-from backoff_ctrl.k8s.cluster.rights import REVIEW, denied, injection, webhooks
-from backoff_ctrl.k8s.cluster.session import beginning
+from backoff_ctrl.k8s.cluster.rights import OwnRights, injection, webhooks
 from backoff_ctrl.k8s.proxy.certificates import CertificatesError, GivenCertificate
 from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
@@ -33,7 +33,6 @@ from .sidecar import JSON, SidecarSettings
 from .suspending import answer_about_job, ungated
 
 if TYPE_CHECKING:  # certificates of its own need a package that a webhook with given ones does not
-    import ssl
     from pathlib import Path
 
     from backoff_ctrl.k8s.cluster.session import ClusterSession
@@ -166,8 +165,11 @@ class Webhook:
         """Why it is not ready; empty: it is."""
         self.leaving = False
         """Whether it ends soon: it is no longer ready, and closes connections so that API servers reconnect."""
-        self.lacks: list[str] = []
-        """The rights that its account lacks, with their consequences. It is ready all the same."""
+        place = settings.place
+        kept = None if place is None else {"namespace": place.namespace, "kept": place.secret, "webhook": place.webhook}
+        rights = injection(kept) if settings.pods else webhooks(kept, [each.resource for each in KINDS])
+        self.rights = OwnRights(session.review, rights)
+        """What its account lacks, with the consequences. It is ready all the same."""
         self._said = ""
         self._asked: dict[object, int] = {}
         """Connections with reviews, each with the number of its last one."""
@@ -231,27 +233,6 @@ class Webhook:
         if not trouble or self.why_not:  # a loaded certificate stays in use
             self.why_not = trouble
 
-    async def check_rights(self) -> None:
-        """Ask the API server which rights are missing; if it does not answer, its earlier answer stays."""
-        place = self._settings.place
-        kept = None if place is None else {"namespace": place.namespace, "kept": place.secret, "webhook": place.webhook}
-        rights = injection(kept) if self._settings.pods else webhooks(kept, [each.resource for each in KINDS])
-        found = []
-        try:
-            for right in rights:
-                async with await self._session.request(
-                    "POST", REVIEW, body=right.review(""), timeout=ANSWER_WITHIN
-                ) as response:
-                    if denied(response.status, await beginning(response)):
-                        found.append(right.lacking(""))
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            _logger.info("the rights of this account are not known: %s", str(error) or type(error).__name__)
-            return
-        for line in found:
-            if line not in self.lacks:
-                _logger.warning("this account %s", line)
-        self.lacks = found
-
     async def learn_version(self) -> None:
         """Ask for the version of Kubernetes; until it answers, any version is possible."""
         try:
@@ -291,24 +272,24 @@ async def _counted(into: Listed, what: str, counting: Awaitable[Counter[str]]) -
 async def serve(webhook: Webhook, settings: InjectionSettings, over: asyncio.Event, say: Callable[[str], None]) -> None:
     """Serve until ``over`` is set."""
     async with AsyncExitStack() as ends:
-        await asyncio.gather(webhook.look(), webhook.learn_version(), webhook.check_rights())
+        await asyncio.gather(webhook.look(), webhook.learn_version(), webhook.rights.ask())
         for step, pause in (
             (webhook.look, LOOK_EVERY),
             (webhook.count, COUNT_EVERY),
             (webhook.learn_version, VERSION_EVERY),
-            (webhook.check_rights, RIGHTS_EVERY),
+            (webhook.rights.ask, RIGHTS_EVERY),
         ):
             ends.callback(asyncio.create_task(_again(step, pause)).cancel)
         app = web.Application(client_max_size=BODY_MAX)
         app.add_routes(webhook.routes())
         if settings.probe_listen is None:  # else not here: this port is open to all, and metrics name namespaces
             app.add_routes(_probes(webhook))
-        url, server = await _bound(app, settings.listen, webhook.context, ends)
+        url, server = await serving_at(app, settings.listen, webhook.context, ends)
         ends.callback(asyncio.create_task(_again(partial(webhook.shed, server), SHED_EVERY)).cancel)
         if settings.probe_listen is not None:
-            probes = web.Application()
-            probes.add_routes(_probes(webhook))
-            await _bound(probes, settings.probe_listen, None, ends)
+            beside = web.Application()
+            beside.add_routes(_probes(webhook))
+            await serving_at(beside, settings.probe_listen, None, ends)
         say(f"listening on {url}")
         await over.wait()
 
@@ -323,30 +304,12 @@ async def _again(step: Callable[[], Awaitable[None]], pause: float) -> None:
             _logger.exception("a step of the webhook failed, and is retried")
 
 
-async def _bound(
-    app: web.Application, address: tuple[str, int], context: ssl.SSLContext | None, ends: AsyncExitStack
-) -> tuple[str, web.Server]:
-    # Not decompressed: no API server compresses its requests, and 0.2 MB may become 200.
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=5, auto_decompress=False)
-    await runner.setup()
-    ends.push_async_callback(runner.cleanup)
-    await web.TCPSite(runner, *address, ssl_context=context).start()
-    host, port = runner.addresses[0][:2]
-    shown = f"[{host}]" if ":" in host else host
-    assert runner.server is not None
-    return f"{'https' if context else 'http'}://{shown}:{port}", runner.server
-
-
 def _probes(webhook: Webhook) -> list[web.RouteDef]:
-    async def livez(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def readyz(_: web.Request) -> web.Response:
+    def ready() -> tuple[bool, list[str]]:
         why_not = "it ends" if webhook.leaving else webhook.why_not
-        said = "".join(f"{line}\n" for line in (why_not or "ok", *webhook.lacks))
-        return web.Response(text=said, status=503 if why_not else 200)
+        return not why_not, [why_not or "ok", *webhook.rights.lacking]
 
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(text=webhook.counts.metrics(), headers={"Content-Type": "text/plain; version=0.0.4"})
+    async def metrics() -> bytes:
+        return webhook.counts.metrics().encode()
 
-    return [web.get("/livez", livez), web.get("/readyz", readyz), web.get("/metrics", metrics)]
+    return probes(ready, metrics)

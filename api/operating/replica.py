@@ -16,19 +16,19 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
-import aiohttp
 from aiohttp import web
 
 from backoff_ctrl.api.commands.tasks.options import Platform
+from backoff_ctrl.api.probes import probes, serving_at
 from backoff_ctrl.api.status.served_tasks import samples
 from backoff_ctrl.k8s.admitting.admitting import Admitting
 from backoff_ctrl.k8s.cluster.election import Election
-from backoff_ctrl.k8s.cluster.rights import REVIEW, denied, operator
-from backoff_ctrl.k8s.cluster.session import ClusterSession, beginning
+from backoff_ctrl.k8s.cluster.rights import OwnRights, operator
+from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.runtime.host import RUNTIME
 from backoff_ctrl.k8s.settings import settings
 from backoff_ctrl.k8s.sharing.showing import serve_status, shown
-from backoff_ctrl.k8s.status.metrics import CONTENT_TYPE, Sample, exposition
+from backoff_ctrl.k8s.status.metrics import Sample, exposition
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.managing import carry_out
 from backoff_ctrl.k8s.tasks.reconciler import Reconciler
@@ -40,8 +40,6 @@ log = logging.getLogger(__name__)
 TASKS_AGAIN: Final = 5.0
 """Seconds between two looks for what keeps Tasks from being carried out."""
 RIGHTS_EVERY: Final = 300.0
-ANSWER_WITHIN: Final = 10.0
-SHUTDOWN: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,6 @@ class Operator:
         self._given = given
         self._platform = platform
         self._reconciler: Reconciler | None = None
-        self._lacking: list[str] = []
         self._trouble = ""
         self._leads = False
 
@@ -73,6 +70,8 @@ class Operator:
         given = self._given
         async with RUNTIME.lent(), AsyncExitStack() as stack:
             session = await stack.enter_async_context(ClusterSession(self._configuration))
+            needed = operator(given.lease, given.lease_namespace, given.namespaces)
+            self._rights = OwnRights(session.review, needed)
             who = f"{socket.gethostname()}_{os.getpid()}"
             self._election = Election(session, given.lease_namespace, given.lease, who)
             self._admitting = await stack.enter_async_context(
@@ -83,7 +82,7 @@ class Operator:
             say(f"{who} takes part in the election of {given.lease_namespace}/{given.lease}")
             beside = [
                 asyncio.create_task(self._platform.follow()),
-                asyncio.create_task(self._check_rights(session)),
+                asyncio.create_task(self._rights.keep_asking(RIGHTS_EVERY)),
                 asyncio.create_task(self._warm()),
             ]
             electing = asyncio.create_task(self._election.run(self._lead))
@@ -161,31 +160,21 @@ class Operator:
             say(f"the status is at {server.url}")
         if self._given.probes is not None:
             app = web.Application()
-            app.add_routes(
-                [web.get("/livez", self._livez), web.get("/readyz", self._readyz), web.get("/metrics", self._metrics)]
-            )
-            runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN)
-            await runner.setup()
-            stack.push_async_callback(runner.cleanup)
-            await web.TCPSite(runner, *self._given.probes).start()
-            host, port = runner.addresses[0][:2]
-            say(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
+            app.add_routes(probes(self._ready, self._metrics))
+            url, _ = await serving_at(app, self._given.probes, None, stack)
+            say(f"listening on {url}")
 
-    async def _livez(self, _: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def _readyz(self, _: web.Request) -> web.Response:
-        """Answer 200 once the API server has said who leads: a standby is ready, too."""
+    def _ready(self) -> tuple[bool, list[str]]:
+        """Say whether the API server has said who leads: a standby is ready, too."""
         leader = self._election.leader
-        said = [f"{leader} leads" if leader else "nobody leads yet", *self._lacking]
+        said = [f"{leader} leads" if leader else "nobody leads yet", *self._rights.lacking]
         if self._trouble:
             said.append(f"Tasks are not carried out: {self._trouble}")
-        return web.Response(text="".join(f"{line}\n" for line in said), status=200 if leader else 503)
+        return bool(leader), said
 
-    async def _metrics(self, _: web.Request) -> web.Response:
+    async def _metrics(self) -> bytes:
         more = list(self._samples())  # here: the loop owns them
-        pieces = await asyncio.to_thread(exposition, self._documents, None, settings().series_max, more)
-        return web.Response(body=b"".join(pieces), headers={"Content-Type": CONTENT_TYPE})
+        return b"".join(await asyncio.to_thread(exposition, self._documents, None, settings().series_max, more))
 
     def _samples(self) -> Iterator[Sample]:
         yield Sample("operator_leader", (), int(self._leads and self._election.certain()))
@@ -200,23 +189,3 @@ class Operator:
             yield Sample("jobs_admitted_total", (kind, "ungated"), number)
         if self._reconciler is not None:
             yield from samples(self._reconciler)
-
-    async def _check_rights(self, session: ClusterSession) -> None:
-        """Ask which rights are missing, now and then; its earlier answer stays while the API server gives none."""
-        while True:
-            found = []
-            try:
-                for right in operator(self._given.lease, self._given.lease_namespace, self._given.namespaces):
-                    async with await session.request(
-                        "POST", REVIEW, body=right.review(""), timeout=ANSWER_WITHIN
-                    ) as response:
-                        if denied(response.status, await beginning(response)):
-                            found.append(right.lacking(""))
-            except (aiohttp.ClientError, OSError, ValueError) as error:
-                log.info("the rights of this account are not known: %s", str(error) or type(error).__name__)
-            else:
-                for line in found:
-                    if line not in self._lacking:
-                        log.warning("this account %s", line)
-                self._lacking = found
-            await asyncio.sleep(RIGHTS_EVERY)

@@ -11,26 +11,26 @@ that of two candidates one gets a 409. The holder renews it every ``retry`` seco
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import aiohttp
-
+from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import mapping, metadata_of, text
 from backoff_ctrl.k8s.answers.printing import printable
 
-from .session import ClusterSession, beginning
+from .session import ClusterSession
 
 log = logging.getLogger(__name__)
 
 JITTER: Final = 0.2
 """The share of ``retry`` that a pause may be longer by: two candidates do not stay in step."""
+GONE: Final = 404
+CONFLICT: Final = 409
 _API: Final = "coordination.k8s.io/v1"
 _STATUS_MAX: Final = 300
 
@@ -160,7 +160,7 @@ class Election:
         if self.certain() and await self._write():  # the holder knows what it wrote, and saves the read
             return True
         candidate = self._candidate
-        lease = await self._ask("GET", f"{self._leases}/{self._name}", None, absent=404)
+        lease = await self._ask("GET", f"{self._leases}/{self._name}", None, without=(GONE,))
         candidate.saw(read_record(lease), self._clock())
         if candidate.record.holder not in ("", candidate.who):
             candidate.lost()
@@ -243,21 +243,22 @@ class Election:
             metadata["resourceVersion"] = version
         body = {"apiVersion": _API, "kind": "Lease", "metadata": metadata, "spec": spec}
         if version:
-            return await self._ask("PUT", f"{self._leases}/{self._name}", body, absent=409)
-        return await self._ask("POST", self._leases, body, absent=409)
+            return await self._ask("PUT", f"{self._leases}/{self._name}", body, without=(GONE, CONFLICT))
+        return await self._ask("POST", self._leases, body, without=(CONFLICT,))
 
-    async def _ask(self, method: str, path: str, body: object, *, absent: int) -> Any:
-        """Ask the API server; None for the status ``absent``. Raises ``ElectionError``."""
+    async def _ask(self, method: str, path: str, body: object, *, without: Collection[int]) -> Any:
+        """Ask the API server; None for these statuses. Raises ``ElectionError``."""
         limit = self._candidate.terms.retry * 2  # one that hangs must not take the whole time until the deadline
         try:
-            async with await self._session.request(method, path, body=body, timeout=limit) as response:
-                status, content = response.status, await beginning(response)
-            found = json.loads(content) if status != absent else None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise ElectionError(f"{method} {path}: {str(error) or type(error).__name__}") from error
-        if status not in (200, 201, absent):
+            answer = await self._session.ask(method, path, body, timeout=limit)
+        except (NotSent, OutcomeUnknown) as error:
+            raise ElectionError(f"{method} {path}: {error}") from error
+        if answer.status in without:
+            return None
+        found = answer.json()
+        if not answer.ok or found is None:
             said = printable(text(mapping(found).get("message")) or "")[:_STATUS_MAX]
-            raise ElectionError(f"{method} {path}: the API server answers {status} {said}".rstrip())
+            raise ElectionError(f"{method} {path}: the API server answers {answer.status} {said}".rstrip())
         return found
 
 

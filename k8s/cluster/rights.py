@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+
+from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
+
+log = logging.getLogger(__name__)
 
 REVIEW: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 """Where any account may ask what it may do itself."""
@@ -79,6 +85,47 @@ def denied(status: int, body: bytes) -> bool:
     if said is None:
         raise ValueError(f"the access review was answered {status}")
     return not said
+
+
+class OwnRights:
+    """What an account lacks of the rights that it needs, as the API server said last."""
+
+    def __init__(
+        self,
+        ask: Callable[[Mapping[str, Any]], Awaitable[tuple[int, bytes]]],
+        rights: Sequence[Right],
+        namespaces: Sequence[str] = (ALL,),
+        whose: str = "this account",
+    ) -> None:
+        """``ask`` sends a review with the account's credentials, and returns status and body.
+
+        ``namespaces``: those that rights without one of their own are needed in. ``whose``: for the log.
+        """
+        self.lacking: list[str] = []
+        """A line for each missing right."""
+        self._ask = ask
+        self._rights = rights
+        self._namespaces = namespaces
+        self._whose = whose
+
+    async def ask(self) -> None:
+        """Ask about each. If the API server does not answer, its earlier answer stays."""
+        asked = [(right, namespace) for namespace in self._namespaces for right in self._rights]
+        try:
+            found = [each.lacking(where) for each, where in asked if denied(*await self._ask(each.review(where)))]
+        except (NotSent, OutcomeUnknown, ValueError) as error:
+            log.info("the rights of %s are not known: %s", self._whose, error)
+            return
+        for line in found:
+            if line not in self.lacking:
+                log.warning("%s %s", self._whose, line)
+        self.lacking = found
+
+    async def keep_asking(self, every: float) -> NoReturn:
+        """Ask now and then: roles change."""
+        while True:
+            await self.ask()
+            await asyncio.sleep(every)
 
 
 _LEARNS: Final = "the gate learns from rejections instead: bind the role view to this account"

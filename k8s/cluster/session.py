@@ -15,7 +15,10 @@ from typing import Any, Final, Self, TypeVar
 
 import aiohttp
 
+from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
+
 from .finding import credentials, detour_of, tls_of
+from .rights import REVIEW
 
 T = TypeVar("T")
 
@@ -23,6 +26,7 @@ LINE_BUFFER: Final = 2**21
 """Bytes read ahead. Watch events may be longer than aiohttp's default buffer."""
 BYTES_MAX: Final = 64 << 10
 """Bytes of an answer that are read for an error message."""
+REVIEW_SECONDS: Final = 10.0
 LARGE: Final = 2**20
 """A body of at least so many bytes is sent piece by piece: in one go it would hold up the event loop."""
 
@@ -84,6 +88,31 @@ class ClusterSession:
             timeout=limits,
             **self._detour,
         )
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        query: Iterable[tuple[str, Any]] = (),
+        timeout: float,  # noqa: ASYNC109 - passed on
+    ) -> Answer:
+        """Send a request; return the answer, whatever its status. Raises ``NotSent`` and ``OutcomeUnknown``."""
+        try:
+            response = await self.request(method, path, query=query, headers=headers, body=body, timeout=timeout)
+            async with response:
+                return Answer(response.status, response.headers, await response.read())
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise NotSent(str(error)) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
+
+    async def review(self, body: Mapping[str, Any]) -> tuple[int, bytes]:
+        """Ask about a right of this account, for ``OwnRights``."""
+        answer = await self.ask("POST", REVIEW, body, timeout=REVIEW_SECONDS)
+        return answer.status, answer.body
 
     async def _settings(self) -> Any:
         ask = self._configuration.auth_settings

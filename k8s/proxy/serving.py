@@ -14,15 +14,14 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, Protocol
 
-from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
-from backoff_ctrl.k8s.cluster.rights import ALL, GATEWAY, REVIEW, Right, denied
+from backoff_ctrl.k8s.cluster.rights import ALL, GATEWAY, REVIEW, OwnRights
 from backoff_ctrl.k8s.proxy.holding.holding import open_holding
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.proxy.http.messages import Head, Request
@@ -42,40 +41,19 @@ _JSON: Final = b"application/json"
 _logger = logging.getLogger("backoff_ctrl")
 
 
-class OwnRights:
-    """The missing rights, as the API server reported them. Without these rights a proxy wakes creates later."""
+def own_rights(server: ApiServer, namespaces: Iterable[str]) -> OwnRights:
+    """Return what to ask about the proxy's own account; ``*`` means all namespaces.
 
-    def __init__(self, server: ApiServer, namespaces: Iterable[str]) -> None:
-        """Ask about these namespaces; ``*`` means all."""
-        self.lacking: list[str] = []
-        """A line for each missing right."""
-        self._server = server
-        self._namespaces = [ALL if each == EVERYWHERE else each for each in namespaces]
+    Without these rights it wakes creates later.
+    """
 
-    async def keep_asking(self, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> NoReturn:
-        while True:
-            await self.ask()
-            await pause(EVERY)
-
-    async def ask(self) -> None:
-        """Ask once. If the API server does not answer, its earlier answer stays."""
-        found = []
-        try:
-            for namespace in self._namespaces:
-                found += [right.lacking(namespace) for right in GATEWAY if await self._lacks(right, namespace)]
-        except (NotSent, OutcomeUnknown, ValueError) as error:
-            _logger.info("the rights of the proxy's account are not known: %s", error)
-            return
-        for line in found:
-            if line not in self.lacking:
-                _logger.warning("the proxy's account %s", line)
-        self.lacking = found
-
-    async def _lacks(self, right: Right, namespace: str) -> bool:
-        body = json.dumps(right.review(namespace)).encode()
+    async def ask(review: Mapping[str, Any]) -> tuple[int, bytes]:
         head = Head(b"POST", REVIEW.encode(), [(b"Accept", _JSON), (b"Content-Type", _JSON)])
-        said = await self._server.ask_as_proxy(Request(head, body))
-        return denied(said.status, said.body)
+        said = await server.ask_as_proxy(Request(head, json.dumps(review).encode()))
+        return said.status, said.body
+
+    there = [ALL if each == EVERYWHERE else each for each in namespaces]
+    return OwnRights(ask, GATEWAY, there, "the proxy's account")
 
 
 PATIENCE: Final = 5.0
@@ -188,7 +166,7 @@ class _Life:
             server, creates, Limits(connections=connections), local_hosts_only=own_only, lends_exec=settings.allow_exec
         )
         listener = Listener(shared, bound, None if settings.tls is None else settings.tls.context)
-        rights = OwnRights(server, settings.check_rights)
+        rights = own_rights(server, settings.check_rights)
         probes = Probes(shared, _metrics, lambda: rights.lacking)
         await self._serve_probes(probes, ends)
         ends.push_async_callback(self._end, shared, listener)
@@ -204,7 +182,7 @@ class _Life:
             self._note_ready(ends)
             probes.ready = True
             if settings.check_rights:
-                ends.callback(asyncio.create_task(rights.keep_asking()).cancel)
+                ends.callback(asyncio.create_task(rights.keep_asking(EVERY)).cancel)
             gc.freeze()  # what is loaded by now stays: each full collection would look at all of it, for 10 ms or more
             ends.callback(setattr, probes, "ready", False)
             if not settings.listen_first:

@@ -16,7 +16,7 @@ from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.proxy.authority import new_authority
 from backoff_ctrl.k8s.proxy.certificates import CertificatesError, GivenCertificate, listener_context
 from backoff_ctrl.k8s.proxy.place import find_place as read_place
-from backoff_ctrl.k8s.proxy.serving import OwnRights
+from backoff_ctrl.k8s.proxy.serving import own_rights
 from backoff_ctrl.k8s.proxy.upstream import ApiServer
 from tests.scripted_server import scripted_server
 
@@ -65,13 +65,13 @@ async def test_missing_rights_are_named_until_they_are_there(who: str, caplog: p
     with scripted_server(lambda _: rounds[0][0]) as script:
         async with ClusterSession(find_place(script.url, None, None, None).configuration) as session:
             webhook, server = Webhook(KEPT, session), ApiServer(read_place(script.url, None, None))
-            own = OwnRights(server, ["team-a"])
+            own = own_rights(server, ["team-a"])
             known = 0
             while rounds:
-                await (webhook.check_rights() if who == "webhook" else own.ask())
-                found = webhook.lacks if who == "webhook" else own.lacking
+                rights = webhook.rights if who == "webhook" else own
+                await rights.ask()
                 known = known if rounds[0][1] == -1 else rounds[0][1]
-                assert len(found) == known, rounds
+                assert len(rights.lacking) == known, rounds
                 rounds.pop(0)
             server.close()
     assert caplog.text.count("lacks the right") == all_of_them

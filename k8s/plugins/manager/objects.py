@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-import aiohttp
-
 from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.answers.rejections import rejection_of
@@ -141,16 +139,7 @@ class Objects:
         patience: float = SERVER_LIMIT,
     ) -> Answer:
         """Send a request; return the answer, whatever its status. Raises ``NotSent`` and ``OutcomeUnknown``."""
-        try:
-            response = await self._session.request(
-                method, path, query=query or (), headers=headers, body=body, timeout=patience
-            )
-            async with response:
-                return Answer(response.status, response.headers, await response.read())
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise NotSent(str(error)) from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
+        return await self._session.ask(method, path, body, query=query or (), headers=headers, timeout=patience)
 
 
 class CreateTransport:
