@@ -70,10 +70,7 @@ def command(server: str | None, kubeconfig: str | None, context: str | None, **g
         place = find_place(server, kubeconfig, context, None)
     except ReachError as error:
         raise BadInput(str(error)) from None
-    try:
-        asyncio.run(_run(place, _settings(given, place), platform))
-    except (OSError, ValueError) as error:
-        raise BadInput(f"can't listen: {error}; choose another --admin or --probe-listen") from None
+    asyncio.run(_run(place, _settings(given, place), platform))
     return DONE
 
 

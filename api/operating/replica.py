@@ -12,13 +12,14 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import web
 
 from backoff_ctrl.api.commands.tasks.options import Platform
+from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.api.probes import probes, serving_at
 from backoff_ctrl.api.status.served_tasks import samples
 from backoff_ctrl.k8s.admitting.admitting import Admitting
@@ -66,7 +67,7 @@ class Operator:
         self._leads = False
 
     async def run(self, over: asyncio.Event, say: Callable[[str], object]) -> None:
-        """Serve until ``over`` is set, then give the Lease back. Raises ``OSError`` for an address that is taken."""
+        """Serve until ``over`` is set, then give the Lease back. Raises ``BadInput`` for an address that is taken."""
         given = self._given
         async with RUNTIME.lent(), AsyncExitStack() as stack:
             session = await stack.enter_async_context(ClusterSession(self._configuration))
@@ -155,13 +156,15 @@ class Operator:
     async def _serve(self, stack: AsyncExitStack, say: Callable[[str], object]) -> None:
         self._documents = shown()
         if self._given.admin is not None:
-            server = await asyncio.to_thread(serve_status, listen=self._given.admin, exact=True)
+            with _listening("--admin"):
+                server = await asyncio.to_thread(serve_status, listen=self._given.admin, exact=True)
             stack.push_async_callback(asyncio.to_thread, server.close)
             say(f"the status is at {server.url}")
         if self._given.probes is not None:
             app = web.Application()
             app.add_routes(probes(self._ready, self._metrics))
-            url, _ = await serving_at(app, self._given.probes, None, stack)
+            with _listening("--probe-listen"):
+                url, _ = await serving_at(app, self._given.probes, None, stack)
             say(f"listening on {url}")
 
     def _ready(self) -> tuple[bool, list[str]]:
@@ -189,3 +192,12 @@ class Operator:
             yield Sample("jobs_admitted_total", (kind, "ungated"), number)
         if self._reconciler is not None:
             yield from samples(self._reconciler)
+
+
+@contextmanager
+def _listening(option: str) -> Iterator[None]:
+    """Turn an address that can't be listened at into ``BadInput``, and nothing else."""
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(f"can't listen: {error}; choose another {option}") from None

@@ -223,25 +223,31 @@ class Admitting:
                 cache.note(body)
 
     def _take_up(self) -> None:
-        """Take up what has changed, in the order of creation."""
+        """Take up what has changed, in the order of creation. An object that can't be read harms no other (law 18)."""
         dirty, self._dirty = self._dirty, {}
         for uid, (kind, body, gone) in sorted(dirty.items(), key=lambda item: _age(item[1][1])):
-            case = self._cases.get(uid)
-            if gone:
-                if case is not None:
-                    case.body = body
-                    self._step(case, Seen.GONE)
-                continue
-            if case is None:
-                case = self._cases[uid] = Case(kind, body, self._desk)
-            case.body = body
-            above = self.surroundings.known_above(body)
-            if above is not None:
-                self._step(case, seen_of(kind, body, kinds=self.kinds, above=above))
-            else:
-                task = asyncio.create_task(self._judge(case))
-                self._judging.add(task)
-                task.add_done_callback(self._judging.discard)
+            try:
+                self._take(uid, kind, body, gone=gone)
+            except Exception as error:  # noqa: BLE001 - law 18
+                self.gate.ledger.failed_open(error)
+
+    def _take(self, uid: str, kind: AdmissibleKind, body: JSON, *, gone: bool) -> None:
+        case = self._cases.get(uid)
+        if gone:
+            if case is not None:
+                case.body = body
+                self._step(case, Seen.GONE)
+            return
+        if case is None:
+            case = self._cases[uid] = Case(kind, body, self._desk)
+        case.body = body
+        above = self.surroundings.known_above(body)
+        if above is not None:
+            self._step(case, seen_of(kind, body, kinds=self.kinds, above=above))
+        else:
+            task = asyncio.create_task(self._judge(case))
+            self._judging.add(task)
+            task.add_done_callback(self._judging.discard)
 
     async def _judge(self, case: Case) -> None:
         seen = await self._seen(case.kind, case.body)
@@ -256,7 +262,6 @@ class Admitting:
         try:
             case.step(seen)
         except Exception as error:  # noqa: BLE001 - law 18: one object harms no other
-            self.counts.failures += 1
             self.gate.ledger.failed_open(error)
         if seen is Seen.LEFT and (why := case.kind.may_not_be_suspended(case.body)):
             self._teller.say(case, "not-suspended", why)
@@ -298,7 +303,6 @@ class Admitting:
                     if case.is_forgotten():
                         self._step(case, Seen.RUNS)
             except Exception as error:  # noqa: BLE001 - law 18
-                self.counts.failures += 1
                 self.gate.ledger.failed_open(error)
 
 

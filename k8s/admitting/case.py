@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any, Final
 
 from backoff_ctrl.engine.backoff import full_jitter
 from backoff_ctrl.engine.errors import GangError
-from backoff_ctrl.k8s.answers.fields import FieldError, labels_of, metadata_of, text
+from backoff_ctrl.k8s.answers.fields import FieldError, labels_of, mapping, metadata_of, text
 from backoff_ctrl.k8s.charges.live import ENDED
 from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
@@ -30,6 +31,7 @@ from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, CreateTranspo
 from backoff_ctrl.k8s.plugins.protocol import JSON
 from backoff_ctrl.k8s.plugins.protocol import Kind as Served
 from backoff_ctrl.k8s.status.admission_rules import Item
+from backoff_ctrl.k8s.status.bodies import found_at
 from backoff_ctrl.k8s.watching.objects import is_older
 
 from .asking import (
@@ -69,9 +71,6 @@ class Counts:
     admitted: Counter[str] = field(default_factory=Counter)
     ungated: Counter[str] = field(default_factory=Counter)
     """Those that were let in without room being reserved: the mode of their namespace, or an error of ours."""
-    conflicts: int = 0
-    denials: int = 0
-    failures: int = 0
 
 
 class Patching:
@@ -122,8 +121,6 @@ class Case:
         self.namespace, self.name = text(metadata.get("namespace")), text(metadata.get("name"))
         self.state = State.NEW
         self.gang: AdmittedGang | None = None
-        self.told: Any = None
-        """What telling remembers of it."""
         self.refusal = ""
         """Why it can't be let in, as things are."""
         self._desk = desk
@@ -195,7 +192,6 @@ class Case:
         except (FieldError, GangError) as error:
             self._desk.say(self, "unreadable", f"it is let in without waiting, since it can't be read: {error}")
         except Exception as error:  # noqa: BLE001 - law 18: a bug of ours stops no Job
-            self._desk.counts.failures += 1
             self._desk.gate.ledger.failed_open(error)
         self.step(Seen.GRANT)
         if self._elastic is not None and self._wants_more():
@@ -205,14 +201,11 @@ class Case:
 
     async def _ask(self) -> GangAsked | None:
         """Return what to ask of the line; None: it makes no pods."""
-        self._parts = self._read_parts()
         self._elastic = elastic_of(self.kind, self.body)
-        body: Mapping[str, Any] = self.body
-        if self._elastic is not None:
-            if self._elastic.wrong:
-                self._desk.say(self, "min-parallelism", self._elastic.wrong)
-            body = as_elastic(self.kind, self.body, self._elastic.least)
-            self._parts = pods_made(self.kind, body, self._desk.limits(self.namespace))
+        if self._elastic is not None and self._elastic.wrong:
+            self._desk.say(self, "min-parallelism", self._elastic.wrong)
+        body = self._least()
+        self._parts = self._made(body)
         self._size = counts_of(self.kind, body, self._parts)
         if not any(self._size):
             self._asked = None
@@ -224,6 +217,14 @@ class Case:
         if self._desk.gate.mode(self.namespace) == "shadow":
             self._count_shadow(self._asked)
         return self._asked
+
+    def _least(self) -> Mapping[str, Any]:
+        """Return it with what it may begin with."""
+        elastic = elastic_of(self.kind, self.body)
+        return self.body if elastic is None else as_elastic(self.kind, self.body, elastic.least)
+
+    def _made(self, body: Mapping[str, Any]) -> tuple[Part, ...]:
+        return pods_made(self.kind, body, self._desk.limits(self.namespace))
 
     def _count_shadow(self, asked: GangAsked) -> None:
         """Say what would become of it if its namespace were enforced."""
@@ -246,18 +247,10 @@ class Case:
     def _compare(self) -> None:
         """Join again if what it makes has changed: it was edited, or a LimitRange was."""
         with suppress(FieldError, GangError):
-            if self._asked is None or self._parts_now() != self._parts:
+            if self._asked is None or self._made(self._least()) != self._parts:
                 self._drop()
                 self.state = State.WAITING
                 self._begin(self._join())
-
-    def _parts_now(self) -> tuple[Part, ...]:
-        elastic, body = elastic_of(self.kind, self.body), self.body
-        least = as_elastic(self.kind, body, elastic.least) if elastic is not None else body
-        return pods_made(self.kind, least, self._desk.limits(self.namespace))
-
-    def _read_parts(self) -> tuple[Part, ...]:
-        return pods_made(self.kind, self.body, self._desk.limits(self.namespace))
 
     # -- the patch ---------
 
@@ -277,11 +270,9 @@ class Case:
                     continue
                 if error.status in DENIALS:
                     self.refusal = str(error)
-                    desk.counts.denials += 1
                     desk.say(self, "denied", self.refusal)
                     self.step(Seen.DENIAL)
                     return
-                desk.counts.conflicts += error.status == CONFLICT
                 if error.status != CONFLICT or tries > 1:
                     await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
                 await self._look()
@@ -326,7 +317,7 @@ class Case:
             self.step(await self._desk.seen(self.kind, self.body))
             if self.state is State.GRANTED:
                 with suppress(FieldError, GangError):
-                    if self._parts_now() != before:
+                    if self._made(self._least()) != before:
                         self.state = State.WAITING
                         self._drop()
                         self._begin(self._join())
@@ -346,7 +337,7 @@ class Case:
         """Reserve what a running object makes without waiting, and take in those of its pods that live."""
         desk = self._desk
         try:
-            self._parts = self._read_parts()
+            self._parts = self._made(self.body)
             self._size = counts_of(self.kind, self.body, self._parts)
             self._elastic = elastic_of(self.kind, self.body)
             if any(self._size):
@@ -369,7 +360,6 @@ class Case:
         except (FieldError, GangError, GangRefused) as error:
             log.warning("no room is kept for %s, which runs: %s", self.label, error)
         except Exception as error:  # noqa: BLE001 - law 18
-            desk.counts.failures += 1
             desk.gate.ledger.failed_open(error)
         if not is_admitted(self.body):
             await self._note_admission()
@@ -377,18 +367,28 @@ class Case:
 
     def _known_label(self) -> str:
         for template in sorted(templates_of(self.kind, self._parts)):
-            found = text(labels_of(field_at(self.body, template)).get(GANG_LABEL))
+            found = text(labels_of(mapping(found_at(template, self.body))).get(GANG_LABEL))
             if found:
                 return found
         return admitted_gang(self.body)
 
     async def _adopt(self, label: str) -> None:
+        """Take in the pods that live: what they are charged would count twice. Asks until there is an answer."""
         if not label or self.gang is None:
             return
-        with suppress(ClusterError):
-            for pod in await self._desk.objects.pods(self.namespace, {GANG_LABEL: label}):
+        for tries in count(1):
+            try:
+                pods = await self._desk.objects.pods(self.namespace, {GANG_LABEL: label})
+            except ClusterError as error:
+                if error.status in DENIALS:
+                    log.warning("the pods of %s, which runs, can't be read: %s", self.label, error)
+                    return
+                await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
+                continue
+            for pod in pods:
                 if field_at(pod, "status.phase") not in ENDED:
                     self.gang.adopt(text(metadata_of(pod).get("uid")), pod)
+            return
 
     async def _note_admission(self) -> None:
         """Note on an object that others have resumed that it runs: what is suspended after that is its user's."""
@@ -419,24 +419,26 @@ class Case:
             if size != self._size:
                 gang.resize(size)
                 self._size = size
-            if self._wants_more():
+            if self._exceeds(counts):
                 self._grow()
 
     def _wanted(self) -> tuple[tuple[Part, ...], tuple[int, ...]]:
         """Return what a running object makes, and how many pods of each part it should have if there were room."""
         self._elastic = elastic_of(self.kind, self.body)
         body = self.body if self._elastic is None else as_elastic(self.kind, self.body, self._elastic.most)
-        parts = pods_made(self.kind, body, self._desk.limits(self.namespace))
+        parts = self._made(body)
         return parts, counts_of(self.kind, body, parts, self._base + len(self._succeeded))
 
     # -- growth ---------
 
     def _wants_more(self) -> bool:
-        if not self.kind.parallelism or len(self._size) != 1:
-            return False
         with suppress(FieldError, GangError):
-            return sum(self._wanted()[1]) > self._size[0] > 0
+            return self._exceeds(self._wanted()[1])
         return False
+
+    def _exceeds(self, counts: Sequence[int]) -> bool:
+        """Return whether it should have more pods than are reserved; only kinds of one part grow."""
+        return bool(self.kind.parallelism) and len(self._size) == 1 and sum(counts) > self._size[0] > 0
 
     def _grow(self) -> None:
         if self._growing is None or self._growing.done():
@@ -458,7 +460,6 @@ class Case:
         except (FieldError, GangError, ClusterError) as error:
             log.info("%s does not grow further now: %s", self.label, error)
         except Exception as error:  # noqa: BLE001 - law 18
-            self._desk.counts.failures += 1
             self._desk.gate.ledger.failed_open(error)
 
     async def _widen(self) -> None:

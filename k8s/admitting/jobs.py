@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -89,8 +88,7 @@ async def release(
     A name may begin with its kind, ``job/train`` or ``jobset.jobset.x-k8s.io/train``. ``by`` is noted on the object.
     Raises ``JobsError`` where nothing of this name waits, and as ``list_jobs`` does.
     """
-    async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(ClusterSession(configuration))
+    async with ClusterSession(configuration) as session:
         found = await _listed(session, tuple(namespaces), kinds)
         wanted, _, plain = name.rpartition("/")
         chosen = [each for each in found if not name or (each.name == plain and _is_called(each.kind, wanted))]

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import count
+from typing import Any, Final, TypeVar
 
+from backoff_ctrl.engine.backoff import full_jitter
+from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import annotations_of, mappings, metadata_of, text
 from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.creates.creation import PRIORITY_MAX, Owner
+from backoff_ctrl.k8s.gate.any_gate import NAMES
 from backoff_ctrl.k8s.plugins.manager.objects import Objects
 from backoff_ctrl.k8s.plugins.protocol import JSON
 from backoff_ctrl.k8s.status.admission_rules import Item, items_of
@@ -25,6 +29,8 @@ from .kinds import PRIORITY, AdmissibleKind, controller_of, kind_of
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 MAX_PRIORITY: Final = "backoff-ctrl.dev/max-priority"
 """The annotation of a ResourceQuota up to which objects of its namespace may set a priority of their own."""
 DEPTH: Final = 5
@@ -33,6 +39,11 @@ REMEMBERED: Final = 2048
 """Objects whose controllers are remembered."""
 SIDE_BY_SIDE: Final = 8
 """Controllers that are looked up at a time."""
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 10.0
+"""Seconds between two tries of a question that was not answered; the first and the longest."""
+TOO_MANY: Final = 429
+BROKEN: Final = 500
 CRON_JOB: Final = ("batch", "CronJob")
 
 
@@ -120,10 +131,15 @@ class Surroundings:
         return min(wanted, await self._allowed(text(metadata_of(body).get("namespace"))))
 
     async def _allowed(self, namespace: str) -> int:
-        answer = await self._objects.ask("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
-        listed = mappings((answer.json() or {}).get("items")) if answer.ok else []
+        listed = await _answered(lambda: self._quotas(namespace))
         numbers = [_number(text(annotations_of(each).get(MAX_PRIORITY))) for each in listed]
         return max((number for number in numbers if number is not None), default=0)
+
+    async def _quotas(self, namespace: str) -> Sequence[Mapping[str, Any]]:
+        answer = await self._objects.ask("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
+        if answer.status == TOO_MANY or answer.status >= BROKEN:
+            raise OutcomeUnknown(f"the API server answers {answer.status}")
+        return mappings((answer.json() or {}).get("items")) if answer.ok else ()
 
     # -- the controllers above ---------
 
@@ -160,13 +176,24 @@ class Surroundings:
         found: Mapping[str, Any] = {}
         async with self._reading:
             try:
-                found = await self._source.metadata(path_of(owner, namespace))
-            except (WatchAbsentError, WatchBrokenError, WatchForbiddenError) as error:
+                found = await _answered(lambda: self._source.metadata(path_of(owner, namespace)))
+            except (WatchAbsentError, WatchForbiddenError) as error:
                 log.info("who controls %s %s/%s is not known: %s", owner.kind, namespace, owner.name, error)
         same = found.get("uid") == owner.uid
         self._above[owner.uid] = controller_of({"metadata": found}) if same else None
         if len(self._above) > REMEMBERED:
             self._above.popitem(last=False)
+
+
+async def _answered(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask until the API server answers: one that is away for a moment must not decide about an object."""
+    for tries in count(1):
+        try:
+            return await ask()
+        except (NotSent, OutcomeUnknown, WatchBrokenError) as error:
+            log.debug("asked again: %s", error)
+            await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
+    raise AssertionError("it is asked for ever")
 
 
 def _ends(owner: Owner, kinds: Sequence[AdmissibleKind]) -> bool:

@@ -11,8 +11,9 @@ import json
 import logging
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from backoff_ctrl.engine.backoff import Bucket
 from backoff_ctrl.k8s.answers.fields import annotations_of, metadata_of, text
@@ -58,7 +59,8 @@ class _Told:
     news: object = None
     annotated: float = -math.inf
     event: float = -math.inf
-    sentences: frozenset[str] = frozenset()
+    sentences: dict[str, str] = field(default_factory=dict)
+    """The last one, by its reason."""
 
 
 class Teller:
@@ -69,20 +71,21 @@ class Teller:
         self._sender = sender
         self._bucket = Bucket(RATE, BURST)
         self._clock = asyncio.get_running_loop().time
+        self._tell: WeakKeyDictionary[Case, _Told] = WeakKeyDictionary()
         self._forbidden: set[str] = set()  # kinds whose annotations may not be written
         self._tasks: set[asyncio.Task[None]] = set()
 
     def say(self, case: Case, reason: str, sentence: str) -> None:
-        """Report what has become of an object, once for each sentence."""
+        """Report what has become of an object, a sentence once until another one of its reason follows."""
         told = self._told(case)
         if reason == "admitted":
             if told.event > -math.inf:
                 waited = self._clock() - told.since
                 self._report(case, reason, f"{case.label} was let in after waiting {waited:.1f} s")
-            case.told = None
+            del self._tell[case]
             return
-        if sentence not in told.sentences:
-            told.sentences |= {sentence}
+        if told.sentences.get(reason) != sentence:
+            told.sentences[reason] = sentence
             log.info("%s: %s", case.label, one_line(sentence))
             self._report(case, reason, f"{case.label}: {sentence}")
 
@@ -119,9 +122,9 @@ class Teller:
             self._report(case, "waits", f"{case.label} waits: {wait.why}", wait)
 
     def _told(self, case: Case) -> _Told:
-        if case.told is None:
-            case.told = _Told(self._clock())
-        found: _Told = case.told
+        found = self._tell.get(case)
+        if found is None:
+            found = self._tell[case] = _Told(self._clock())
         return found
 
     def _annotate(self, case: Case, told: _Told, news: object, said: dict[str, Any]) -> None:

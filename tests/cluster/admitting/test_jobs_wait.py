@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from backoff_ctrl.k8s.admitting.kinds import (
     WAITS_FOR,
     WEBHOOK,
 )
+from backoff_ctrl.k8s.charges.parts import Part, parts_of
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
@@ -189,3 +192,42 @@ async def test_limit_ranges_count_and_modes_let_everything_in(bed: Bed, jobs: Jo
     async with admitting(bed.server, gate=AsyncGate(ledger=ledger), namespaces=(jobs.namespace,), kinds=(JOB,)) as off:
         await jobs.pods_of("bare", 1)  # the quota refuses the other
         assert off.counts.ungated["jobs.batch"] == 1
+
+
+async def test_who_may_lead_no_more_lets_nothing_in(bed: Bed, jobs: Jobs) -> None:
+    """Another process may lead by now, and has its own belief of the room."""
+    await jobs.limit(1)
+    await jobs.create(job("first"))
+    leads, asked = False, asyncio.Event()
+
+    def certain() -> bool:
+        asked.set()
+        return leads
+
+    async with admitting(bed.server, namespaces=(jobs.namespace,), kinds=(JOB,), certain=certain) as found:
+        await asyncio.wait_for(asked.wait(), 20)
+        assert found.states()["granted"] == 1
+        assert await jobs.running() == []
+        leads = True
+        await jobs.pods_of("first", 1)
+
+
+async def test_an_error_of_ours_lets_a_job_in_and_harms_no_other(
+    bed: Bed, jobs: Jobs, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Law 18: it is counted as ungated."""
+
+    def fails(body: Mapping[str, Any]) -> tuple[Part, ...]:
+        if body["metadata"]["name"] == "bad":
+            raise ZeroDivisionError
+        return parts_of(body, resource="jobs.batch")
+
+    await jobs.limit(5)
+    for name in ("bad", "good"):
+        await jobs.create(job(name))
+    kind = replace(JOB, makes=fails)
+    async with admitting(bed.server, namespaces=(jobs.namespace,), kinds=(kind,)) as found:
+        for name in ("bad", "good"):
+            await jobs.pods_of(name, 1)
+        assert "ZeroDivisionError" in caplog.text
+        assert (found.counts.admitted["jobs.batch"], found.counts.ungated["jobs.batch"]) == (1, 1)
