@@ -321,7 +321,7 @@ class _Listener(Subscriber):
     def member_over(self, pod: Mapping[str, Any]) -> None:
         self._loop.call_soon_threadsafe(self._admitting.pod_over, pod)
 
-    def observed(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
+    def learned(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
         if self._specs.get((namespace, quota)) != seen.spec:
             self._specs[namespace, quota] = seen.spec
             self._loop.call_soon_threadsafe(self._admitting.quota_edited, namespace)

@@ -120,6 +120,7 @@ class Ledger:
     def observe_quota(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
         self.tell("observed", namespace, quota, seen)
         self.engine.report((namespace, quota), lambda engine, now: engine.observe_quota(namespace, quota, seen, now))
+        self.tell("learned", namespace, quota, seen)
 
     def forget_quota(self, namespace: str, quota: str) -> None:
         self.engine.drop((namespace, quota))

@@ -45,7 +45,10 @@ class Subscriber:
         """Shadow mode sends a create; ``verdict`` is what enforce mode would have done with it."""
 
     def observed(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
-        """A quota is reported as it is now."""
+        """A quota is reported as it is now; the engine does not know it yet."""
+
+    def learned(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
+        """The engine knows a quota as it was reported: what it refused before may fit now."""
 
     def blocked(self, namespace: str) -> None:
         """A quota holds creates up in a namespace, and nobody reports its changes yet."""

@@ -138,3 +138,26 @@ def test_a_new_engine_goes_on_with_the_numbers_of_the_changes() -> None:
 
     assert ledger.look(lambda engine, now: engine.changes(upto, 10, now)).lost
     assert set(ledger.look(lambda engine, now: engine.changes(0, 10, now)).items) == {"team"}
+
+
+def test_who_hears_that_a_quota_was_learned_finds_it_in_the_engine() -> None:
+    """News of room come before: what they lead to has to be measured from there."""
+    ledger = Ledger(RuntimeAlarms())
+    found: list[tuple[str, int]] = []
+
+    def limit() -> int:
+        namespace = ledger.snapshot().namespaces.get("team")
+        return 0 if namespace is None else namespace.quotas["q"]["pods"].limited or 0
+
+    class Listener(Subscriber):
+        def observed(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
+            found.append(("observed", limit()))
+
+        def learned(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
+            found.append(("learned", limit()))
+
+    ledger.subscribe(Listener())
+    for pods in (3, 5):
+        hard = {"pods": pods}
+        ledger.observe_quota("team", "q", ObservedQuota(hard, hard, {"pods": 0}))
+    assert found == [("observed", 0), ("learned", 3), ("observed", 3), ("learned", 5)]
