@@ -159,7 +159,6 @@ class Operator:
             with _listening("--admin"):
                 server = await asyncio.to_thread(serve_status, listen=self._given.admin, exact=True)
             stack.push_async_callback(asyncio.to_thread, server.close)
-            say(f"the status is at {server.url}")
         if self._given.probes is not None:
             app = web.Application()
             app.add_routes(probes(self._ready, self._metrics))

@@ -151,14 +151,17 @@ def gang_for(  # noqa: PLR0913 - each says something else of it
     ``label``: its pods carry it already. ``standing``: it runs already, and does not wait. Raises ``GangError``.
     """
     metadata = metadata_of(body)
-    name = f"{kind.kind} {metadata.get('name')}"
+    name = text(metadata.get("name"))
     return GangAsked(
         Creation(server, "", text(metadata.get("namespace")), kind.resource, {"metadata": {"name": name}}, priority),
         Parts((part.demand, count) for part, count in zip(parts, counts, strict=True)),
         standing=standing,
         templates={kind.resource: templates_of(kind, parts)},
         pods_made=frozenset(range(len(parts))),
-        titles=tuple(f"the pods of {part.made_by}" for part in parts),
+        titles=tuple(
+            f"the pods of {kind.kind} {name}" if part.made_by == kind.kind else f"the pods of its {part.made_by}s"
+            for part in parts
+        ),
         made_from=NO_ROOT,
         keeps=True,
         label=label,

@@ -185,7 +185,7 @@ class Case:
             if asked is not None:
                 self.gang = await self._gang(asked)
         except GangRefused as error:
-            self.refusal = str(error)
+            self.refusal = f"its pods can't be let in together: {error.detail}"
             self._desk.say(self, error.reason, self.refusal)
             self.step(Seen.REFUSAL)
             return

@@ -43,12 +43,14 @@ _PART: Final = re.compile(r"\bpart (?P<number>\d+)")
 class GangRefused(Exception):  # noqa: N818 - the engine's word for it
     """A gang was not admitted, and nothing of it was created; the message says why, with the part and the amount.
 
-    ``reason`` is the engine's word: ``never-fits``, ``quotas-unreadable``, ``too-many-waiting``, ``given-back``.
+    ``reason`` is the engine's word: ``never-fits``, ``quotas-unreadable``, ``too-many-waiting``, ``given-back``;
+    ``detail`` is its sentence.
     """
 
-    def __init__(self, said: str, reason: str = "") -> None:
+    def __init__(self, said: str, reason: str = "", detail: str = "") -> None:
         super().__init__(said, reason)
         self.reason = reason
+        self.detail = detail
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -468,8 +470,8 @@ def _take(wait: GangWait, gate: AnyGate) -> None:
         if wait.asked.made_from is not None:
             gang.stored(wait.asked.made_from, "")
     elif isinstance(value, Refusal):
-        said = f"{wait.label} was refused: {wait.asked.in_words(value.detail)}"
-        wait.error = GangRefused(said, value.reason)
+        detail = wait.asked.in_words(value.detail)
+        wait.error = GangRefused(f"{wait.label} was refused: {detail}", value.reason, detail)
     elif value is Signal.OPENED:
         wait.gang = AdmittedGang(gate, ledger, wait.asked, None, None)
     else:
