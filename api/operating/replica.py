@@ -30,6 +30,7 @@ from backoff_ctrl.k8s.runtime.host import RUNTIME
 from backoff_ctrl.k8s.settings import settings
 from backoff_ctrl.k8s.sharing.showing import serve_status, shown
 from backoff_ctrl.k8s.status.metrics import Sample, exposition
+from backoff_ctrl.k8s.tasks.cluster.owning import owning
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.managing import carry_out
 from backoff_ctrl.k8s.tasks.reconciler import Reconciler
@@ -117,16 +118,18 @@ class Operator:
                 log.info("Tasks are carried out now")
             self._trouble = ""
 
-        executor = through_plugins(self._platform.registry, self._configuration, self._platform.section)
+        platform = self._platform
+        plugins = through_plugins(platform.registry, self._configuration, platform.section)
+        executor = owning(plugins, self._store, platform.registry)
         while True:
             try:
                 await self._store.ready()
                 await carry_out(
                     self._store,
                     executor,
-                    self._platform.config,
+                    platform.config,
                     certain=self._election.certain,
-                    gc=self._platform.gc,
+                    gc=platform.gc,
                     begun=begun,
                 )
             except StoreError as error:

@@ -19,7 +19,7 @@ import pytest
 from tests.cluster.admitting.jobs_at_work import Jobs, job
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
-from tests.cluster.objects import made
+from tests.cluster.objects import made, of_core
 from tests.cluster.proxying.crowd import free_port
 from tests.cluster.talking import Api
 
@@ -164,6 +164,17 @@ async def test_without_the_definition_jobs_are_let_in_and_once_it_is_there_tasks
         path = f"/apis/backoff-ctrl.dev/v1alpha1/namespaces/{jobs.namespace}/tasks"
         made(await jobs.api.post(path, {**SLEEP, "metadata": {"name": "nap"}}))
         await jobs.api.until(f"{path}/nap", lambda task: task.get("status", {}).get("phase") == "Success")
+        container = {"image": "busybox:1", "resources": {"requests": {"cpu": "1"}}}
+        body = {**SLEEP, "metadata": {"name": "train"}, "spec": {"type": "container", "container": container}}
+        owner = made(await jobs.api.post(path, body))["metadata"]["uid"]
+        task = await jobs.api.until(f"{path}/train", lambda task: (task.get("status") or {}).get("object"))
+        assert task["metadata"]["finalizers"]  # whoever deletes it ends its pod first
+        pod = made(await jobs.api.get(of_core(jobs.namespace, "pods", task["status"]["object"]["name"])))
+        assert [each["uid"] for each in pod["metadata"]["ownerReferences"]] == [owner]
+        made(await jobs.api.delete(f"{path}/train"))
+        while (await jobs.api.get(f"{path}/train")).status != 404:
+            pass
+
         said = await only.end(signal.SIGTERM)
         assert said.count("Tasks are not carried out") == 1, said
     await defined(bed, jobs.api, wanted=False)
