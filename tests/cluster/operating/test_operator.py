@@ -25,6 +25,7 @@ from tests.cluster.talking import Api
 
 pytestmark = pytest.mark.long
 
+LEADS, STANDS_BY = (f"\nbackoff_ctrl_operator_leader {value}\n" for value in (1, 0))  # whole lines: help says 1, too
 PROGRAM = (sys.executable, "-m", "backoff_ctrl")
 SLEEP = {
     "apiVersion": "backoff-ctrl.dev/v1alpha1",
@@ -128,26 +129,26 @@ async def test_a_leader_lets_jobs_in_and_another_replica_follows_it(bed: Bed, jo
         await jobs.create(job(name))
         await asyncio.sleep(1.05)
     async with replica(bed, jobs.namespace) as one:
-        await one.until("/metrics", "backoff_ctrl_operator_leader 1")
+        await one.until("/metrics", LEADS)
         (pod,) = await jobs.pods_of("first", 1)
         text = await one.until("/metrics", 'backoff_ctrl_jobs{state="waiting"} 1')
         assert 'backoff_ctrl_jobs_admitted_total{kind="jobs.batch",how="reserved"} 1' in text
         async with replica(bed, jobs.namespace) as two:
             assert (await two.until("/readyz", " leads")).count("leads") == 1
-            await two.until("/metrics", "backoff_ctrl_operator_leader 0")
+            await two.until("/metrics", STANDS_BY)
             await one.end(signal.SIGKILL)
             killed = asyncio.get_running_loop().time()
-            await two.until("/metrics", "backoff_ctrl_operator_leader 1")
+            await two.until("/metrics", LEADS)
             assert asyncio.get_running_loop().time() - killed < 15
             assert await jobs.running() == ["first"]
             await jobs.end(pod)
             await jobs.pods_of("second", 1)
             assert await jobs.refusals() == []
             async with replica(bed, jobs.namespace) as three:
-                await three.until("/metrics", "backoff_ctrl_operator_leader 0")
+                await three.until("/metrics", STANDS_BY)
                 said = await two.end(signal.SIGTERM)
                 assert (two.process.returncode, "Traceback" in said) == (0, False), said
-                await three.until("/metrics", "backoff_ctrl_operator_leader 1")
+                await three.until("/metrics", LEADS)
 
 
 async def test_without_the_definition_jobs_are_let_in_and_once_it_is_there_tasks_are_carried_out(
