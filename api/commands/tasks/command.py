@@ -482,7 +482,14 @@ def _heeding(work: Callable[[], T]) -> T:
 
 
 def _namespace_of(name: str, given: Mapping[str, Any]) -> str:
-    """Return the one namespace with a task of this name. Raises ``Failed``, ``BadInput``."""
+    """Return the namespace with a task of this name. Raises ``Failed``, ``BadInput``.
+
+    In a cluster it is the kubeconfig's, as with kubectl, if such a task is there; else the only one that has it.
+    """
+    if given["server"] is None and store_file(given["store"]) is None:
+        usual = find_cluster(None, None, None).namespace
+        if any(each.name == name for each in _items(usual, given)):
+            return usual
     found = sorted({each.namespace for each in _items(None, given) if each.name == name})
     if not found:
         raise Failed(f"there is no task {name}: backoff-ctrl task list shows the existing ones")

@@ -69,6 +69,27 @@ async def test_its_commands_do_what_it_says(kind: Api, namespace: str, tmp_path:
                 await kind.until(f"/api/v1/namespaces/{namespace}/pods", lambda found: not found["items"])
 
 
+async def test_a_name_means_the_task_of_the_namespace_that_one_works_in(
+    kind: Api, namespace: str, tmp_path: Path
+) -> None:
+    """As with kubectl, although another namespace has a task of that name, too."""
+    other = f"{namespace}-too"
+    made(await kind.post("/api/v1/namespaces", {"metadata": {"name": other}}))
+    body = yaml.safe_load(TASK)
+    for each in (namespace, other):
+        made(await kind.post(path(each), body))
+    config = yaml.safe_load(kind.server.kubeconfig("admin").read_text())
+    config["contexts"][0]["context"]["namespace"] = namespace
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    shown = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-m", "backoff_ctrl", "task", "show", "train", "--store", "cluster"],
+        capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "KUBECONFIG": str(tmp_path / "config")},
+    )  # fmt: skip
+    made(await kind.delete(f"/api/v1/namespaces/{other}"))
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert f"{namespace}/train" in shown.stdout
+
+
 async def end_pod(api: Api, namespace: str) -> None:
     pod = (await pod_of(api, namespace, "train"))["metadata"]["name"]
     made(
