@@ -19,16 +19,18 @@ from typing import Any, Final
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 from rich.table import Table
 
 from backoff_ctrl.api.commands.options import CONTEXT
 from backoff_ctrl.api.exits import BadInput, Failed
 from backoff_ctrl.k8s.replay.clients import CLIENTS, ReplayError, Result, Run, run_in_virtual_time
 from backoff_ctrl.k8s.replay.gangs import GANG_CLIENTS, GangResult, run_gangs, with_gangs
-from backoff_ctrl.k8s.replay.picture import PictureError, draw
+from backoff_ctrl.k8s.replay.picture import draw
 from backoff_ctrl.k8s.replay.reference import Bounds, area_bound, arrival_bound, bounds_of
 from backoff_ctrl.k8s.replay.workload import PACKAGED, Workload, make_workload, read_trace
+
+from .demo_output import draw_and_say, progress_display
 
 RunOne = Callable[[Workload, str, float, Callable[[], object]], Run]
 """Runs one client over HTTP: gets the workload, the client's name, the speed-up and a callback for each pod."""
@@ -81,6 +83,18 @@ GANG_LEGEND: Final = {
     is_flag=True,
     help="Put a fifth of the pods into gangs that compute only as a whole; in virtual time.",
 )
+@click.option(
+    "--jobs",
+    is_flag=True,
+    help="Compare the plain Job controller with the operator, on Jobs under a full quota; writes build/jobs.svg.",
+)
+@click.option(
+    "--controller-manager",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="With --jobs: the kube-controller-manager that makes the pods; default: the one on the PATH, else a simulated "
+    "Job controller.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def command(  # noqa: PLR0913, PLR0917 - options of the command line
     trace: Path | None,
@@ -91,6 +105,8 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
     context: str | None,
     keep_going: bool,
     gangs: bool,
+    jobs: bool,
+    controller_manager: Path | None,
     as_json: bool,
 ) -> None:
     """Compare plain retries, Flyte 1's back-off (the ancestor) and the gate on a recorded workload.
@@ -102,6 +118,8 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
     scheduler that does not exist and have a scheduling gate, and the demo marks them Succeeded after their run time.
 
     With --gangs it compares creating the pods of a gang one by one with letting the gate admit them as one.
+
+    With --jobs it runs the same Jobs in two namespaces, with the Job controller alone and with backoff-ctrl operator.
     """
     on_cluster = kubeconfig is not None or context is not None
     for combined, which, others in (
@@ -116,9 +134,20 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
             "--gangs runs in virtual time: it",
             "--kubeconfig, --context or --keep-going",
         ),
+        (
+            jobs and (on_cluster or virtual or keep_going or gangs or trace is not None),
+            "--jobs runs Jobs of its own on a sandbox: it",
+            "--trace, --virtual, --kubeconfig, --context, --keep-going or --gangs",
+        ),
+        (controller_manager is not None and not jobs, "--controller-manager is for --jobs: it", "another comparison"),
     ):
         if combined:
             raise click.UsageError(f"{which} cannot be combined with {others}")
+    if jobs:
+        from .demo_jobs import compare_jobs  # noqa: PLC0415 - imports aiohttp
+
+        compare_jobs(seed=seed, program=controller_manager, as_json=as_json)
+        return
     rows = read_trace(trace or PACKAGED)
     workload = make_workload(rows, pods=pods, seed=seed)
     if keep_going:
@@ -129,7 +158,7 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
     if gangs:
         _compare_gangs(workload, rows.source, as_json=as_json)
         return
-    with _progress() as progress:
+    with progress_display() as progress:
         if on_cluster:
             from .demo_cluster import on_cluster_of  # noqa: PLC0415 - imports the client: 0.25 s
 
@@ -147,7 +176,7 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
         click.echo(json.dumps(document(compared), indent=2))
     else:
         _print(compared, rows.source)
-    _draw(compared)
+    draw_and_say(partial(draw, compared.workload, list(compared.runs.values())), PICTURE)
     _check({name: run.result for name, run in compared.runs.items()})
 
 
@@ -288,18 +317,6 @@ def _seconds(seconds: float | None) -> str:
     return "never" if seconds is None else f"{seconds:,.0f} s"
 
 
-def _draw(compared: Compared) -> None:
-    """Draw the picture. If matplotlib is missing, only say so: the figures are printed anyway."""
-    try:
-        draw(compared.workload, list(compared.runs.values()), PICTURE)
-    except PictureError as error:
-        click.echo(str(error), err=True)
-    except OSError as error:
-        click.echo(f"no picture: cannot write {PICTURE}: {error.strerror}", err=True)
-    else:
-        click.echo(f"The picture is in {PICTURE}.", err=True)
-
-
 def _check(results: Mapping[str, Result | GangResult]) -> None:
     """Raise ``Failed`` if one of these lost a pod or created it twice."""
     wrong = [
@@ -309,13 +326,6 @@ def _check(results: Mapping[str, Result | GangResult]) -> None:
     ]
     if wrong:
         raise Failed(f"not every pod was created exactly once: {'; '.join(wrong)}")
-
-
-def _progress() -> Progress:
-    """Return a progress display on stderr that disappears at the end."""
-    columns = (TextColumn("{task.description:15}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    return Progress(*columns, console=console, transient=True, disable=not console.is_interactive)
 
 
 # -- gangs ---------
@@ -341,7 +351,7 @@ def _compare_gangs(workload: Workload, source: str, *, as_json: bool) -> None:
     """Run the comparison of gangs. Its document is that of ``--virtual`` (the same pods, none in gangs) and more."""
     work = with_gangs(workload)
     results: dict[str, GangResult] = {}
-    with _progress() as progress:
+    with progress_display() as progress:
         for name in progress.track(GANG_CLIENTS, description="gangs"):
             try:
                 results[name] = run_gangs(work, name)

@@ -22,8 +22,8 @@ from kubernetes import client, config
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.registry import registry
+from backoff_ctrl.k8s.sandbox.followed import Server as Upstream
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
-from backoff_ctrl.k8s.sandbox.kubelet import Server as Upstream
 from backoff_ctrl.k8s.tasks.cluster.owning import owning
 from backoff_ctrl.k8s.tasks.cluster.schema import NAME, definition
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore

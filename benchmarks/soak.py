@@ -38,7 +38,8 @@ from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.client import GatedApiClient
 from backoff_ctrl.k8s.gated.gating import waiting
-from backoff_ctrl.k8s.sandbox.kubelet import RUN_SECONDS, Kubelet, Server
+from backoff_ctrl.k8s.sandbox.followed import Server
+from backoff_ctrl.k8s.sandbox.kubelet import RUN_SECONDS, Kubelet
 from tests.aio_configuration import aio_configuration
 
 if TYPE_CHECKING:

@@ -123,7 +123,8 @@ def _write_kubeconfig(file: Path, url: str) -> None:
 
 
 async def _serve(sandbox: Sandbox, finish_after: float | None, kubeconfig: Path | None) -> None:
-    from backoff_ctrl.k8s.sandbox.kubelet import Kubelet, Server  # noqa: PLC0415
+    from backoff_ctrl.k8s.sandbox.followed import Server  # noqa: PLC0415
+    from backoff_ctrl.k8s.sandbox.kubelet import Kubelet  # noqa: PLC0415
 
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()

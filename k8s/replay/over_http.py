@@ -24,7 +24,8 @@ from backoff_ctrl.k8s.cluster.finding import ClusterAccess, find_place
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.sandbox import Sandbox
-from backoff_ctrl.k8s.sandbox.kubelet import Kubelet, Server
+from backoff_ctrl.k8s.sandbox.followed import Server
+from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
 from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.quotas import QuotaWatch
 from backoff_ctrl.k8s.watching.status import WatchState

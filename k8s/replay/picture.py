@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,9 +19,9 @@ from .reference import areas
 from .workload import UNITS, Workload, in_nano
 
 _LABELS: Final = {"limits.cpu": "CPUs", "limits.memory": "MiB", "requests.nvidia.com/gpu": "GPUs"}
-_USED: Final = "#4c78a8"
-_LIMIT: Final = "#222222"
-_WAITING: Final = "#e45756"
+USED: Final = "#4c78a8"
+LIMIT: Final = "#222222"
+WAITING: Final = "#e45756"
 _NAMES: Final = {
     "plain": "plain: retries with random exponential back-off",
     "ancestor": "ancestor: Flyte 1's back-off",
@@ -42,8 +43,12 @@ def hardest_pressed(workload: Workload) -> tuple[str, str]:
     return max(of_largest, key=lambda key: of_largest[key])
 
 
-def draw(workload: Workload, runs: Sequence[Run], path: Path) -> None:
-    """Write the picture in the format given by the suffix of ``path``. Raises ``PictureError`` without matplotlib."""
+@contextmanager
+def drawn(path: Path, width: float, height: float) -> Iterator[Any]:
+    """Yield an empty figure of matplotlib, of so many inches; write it to ``path`` in the format that its suffix names.
+
+    The same drawing makes the same bytes. Raises ``PictureError`` without matplotlib.
+    """
     try:
         import matplotlib as mpl  # noqa: PLC0415
 
@@ -51,9 +56,17 @@ def draw(workload: Workload, runs: Sequence[Run], path: Path) -> None:
         from matplotlib.figure import Figure  # noqa: PLC0415
     except ImportError as err:
         raise PictureError("no picture: matplotlib is not installed; install backoff-ctrl[demo]") from err
-    namespace, resource = hardest_pressed(workload)
     with mpl.rc_context({"svg.hashsalt": "backoff-ctrl", "font.size": 9, "svg.fonttype": "none"}):
-        figure = Figure(figsize=(9, 1.2 + 1.9 * len(runs)), layout="constrained")
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=110)
+
+
+def draw(workload: Workload, runs: Sequence[Run], path: Path) -> None:
+    """Write the picture of a replay. Raises ``PictureError`` without matplotlib."""
+    namespace, resource = hardest_pressed(workload)
+    with drawn(path, 9, 1.2 + 1.9 * len(runs)) as figure:
         axes = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
         first, *_ = [_draw_run(axis, run, workload, namespace, resource) for axis, run in zip(axes, runs, strict=True)]
         axes[-1].set_xlabel("time since the first arrival, in seconds of the trace")
@@ -66,8 +79,6 @@ def draw(workload: Workload, runs: Sequence[Run], path: Path) -> None:
             [*one, *other] for one, other in zip(*(each.get_legend_handles_labels() for each in first), strict=True)
         )
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=110)
 
 
 def _draw_run(axis: Any, run: Run, workload: Workload, namespace: str, resource: str) -> tuple[Any, Any]:
@@ -77,8 +88,8 @@ def _draw_run(axis: Any, run: Run, workload: Workload, namespace: str, resource:
     steps = [(when, used.get(resource, 0) / unit) for when, space, used in run.usage if space == namespace]
     times = [0.0, *(max(0.0, when) for when, _ in steps)]
     used = [0.0, *(amount for _, amount in steps)]
-    axis.fill_between(times, used, step="post", color=_USED, alpha=0.55, linewidth=0, label="used")
-    axis.axhline(limit, color=_LIMIT, linestyle="--", linewidth=1, label="limited")
+    axis.fill_between(times, used, step="post", color=USED, alpha=0.55, linewidth=0, label="used")
+    axis.axhline(limit, color=LIMIT, linestyle="--", linewidth=1, label="limited")
     axis.set_ylim(0, limit * 1.18)
     axis.set_ylabel(_LABELS[resource])
     axis.set_title(
@@ -88,10 +99,10 @@ def _draw_run(axis: Any, run: Run, workload: Workload, namespace: str, resource:
     )
     line = axis.twinx()
     when, waiting = waiters(workload, run.admitted_at, namespace)
-    line.step(when, waiting, where="post", color=_WAITING, linewidth=1.2, label="waiting pods (right axis)")
+    line.step(when, waiting, where="post", color=WAITING, linewidth=1.2, label="waiting pods (right axis)")
     line.set_ylim(0, max(1, *waiting) * 1.18)
-    line.set_ylabel("waiting pods", color=_WAITING)
-    line.tick_params(axis="y", colors=_WAITING)
+    line.set_ylabel("waiting pods", color=WAITING)
+    line.tick_params(axis="y", colors=WAITING)
     axis.set_xlim(0, None)
     for each in (axis, line):
         each.spines["top"].set_visible(False)

@@ -12,14 +12,15 @@ import heapq
 import json
 import logging
 import math
-import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
+
+from .followed import JSON, RETRY_S, Followed, Server, say_failure
 
 
 def status_of(pod: Mapping[str, Any], phase: str, now: str) -> dict[str, Any]:
@@ -75,24 +76,10 @@ def _container(container: Mapping[str, Any], runs: bool, began: str, now: str) -
 RUN_SECONDS = "sandbox.backoff-ctrl.dev/run-seconds"
 
 _ENDED = frozenset({"Succeeded", "Failed"})
-_RETRY_S = 0.2  # pause after a watch or a patch that failed
 _TRIES = 20  # of a patch that the server refuses; an unreachable or overloaded server is tried without limit
 _IN_FLIGHT = 32
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """Where the API server is and how to reach it. ``tls`` is passed to aiohttp; None checks no certificates.
-
-    ``detour`` holds further arguments of aiohttp for each request, such as a proxy.
-    """
-
-    url: str
-    headers: Mapping[str, str] | None = None
-    tls: ssl.SSLContext | None = None
-    detour: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +132,12 @@ class Kubelet:
 
     async def start(self) -> None:
         """Start to watch and to act, in tasks of the running loop."""
-        timeout = aiohttp.ClientTimeout(total=None, connect=10, sock_read=None)
-        connector = aiohttp.TCPConnector(limit=_IN_FLIGHT + 4, ssl=self._server.tls or False)
-        self._session = aiohttp.ClientSession(
-            connector=connector, timeout=timeout, headers=dict(self._server.headers or {})
-        )
-        self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._work_off())]
+        self._session = self._server.session(_IN_FLIGHT)
+        within = f"/namespaces/{self._namespace}" if self._namespace else ""
+        pods = Followed(self._server, self._session, f"/api/v1{within}/pods", self._seen)
+        self._tasks = [asyncio.create_task(pods.run()), asyncio.create_task(self._work_off())]
         for task in self._tasks:
-            task.add_done_callback(_say_failure)
+            task.add_done_callback(say_failure)
 
     async def stop(self) -> None:
         """Cancel the tasks and close all connections."""
@@ -164,52 +149,12 @@ class Kubelet:
         if self._session is not None:
             await self._session.close()
 
-    @property
-    def _pods(self) -> str:
-        within = f"/namespaces/{self._namespace}" if self._namespace else ""
-        return f"{self._server.url}/api/v1{within}/pods"
-
-    async def _watch(self) -> None:
-        """List, then watch from there; after a failure begin again."""
-        while True:
-            try:
-                version = await self._list()
-                while version:
-                    version = await self._follow(version)
-            except (aiohttp.ClientError, OSError, ValueError) as error:
-                _log.debug("the kubelet's watch failed; it starts again: %s", error)
-            await asyncio.sleep(_RETRY_S)
-
-    async def _list(self) -> str:
-        assert self._session is not None
-        async with self._session.get(self._pods, **self._server.detour) as answer:
-            answer.raise_for_status()
-            found = await answer.json()
-        for pod in found["items"]:
+    def _seen(self, change: str, pod: JSON) -> None:
+        if change == "DELETED":
+            uid = pod["metadata"]["uid"]
+            self._known.difference_update((uid, f"going:{uid}"))
+        else:
             self._plan(pod)
-        return str(found["metadata"]["resourceVersion"])
-
-    async def _follow(self, version: str) -> str:
-        """Watch until the stream ends; returns the version to resume from, empty when a new list is needed."""
-        assert self._session is not None
-        query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": "300"}
-        async with self._session.get(self._pods, params=query, **self._server.detour) as answer:
-            if answer.status != 200:
-                return ""
-            rest = b""
-            async for chunk in answer.content.iter_any():
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    event: dict[str, Any] = json.loads(line)
-                    if event["type"] == "ERROR":
-                        return ""
-                    version = event["object"]["metadata"].get("resourceVersion") or version
-                    if event["type"] in {"ADDED", "MODIFIED"}:
-                        self._plan(event["object"])
-                    elif event["type"] == "DELETED":
-                        uid = event["object"]["metadata"]["uid"]
-                        self._known.difference_update((uid, f"going:{uid}"))
-        return version
 
     def _plan(self, pod: Mapping[str, Any]) -> None:
         """Schedule what is to be done with a pod."""
@@ -270,7 +215,7 @@ class Kubelet:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
         self._slots.release()
-        _say_failure(task)
+        say_failure(task)
 
     async def _do(self, step: _Step) -> None:
         """Patch or delete until the server accepts it; a pod that is gone needs nothing more."""
@@ -290,7 +235,7 @@ class Kubelet:
                     began = {**step.pod, "status": {"startTime": now}}
                     self._later(step.ends - asyncio.get_running_loop().time(), _Step("Succeeded", path, began))
                 return
-            await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(RETRY_S)
         _log.warning("%s: gave up %s: the server refused it %d times", path, what, _TRIES)
 
     async def _set_phase(self, step: _Step, now: str) -> int:
@@ -308,12 +253,6 @@ class Kubelet:
         async with self._session.delete(path, params={"gracePeriodSeconds": "0"}, **self._server.detour) as answer:
             await answer.read()
             return answer.status
-
-
-def _say_failure(task: asyncio.Task[None]) -> None:
-    """Log what ended a task early; otherwise pods would stay as they are without an explanation."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("the kubelet failed", exc_info=error)
 
 
 def _seconds_until(timestamp: str) -> float:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from backoff_ctrl.k8s.sandbox.followed import Server as KubeletServer
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
-from backoff_ctrl.k8s.sandbox.kubelet import Server as KubeletServer
 from tests.cluster.control_plane.bed import Bed, BedError
 from tests.cluster.control_plane.binaries import BinariesError, build, wanted
 from tests.cluster.talking import Api

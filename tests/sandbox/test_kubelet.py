@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from backoff_ctrl.k8s.sandbox.kubelet import RUN_SECONDS, Kubelet, Server
+from backoff_ctrl.k8s.sandbox.followed import Server
+from backoff_ctrl.k8s.sandbox.kubelet import RUN_SECONDS, Kubelet
 from tests.sandbox.talking import PODS, ask, create, pod
 from tests.scripted_server import scripted_server
 
@@ -115,7 +116,7 @@ async def test_it_logs_what_ended_it(caplog: pytest.LogCaptureFixture) -> None:
         async with Kubelet(Server(server.url)) as kubelet:
             await asyncio.wait(kubelet._tasks, return_when=asyncio.FIRST_COMPLETED, timeout=45)
 
-    assert "the kubelet failed" in caplog.text
+    assert "a client of the sandbox failed" in caplog.text
     assert "TypeError" in caplog.text
 
 

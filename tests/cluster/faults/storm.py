@@ -18,8 +18,8 @@ from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.gating import waiting
+from backoff_ctrl.k8s.sandbox.followed import Server as KubeletServer
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
-from backoff_ctrl.k8s.sandbox.kubelet import Server as KubeletServer
 from tests.aio_configuration import aio_configuration
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import MERGE, Api

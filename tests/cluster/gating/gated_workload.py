@@ -24,8 +24,8 @@ from backoff_ctrl.k8s.replay.clients import faster
 from backoff_ctrl.k8s.replay.reference import bounds_of, measure
 from backoff_ctrl.k8s.replay.rooms import Rooms, set_apart
 from backoff_ctrl.k8s.replay.workload import PACKAGED, POD_LABEL, Pod, Workload, make_workload, read_trace
+from backoff_ctrl.k8s.sandbox.followed import Server as KubeletServer
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
-from backoff_ctrl.k8s.sandbox.kubelet import Server as KubeletServer
 from backoff_ctrl.k8s.watching.hosted import HostedWatch
 from tests.aio_configuration import aio_configuration
 from tests.cluster.control_plane.servers import Server

@@ -19,8 +19,8 @@ from kubernetes import client
 from backoff_ctrl import AsyncGatedApiClient, GangFailed, Gate, GatedApiClient, create_gang, gang, waiting
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.sandbox.followed import Server as KubeletServer
 from backoff_ctrl.k8s.sandbox.kubelet import RUN_SECONDS, Kubelet
-from backoff_ctrl.k8s.sandbox.kubelet import Server as KubeletServer
 from tests.aio_configuration import aio_configuration
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.faults.storm import hung_up

@@ -10,7 +10,8 @@ import sys
 from typing import Final
 
 from backoff_ctrl.k8s.sandbox import Sandbox
-from backoff_ctrl.k8s.sandbox.kubelet import Kubelet, Server
+from backoff_ctrl.k8s.sandbox.followed import Server
+from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
 
 NAMESPACE: Final = "team"
 FAULTS: Final = {

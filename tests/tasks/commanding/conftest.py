@@ -17,7 +17,8 @@ import yaml
 from kubernetes import client
 
 from backoff_ctrl.k8s.sandbox import BackgroundSandbox, running_sandbox
-from backoff_ctrl.k8s.sandbox.kubelet import Kubelet, Server
+from backoff_ctrl.k8s.sandbox.followed import Server
+from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
 from backoff_ctrl.k8s.tasks.documents import item
 from backoff_ctrl.k8s.tasks.tables import Tables
 from tests.tasks.tasks_written import NAMESPACE, manifest

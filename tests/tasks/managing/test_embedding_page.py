@@ -13,7 +13,8 @@ import pytest
 from backoff_ctrl.k8s.plugins import phases
 from backoff_ctrl.k8s.plugins.manager import outcomes
 from backoff_ctrl.k8s.sandbox import BackgroundSandbox
-from backoff_ctrl.k8s.sandbox.kubelet import Kubelet, Server
+from backoff_ctrl.k8s.sandbox.followed import Server
+from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
 from tests.kubeconfigs import write_kubeconfig
 from tests.pages import blocks, text_of
 

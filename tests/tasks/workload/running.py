@@ -20,8 +20,8 @@ from typing import Any, Final
 import yaml
 
 from backoff_ctrl.k8s.replay.workload import Workload
+from backoff_ctrl.k8s.sandbox.followed import Server as KubeletServer
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
-from backoff_ctrl.k8s.sandbox.kubelet import Server as KubeletServer
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from tests.cluster.control_plane.bed import Bed

@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
+from backoff_ctrl.k8s.sandbox.followed import Server as Upstream
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
-from backoff_ctrl.k8s.sandbox.kubelet import Server as Upstream
 from tests.cluster.objects import made
 from tests.cluster.talking import Api
 from tests.cluster.tasks.custom_resources.conftest import path, task
