@@ -17,7 +17,12 @@ SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(nproc 2>/dev/null || getconf _NPROCE
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
-.PHONY: help install demo run test test-quick test-go test-oldest test-clients test-programs test-connector test-ray cluster fix check hooks dashboards bench calls throughput proxy proxied held processes tasks wake looking faults soak storm figures clean
+# Says where the kube-controller-manager of the tests is, if it is built.
+BUILT := from tests.cluster.control_plane.binaries import wanted; \
+	path = wanted().programs["kube-controller-manager"]; \
+	print(f"--controller-manager={path}" if path.is_file() else "")
+
+.PHONY: help install demo jobs run test test-quick test-go test-oldest test-clients test-programs test-connector test-ray cluster fix check hooks dashboards bench calls throughput proxy proxied held processes tasks wake looking faults soak storm figures clean
 .PHONY: chart pages installer audit pins archives image-tree
 
 help: ## show the targets
@@ -27,6 +32,9 @@ install: $(STAMP) ## make .venv with everything in it; every other target does s
 
 demo: $(STAMP) ## compare plain retries with the gate over real HTTP; writes build/demo.svg
 	$(BIN)/backoff-ctrl demo $(ARGS)
+
+jobs: $(STAMP) ## compare the Job controller alone with the operator, on Jobs under a full quota; writes build/jobs.svg
+	$(BIN)/backoff-ctrl demo --jobs $$($(BIN)/python -c '$(BUILT)') $(ARGS)
 
 run: $(STAMP) ## keep a workload going through the gate, with a table that refreshes and a live page; Ctrl-C ends it
 	$(BIN)/backoff-ctrl demo --keep-going $(ARGS)

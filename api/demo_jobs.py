@@ -41,9 +41,8 @@ def compare_jobs(*, seed: int, program: Path | None, as_json: bool) -> None:
             raise BadInput(f"cannot run the sandbox on this machine: {error}") from error
     click.echo(json.dumps(run.document(), indent=2) if as_json else _text(run))
     draw_and_say(partial(draw_jobs, run), PICTURE)
-    side = run.sides[OPERATOR]
-    if side.refused or len(side.ended) < len(jobs):
-        raise Failed(f"with the operator {side.refused} creates were refused, and {len(side.ended)} Jobs ended")
+    if (ended := len(run.sides[OPERATOR].ended)) < len(jobs):
+        raise Failed(f"with the operator only {ended} of {len(jobs)} Jobs ended")
 
 
 def _text(run: JobsRun) -> str:

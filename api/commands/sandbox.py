@@ -6,6 +6,7 @@ import asyncio
 import os
 import shlex
 import signal
+from contextlib import AsyncExitStack
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,12 +61,26 @@ users:
     metavar="FILE",
     help="Write a kubeconfig for the sandbox to this file. A kubeconfig of another cluster is not replaced.",
 )
-def command(port: int, quota_file: Path | None, finish_after: float | None, seed: int, kubeconfig: Path | None) -> None:
+@click.option(
+    "--run-jobs",
+    is_flag=True,
+    help="Make the pods of Jobs, as Kubernetes' Job controller does: refused by a full quota, a Job is tried again "
+    "after 1, 2, 4 ... 60 seconds.",
+)
+def command(
+    port: int,
+    quota_file: Path | None,
+    finish_after: float | None,
+    seed: int,
+    kubeconfig: Path | None,
+    run_jobs: bool,
+) -> None:
     """Run an embedded Kubernetes API server with quota admission, until Ctrl-C.
 
     It works with kubectl and the official clients. It has no nodes, no authentication and no workload controllers
-    (Jobs and Deployments get no pods), and listens on 127.0.0.1 only. Everything in it is lost when it stops. GET
-    /sandbox/faults lists the faults that can be simulated; POST switches them on, DELETE switches them off.
+    (Deployments get no pods, and Jobs only with --run-jobs), and listens on 127.0.0.1 only. Everything in it is lost
+    when it stops. GET /sandbox/faults lists the faults that can be simulated; POST switches them on, DELETE switches
+    them off.
 
     \b
     backoff-ctrl sandbox --port 0 --kubeconfig sandbox.kubeconfig
@@ -92,7 +107,7 @@ def command(port: int, quota_file: Path | None, finish_after: float | None, seed
         except QuotaFileError as error:
             raise BadInput(f"{quota_file}: {error}") from error
     try:
-        asyncio.run(_serve(sandbox, finish_after, kubeconfig))
+        asyncio.run(_serve(sandbox, finish_after, kubeconfig, run_jobs=run_jobs))
     except BrokenPipeError:
         raise  # stdout was closed: not an error of the port
     except OSError as error:
@@ -122,23 +137,28 @@ def _write_kubeconfig(file: Path, url: str) -> None:
         raise BadInput(f"{file}: cannot be written: {error.strerror}") from error
 
 
-async def _serve(sandbox: Sandbox, finish_after: float | None, kubeconfig: Path | None) -> None:
+async def _serve(sandbox: Sandbox, finish_after: float | None, kubeconfig: Path | None, *, run_jobs: bool) -> None:
     from backoff_ctrl.k8s.sandbox.followed import Server  # noqa: PLC0415
+    from backoff_ctrl.k8s.sandbox.job_controller import JobController  # noqa: PLC0415
     from backoff_ctrl.k8s.sandbox.kubelet import Kubelet  # noqa: PLC0415
 
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
-    async with sandbox, Kubelet(Server(sandbox.url), finish_after=finish_after):
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(sandbox)
+        await stack.enter_async_context(Kubelet(Server(sandbox.url), finish_after=finish_after))
+        if run_jobs:
+            await stack.enter_async_context(JobController(Server(sandbox.url)))
         if kubeconfig is not None:
             _write_kubeconfig(kubeconfig, sandbox.url)
-        click.echo(_how_to_use(sandbox.url, finish_after, kubeconfig))
+        click.echo(_how_to_use(sandbox.url, finish_after, kubeconfig, run_jobs=run_jobs))
         await ended.wait()
     click.echo("The sandbox has stopped; everything in it is gone.")
 
 
-def _how_to_use(url: str, finish_after: float | None, kubeconfig: Path | None) -> str:
+def _how_to_use(url: str, finish_after: float | None, kubeconfig: Path | None, *, run_jobs: bool) -> str:
     life = "run until they are deleted" if finish_after is None else f"succeed after {finish_after:g} s"
     kubectl = f"kubectl --server {url}" if kubeconfig is None else "kubectl"
     lines = [
@@ -147,7 +167,9 @@ def _how_to_use(url: str, finish_after: float | None, kubeconfig: Path | None) -
         f"  {kubectl} run one --image=busybox --restart=Never",
         f"  curl {url}/sandbox/counters  # creates seen, rejected, ...",
         f"  curl -X POST {url}/sandbox/faults -d '{{\"quota_conflict_share\": 0.04}}'  # simulate a fault",
-        "It has no workload controllers: Jobs and Deployments are stored and counted, but get no pods.",
+        "A simulated Job controller makes the pods of Jobs; Deployments are stored and counted, but get none."
+        if run_jobs
+        else "It has no workload controllers: Jobs (but with --run-jobs) and Deployments are stored, but get no pods.",
     ]
     if kubeconfig is not None:
         lines.insert(1, f"  export KUBECONFIG={shlex.quote(str(kubeconfig.absolute()))}")

@@ -45,7 +45,9 @@ QPS: Final = 200
 READY_SECONDS: Final = 15.0
 """Seconds that a kube-controller-manager may take until it makes the first pod."""
 _TRIAL: Final = "trial"
-_SECONDS: Final = (1.0, 1.5, 2.0, 2.5)
+_SECONDS: Final = (1.3, 1.6, 2.3, 2.6)
+"""No whole seconds: the Job controller looks at a Job a second after its pods began, and if they end in that moment it
+may see that before the quota does, and is refused."""
 _WIDE: Final = (1, 1, 1, 2)
 
 
@@ -132,7 +134,7 @@ class JobsRun:
 
 
 def make_jobs(number: int, seed: int) -> list[JobToRun]:
-    """Return Jobs of 1 to 2.5 seconds; some have two pods, and one has six that run two at a time."""
+    """Return Jobs of 1.3 to 2.6 seconds; some have two pods, and one has six that run two at a time."""
     chosen = random.Random(seed)
     singles = [
         JobToRun(f"job-{turn:02}", chosen.choice(_SECONDS), wide := chosen.choice(_WIDE), wide)

@@ -8,7 +8,8 @@ It has no nodes, no scheduler, no RBAC and no authentication. It listens on 127.
 ``cluster`` is the way in; ``core`` wires the parts; ``quota_file`` loads the objects to start with. A request arrives
 in ``http``, its verb is done in ``verbs``, a write passes ``admission``, and ends in the store of ``objects``, whose
 listeners (the quota ledger, the controllers, watches) learn of it at once. ``faults`` are what goes wrong on purpose.
-``kubelet`` is no part of the server, but a client that runs pods, on real servers too.
+``kubelet``, which runs pods, on real servers too, and ``job_controller``, which makes those of Jobs, are no part of the
+server: they are clients.
 """
 
 from backoff_ctrl.k8s.sandbox.faults import Counters, CreateCounts, FaultError, Faults

@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 import urllib.request
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
@@ -19,7 +19,7 @@ from kubernetes.config import new_client_from_config
 from backoff_ctrl.api.commands.sandbox import command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from click.testing import Result
@@ -50,6 +50,20 @@ class Running:
         with urllib.request.urlopen(self.url + path, timeout=45) as answer:
             found: dict[str, object] = json.loads(answer.read())
         return found
+
+    def post(self, path: str, body: dict[str, object]) -> None:
+        request = urllib.request.Request(
+            self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        urllib.request.urlopen(request, timeout=45).close()
+
+    def until(self, path: str, holds: Callable[[Any], Any]) -> Any:
+        """Watch until a state of an object holds; return that state."""
+        with urllib.request.urlopen(f"{self.url}{path}?watch=1&resourceVersion=0", timeout=45) as watch:
+            while True:
+                found = json.loads(watch.readline())["object"]
+                if holds(found):
+                    return found
 
     def end(self, number: signal.Signals) -> tuple[int, str, str]:
         """Send a signal: exit code, the rest of stdout, stderr."""
@@ -134,21 +148,27 @@ def test_a_kubeconfig_of_another_cluster_is_not_replaced(tmp_path: Path) -> None
 
 def test_it_says_that_it_has_no_controllers(running: Running) -> None:
     """Or its user waits in vain for the pods of a Job."""
-    assert "Jobs and Deployments are stored and counted, but get no pods" in running.greeting[-1]
+    assert "Jobs (but with --run-jobs) and Deployments are stored, but get no pods" in running.greeting[-1]
+
+
+def test_the_pods_of_jobs_are_made_where_that_is_asked_for() -> None:
+    made = Running("--port", "0", "--finish-after", "0", "--run-jobs")
+    pod = {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}
+    jobs = "/apis/batch/v1/namespaces/default/jobs"
+    try:
+        made.post(jobs, {"metadata": {"name": "x"}, "spec": {"template": {"spec": pod}}})
+        assert made.until(jobs, lambda job: job["status"].get("succeeded"))["status"]["succeeded"] == 1
+        assert "A simulated Job controller makes the pods of Jobs" in made.greeting[-1]
+    finally:
+        made.end(signal.SIGTERM)
 
 
 def test_pods_finish_after_the_time_given(running: Running) -> None:
     """The command starts a kubelet too."""
     body = {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-    url = f"{running.url}/api/v1/namespaces/team/pods"
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    urllib.request.urlopen(request, timeout=45).close()
-    with urllib.request.urlopen(f"{url}?watch=1&resourceVersion=0", timeout=45) as watch:
-        phases = []
-        while "Succeeded" not in phases:
-            phases.append(json.loads(watch.readline())["object"]["status"]["phase"])
-
-    assert phases[-1] == "Succeeded"
+    pods = "/api/v1/namespaces/team/pods"
+    running.post(pods, body)
+    assert running.until(pods, lambda found: found["status"]["phase"] == "Succeeded")
 
 
 @pytest.mark.parametrize(

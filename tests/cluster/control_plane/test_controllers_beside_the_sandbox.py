@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.replay.jobs import PLAIN, make_jobs, run_jobs
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from tests.cluster.control_plane.bed import CONTROLLERS
 from tests.cluster.control_plane.binaries import Binaries
@@ -19,6 +20,7 @@ from tests.cluster.control_plane.guardian import Guardian
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.quotas.quota_room import Room, container
 from tests.cluster.talking import MERGE, Api
+from tests.replaying.test_jobs import check
 
 WANTED = "job-controller,replicaset-controller,deployment-controller,serviceaccount-controller"
 
@@ -84,3 +86,16 @@ async def test_real_controllers_run_jobs_and_deployments_on_the_sandbox(binaries
                 await room.create("deployments.apps", {"metadata": {"name": "web"}, "spec": spec})
                 await room.until_used({"pods": "1"})
                 assert len(await of_owner(room, "ReplicaSet")) == 1
+
+
+@pytest.mark.long
+def test_the_simulated_job_controller_keeps_the_pace_of_the_real_one(binaries: Binaries) -> None:
+    """The same Jobs under the same quota: as many refusals, and as long until the last gets its pod."""
+    simulated, real = (
+        run_jobs(make_jobs(9, 1), seed=1, program=program) for program in (None, binaries.path(CONTROLLERS))
+    )
+    for run in (simulated, real):
+        check(run, 9)
+    assert real.controller == f"kube-controller-manager v{binaries.recipe.version} (--kube-api-qps=200)"
+    assert abs(simulated.sides[PLAIN].refused - real.sides[PLAIN].refused) <= 2
+    assert simulated.waits(PLAIN)[-1] == pytest.approx(real.waits(PLAIN)[-1], abs=1.5)

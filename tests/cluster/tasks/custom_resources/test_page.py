@@ -81,9 +81,10 @@ async def test_a_name_means_the_task_of_the_namespace_that_one_works_in(
     config = yaml.safe_load(kind.server.kubeconfig("admin").read_text())
     config["contexts"][0]["context"]["namespace"] = namespace
     (tmp_path / "config").write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "backoff_ctrl", "task", "show", "train", "--store", "cluster"]
     shown = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-m", "backoff_ctrl", "task", "show", "train", "--store", "cluster"],
-        capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "KUBECONFIG": str(tmp_path / "config")},
+        subprocess.run, command, capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "KUBECONFIG": str(tmp_path / "config")},
     )  # fmt: skip
     made(await kind.delete(f"/api/v1/namespaces/{other}"))
     assert (shown.returncode, shown.stderr) == (0, "")
