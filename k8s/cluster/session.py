@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
+from urllib.request import getproxies
 
 import aiohttp
 
@@ -50,7 +51,9 @@ class ClusterSession:
     async def __aenter__(self) -> Self:
         """Open the session; connections are made when needed, as many as there are requests at a time."""
         connector = aiohttp.TCPConnector(limit=0, ssl=await self._call(tls_of, self._configuration))
-        self._session = aiohttp.ClientSession(connector=connector, trust_env=True, read_bufsize=LINE_BUFFER)
+        # Where the environment names no proxy, aiohttp need not look for one, and into ~/.netrc, at each request.
+        proxied = bool(getproxies())
+        self._session = aiohttp.ClientSession(connector=connector, trust_env=proxied, read_bufsize=LINE_BUFFER)
         self._detour = detour_of(self._configuration)
         return self
 

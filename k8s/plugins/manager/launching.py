@@ -32,8 +32,9 @@ log = logging.getLogger(__name__)
 
 NEWS: Final = 2.0
 """Seconds between two checks for creates that wait for something else than before."""
-AT_A_TIME: Final = 100
-"""Waiting creates that are checked before the event loop gets a turn."""
+AT_A_TIME: Final = 50
+LOOKS: Final = 500.0
+"""Waiting creates that are checked before the event loop gets a turn, and in a second."""
 EXACT_PLACES: Final = 10
 """The place in line from which on only a move by a tenth is news."""
 
@@ -237,9 +238,9 @@ class Launcher:
         """Wake those whose wait has changed since they were last asked."""
         while True:
             await asyncio.sleep(NEWS)
-            for number, (key, launch) in enumerate(list(self._launches.items())):
+            for number, (key, launch) in enumerate(list(self._launches.items()), start=1):
                 if number % AT_A_TIME == 0:
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(AT_A_TIME / LOOKS)
                 wait = None if launch.over else launch.wait()
                 news = None if wait is None else _news_of(wait.reason, wait.quota, wait.resource, wait.place)
                 if news is not None and news != launch.told:
