@@ -60,7 +60,11 @@ class Relay:
                 near, _ = listening.accept()
             except OSError:  # it was cut
                 return
-            far = socket.create_connection(self._upstream)
+            try:
+                far = socket.create_connection(self._upstream)
+            except OSError:  # the server is away
+                near.close()
+                continue
             self._open |= {near, far}
             for source, sink in ((near, far), (far, near)):
                 threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
