@@ -49,6 +49,7 @@ LIVING: Final = 25
 """Jobs of a namespace that have not ended, at most."""
 POD_SECONDS: Final = (0.3, 4.0)
 FAILS: Final = 0.08
+LEADS: Final = "\nbackoff_ctrl_operator_leader 1\n"
 LEASE: Final = "backoff-ctrl-operator"
 DRAIN: Final = 240.0
 """Seconds until all Jobs must have ended once nothing fails any more: a Job controller may pause for a minute."""
@@ -322,8 +323,8 @@ class Replicas:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
             for port in self._running:
                 with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
-                    async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
-                        if "leads" in await answer.text():
+                    async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+                        if LEADS in await answer.text():
                             return port
         return None
 
