@@ -28,6 +28,7 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -289,10 +290,16 @@ class Room:
         self.broken.append("a Job that takes the whole quota does not begin: room is kept for what is gone")
 
     async def check_refusals(self) -> None:
-        refused = [each for each in await self.jobs.refusals() if "exceeded quota" in each]
+        found = made(await self._api.get(of_core(self.jobs.namespace, "events")))["items"]
+        refused = [each for each in found if each["reason"] == "FailedCreate" and "exceeded quota" in each["message"]]
         self.done["creates refused"] = len(refused)
-        if refused and not self.wild:
-            self.broken.append(f"{len(refused)} creates were refused, such as: {refused[0]}")
+        if not self.wild:
+            for each in sorted(refused, key=lambda each: each["firstTimestamp"]):
+                name = each["involvedObject"]["name"]
+                admitted = [list(seen.admitted) for seen in self.seen.values() if seen.name == name]
+                self.broken.append(
+                    f"{name}, let in {admitted}, was refused at {each['firstTimestamp']}: {each['message']}"
+                )
 
 
 class Replicas:
@@ -370,6 +377,8 @@ class Faults:
         self._chosen = chosen
         self.done: Counter[str] = Counter()
         self.takeovers: list[float] = []
+        self.trail: list[str] = []
+        """What failed, and when."""
 
     async def one(self) -> None:
         leader = await self._replicas.leader()
@@ -381,7 +390,10 @@ class Faults:
                 (1, lambda: self.stop(leader)),
             ]
         (fault,) = self._chosen.choices([what for _, what in choices], [weight for weight, _ in choices])
+        before, began = self.done.copy(), datetime.now(UTC)
         await fault()
+        for what in self.done - before:
+            self.trail.append(f"{began:%H:%M:%S} to {datetime.now(UTC):%H:%M:%S}: {what}")
 
     async def kill(self, leader: int, number: signal.Signals) -> None:
         await self._replicas.end(leader, number)
@@ -459,6 +471,8 @@ async def run(bed: Bed, minutes: float, seed: int, pause: float) -> list[str]:
             await room.check_whole()
             await room.check_refusals()
         _table(rooms, faults)
+        if any(room.broken for room in rooms):
+            print("what failed:", *faults.trail, sep="\n  ")
         return [f"{room.jobs.namespace}: {each}" for room in rooms for each in room.broken] + replicas.faults()
 
 

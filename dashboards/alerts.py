@@ -76,6 +76,13 @@ def _down() -> str:
     return f"up == 0 and on ({', '.join(q.GATE)}) last_over_time({seen})"
 
 
+def _leads() -> str:
+    """1 where a replica of the operator leads, 0 where none does: those that no longer answer do not."""
+    leader = "backoff_ctrl_operator_leader"
+    away = f"up == 0 and on ({', '.join(q.GATE)}) last_over_time({EVERYTHING.series(leader, over=SEEN_WITHIN)})"
+    return q.by("max", ("cluster", "job"), f"{EVERYTHING.series(leader)} or on ({', '.join(q.GATE)}) ({away})")
+
+
 ALERTS: Final = (
     Alert(
         "BackoffCtrlWaitingTooLong",
@@ -212,6 +219,16 @@ ALERTS: Final = (
         "They were created while the webhook did not answer, or before their namespace got the label.",
         GATES,
         "Which Jobs run ungated?",
+    ),
+    Alert(
+        "BackoffCtrlNobodyLeads",
+        f"{_leads()} == 0",
+        "2m",
+        "critical",
+        "No replica of the operator {{ $labels.job }} leads",
+        "Jobs that wait are not let in, and Tasks are not carried out. What runs goes on.",
+        GATES,
+        "Which replica of the operator leads?",
     ),
     Alert(
         "BackoffCtrlCertificateEnds",

@@ -107,6 +107,20 @@ def injecting(server: str, folder: Path, *more: str) -> Iterator[tuple[str, str]
             process.terminate()
 
 
+@contextmanager
+def operating(server: str, address: str) -> Iterator[None]:
+    """Run a replica of the operator, whose metrics are at ``address``."""
+    command = [
+        sys.executable, "-m", "backoff_ctrl", "operator", f"--server={server}", "--lease-namespace=default",
+        f"--probe-listen={address}",
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
 def pods_of(sandbox: BackgroundSandbox) -> Any:
     """Return the official client for the sandbox."""
     return client.CoreV1Api(client.ApiClient(client.Configuration(host=sandbox.url)))

@@ -188,6 +188,18 @@ CASES = {
         {"namespace": "team"},
         {"{{ $value }}": "4"},
     ),
+    "BackoffCtrlNobodyLeads": Case(
+        {
+            f"backoff_ctrl_operator_leader{{{A}}}": "1x10 0x5 stale _x20 0x25",
+            f"backoff_ctrl_operator_leader{{{B}}}": "0x35 1x25",
+            f"up{{{A}}}": "1x15 0x20 1x25",
+            f"up{{{B}}}": "1x60",
+        },
+        "10m",
+        "14m",
+        "40m",
+        {"job": "gates"},
+    ),
     "BackoffCtrlCertificateEnds": Case(
         {f"backoff_ctrl_injection_certificate_expiry_timestamp_seconds{{{A}}}": "606000x100 9000000x60"},
         "78m",

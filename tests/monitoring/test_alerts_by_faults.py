@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,11 @@ from kubernetes import client
 
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from dashboards.alerts import ALERTS, ENDS_WITHIN, SEEN_WITHIN, STALE_AFTER, WAITS_TOO_LONG
+from tests.cluster.proxying.crowd import free_port
 from tests.gated_creates import pod
 from tests.monitoring.prometheus.relay import Relay
 from tests.monitoring.prometheus.server import RULES, Prometheus, running
-from tests.monitoring.running import EVERY, Program, certify, gate, injecting, pods_of, raise_quota, reads
+from tests.monitoring.running import EVERY, Program, certify, gate, injecting, operating, pods_of, raise_quota, reads
 from tests.serve.serving import serving
 from tests.watch_script import until
 
@@ -33,12 +34,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 FASTER = 300
 POLL = 0.1  # seconds
+LEASE = "backoff-ctrl-operator"
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LEARNING = {"base": 1, "cap": 2, "idle_ttl": 4, "waiters_max": 1}  # it forgets faster, too
 PATIENT = {"on_never_fits": "wait"}
 AT_ONCE = {
     "WaitingTooLong", "NeverFits", "Declined", "QuotaAlmostFullWithWaiters", "StaleCeilings", "WatchLost", "Overload",
-    "FailedOpen", "PodsWithoutSidecar", "JobsUngated", "CertificateEnds",
+    "FailedOpen", "PodsWithoutSidecar", "JobsUngated", "NobodyLeads", "CertificateEnds",
 }  # fmt: skip
 """The alerts whose faults are made at the same time; the others are those of gates that are killed."""
 
@@ -110,12 +112,16 @@ async def test_each_alert_fires_by_a_fault_and_resolves_when_it_is_mended(progra
         certificate = tmp_path / "tls.pem"
         certify(certificate, timedelta(seconds=ENDS_WITHIN / FASTER))
         hooks, _ = stack.enter_context(injecting(sandbox.url, tmp_path, "--for=pods", "--for=jobs"))
-        listed = (("a", a.address), ("b", b.address), ("page", page), ("hooks", hooks))
+        hold_the_lease(sandbox)
+        operator = f"127.0.0.1:{free_port()}"
+        replicas = stack.enter_context(ExitStack())
+        replicas.enter_context(operating(sandbox.url, operator))
+        listed = (("a", a.address), ("b", b.address), ("page", page), ("hooks", hooks), ("operator", operator))
         targets = {name: f"{address}/metrics" for name, address in listed}
         url = stack.enter_context(running(programs, tmp_path, targets, files, EVERY))
         prometheus = Prometheus(url, None)
         alerts = Alerts(prometheus)
-        await until(lambda: reads(prometheus, 4), every=POLL)
+        await until(lambda: reads(prometheus, 5), every=POLL)
 
         await _break_everything(sandbox, relay, a, b, alerts)
         await alerts.fire(AT_ONCE)
@@ -125,7 +131,9 @@ async def test_each_alert_fires_by_a_fault_and_resolves_when_it_is_mended(progra
 
         a.kill()
         b.kill()
+        replicas.close()
         await alerts.fire({"GateDown", "NoGates"})
+        replicas.enter_context(operating(sandbox.url, operator))
         a.start()
         b.start(BACKOFF_CTRL_SERIES_MAX="10")
         await alerts.fire({"TooManySeries"})
@@ -133,6 +141,17 @@ async def test_each_alert_fires_by_a_fault_and_resolves_when_it_is_mended(progra
         b.start()
         await alerts.resolve()
         assert alerts.seen == {alert.name.removeprefix("BackoffCtrl") for alert in ALERTS}
+
+
+def hold_the_lease(sandbox: BackgroundSandbox) -> None:
+    """Let the operator's Lease be that of a replica that does not exist, for an hour."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {"holderIdentity": "gone", "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now}
+    leases_of(sandbox).create_namespaced_lease("default", {"metadata": {"name": LEASE}, "spec": spec})
+
+
+def leases_of(sandbox: BackgroundSandbox) -> Any:
+    return client.CoordinationV1Api(client.ApiClient(client.Configuration(host=sandbox.url)))
 
 
 def jobs_of(sandbox: BackgroundSandbox) -> Any:
@@ -169,6 +188,7 @@ def _mend(sandbox: BackgroundSandbox, relay: Relay) -> None:
     """Mend all of them."""
     sandbox.faults.clear()
     relay.mend()
+    leases_of(sandbox).delete_namespaced_lease(LEASE, "default")
     pods_of(sandbox).delete_namespaced_pod("bare", "roomy", grace_period_seconds=0)
     jobs_of(sandbox).delete_namespaced_job("bare", "roomy", propagation_policy="Background")
     raise_quota(sandbox, "team", {"pods": "9"})
