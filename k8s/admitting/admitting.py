@@ -183,6 +183,7 @@ class Admitting:
         self._leads = True
         looking = asyncio.create_task(self._look())
         try:
+            await self._stand()
             for kind, cache in self._caches:
                 for body in cache.everything():
                     self._changed(kind, body, False)
@@ -196,6 +197,20 @@ class Admitting:
             await asyncio.gather(looking, *self._judging, return_exceptions=True)
             cases, self._cases, self._dirty = list(self._cases.values()), {}, {}
             await asyncio.gather(*(case.aclose() for case in cases), return_exceptions=True)
+
+    async def _stand(self) -> None:
+        """Reserve first what runs already: what waits, though older, would be given the room of its next pods."""
+        for kind, cache in self._caches:
+            for body in cache.everything():
+                if not kind.is_suspended(body):
+                    self._changed(kind, body, False)
+        self._take_up()
+        end = self._loop.time() + READY
+        while under_way := {*self._judging, *(case.work for case in self._cases.values() if case.work is not None)}:
+            done, _ = await asyncio.wait(under_way, timeout=end - self._loop.time())
+            if not done:
+                log.warning("not all that runs has its room reserved yet; what waits is let in all the same")
+                return
 
     def waiting(self) -> list[dict[str, Any]]:
         """Return what waits or was refused, the eldest first, as documents for lists and pages."""

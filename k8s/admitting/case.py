@@ -152,6 +152,11 @@ class Case:
         for act in acts:
             self._acts[act]()
 
+    @property
+    def work(self) -> asyncio.Task[None] | None:
+        """What takes time and is under way: a wait in line, a patch, or the reservation of what runs."""
+        return self._task if self._task is not None and not self._task.done() else None
+
     def waits(self) -> Wait | None:
         """Return what it waits for; None: it does not wait."""
         wait = self._wait

@@ -121,7 +121,7 @@ def test_prometheus_accepts_the_rules_and_evaluates_them_all(prometheus: Asked) 
     groups = prometheus.ask("rules")["groups"]
     assert {group["name"]: len(group["rules"]) for group in groups} == {
         "backoff-ctrl.rules": 14,
-        "backoff-ctrl.alerts": 14,
+        "backoff-ctrl.alerts": 15,
     }
     assert {rule.get("lastError", "") for group in groups for rule in group["rules"]} == {""}
 

@@ -1,0 +1,53 @@
+"""Who leads next begins with what the API server shows."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from backoff_ctrl.k8s.admitting.admitting import Admitting
+from backoff_ctrl.k8s.admitting.kinds import ADMITTED, JOB
+from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.sandbox import Sandbox
+from tests.cluster.admitting.jobs_at_work import job
+
+
+async def test_what_runs_has_its_room_before_anybody_who_waits() -> None:
+    """Its pods have just ended, and its next ones are not made yet: nothing in the quota shows that it needs room."""
+    async with Sandbox() as sandbox:
+        sandbox.create_namespace("team")
+        sandbox.create_quota("team", "q", {"requests.cpu": "4"})
+        runs = job("b-runs", suspend=False, annotations={ADMITTED: "{}"}, parallelism=2, completions=4)
+        runs["metadata"]["ownerReferences"] = owners(sandbox, 6)  # who stands above it has to be asked for
+        for body in (job("a-waits", parallelism=4, completions=4), runs):
+            sandbox.create(sandbox.kind("jobs", "batch"), "team", body)
+        place = find_place(sandbox.url, None, None, "team")
+        async with Admitting(place.configuration, namespaces=("team",), kinds=(JOB,), events=False) as admitting:
+            leading = asyncio.create_task(admitting.lead())
+            waits = await until_it_waits(admitting)
+            leading.cancel()
+            with suppress(asyncio.CancelledError):
+                await leading
+        assert (waits["reason"], waits["left"]) == ("quota", "2")
+        assert not admitting.counts.admitted
+
+
+def owners(sandbox: Sandbox, number: int) -> list[dict[str, Any]]:
+    """Make a chain of objects, each controlled by the one before; return the reference to the last."""
+    above: list[dict[str, Any]] = []
+    for each in range(number):
+        metadata = {"name": f"o{each}", "ownerReferences": above}
+        uid = sandbox.create(sandbox.kind("configmaps"), "team", {"metadata": metadata})["metadata"]["uid"]
+        above = [{"apiVersion": "v1", "kind": "ConfigMap", "name": f"o{each}", "uid": uid, "controller": True}]
+    return above
+
+
+async def until_it_waits(admitting: Admitting) -> dict[str, Any]:
+    async with asyncio.timeout(20):
+        while True:
+            assert not admitting.counts.admitted
+            for each in admitting.waiting():
+                if each.get("quota"):
+                    return each
+            await asyncio.sleep(0)
