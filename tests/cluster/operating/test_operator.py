@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 import aiohttp
@@ -75,13 +77,14 @@ class Replica:
 
 
 @asynccontextmanager
-async def replica(bed: Bed, namespace: str) -> AsyncIterator[Replica]:
+async def replica(bed: Bed, namespace: str, *others: str) -> AsyncIterator[Replica]:
+    """A process that looks after these namespaces; its Lease is in the first."""
     port = free_port()
     process = await asyncio.create_subprocess_exec(
         *PROGRAM,
         "operator",
         f"--kubeconfig={bed.server.kubeconfig('tester')}",
-        f"--namespace={namespace}",
+        *(f"--namespace={each}" for each in (namespace, *others)),
         f"--lease-namespace={namespace}",
         f"--probe-listen=127.0.0.1:{port}",
         stdout=subprocess.PIPE,
@@ -178,6 +181,51 @@ async def test_without_the_definition_jobs_are_let_in_and_once_it_is_there_tasks
 
         said = await only.end(signal.SIGTERM)
         assert said.count("Tasks are not carried out") == 1, said
+    await defined(bed, jobs.api, wanted=False)
+
+
+async def test_a_namespace_that_is_deleted_under_load_leaves_nothing(bed: Bed, jobs: Jobs) -> None:
+    """Tasks run, wait and are created in it, Jobs run and wait; then all of it goes, and what is kept for it, too."""
+    doomed = Jobs(jobs.api, f"{jobs.namespace}-doomed")
+    made(await jobs.api.post("/api/v1/namespaces", {"metadata": {"name": doomed.namespace}}))
+    await jobs.limit(2)
+    await doomed.limit(5)
+    await defined(bed, jobs.api, wanted=True)
+    container = {"image": "busybox:1", "resources": {"requests": {"cpu": "1"}}}
+    body = {**SLEEP, "spec": {"type": "container", "container": container}}
+    tasks = f"/apis/backoff-ctrl.dev/v1alpha1/namespaces/{doomed.namespace}/tasks"
+
+    async def create_on() -> int:
+        """Create Tasks until the namespace takes no more; return how many it took."""
+        for number in count():
+            reply = await jobs.api.post(tasks, {**body, "metadata": {"name": f"t{number}"}})
+            if reply.status != 201:
+                assert reply.status in {403, 404}, reply
+                return number
+        raise AssertionError
+
+    async with replica(bed, jobs.namespace, doomed.namespace) as only:
+        await only.until("/metrics", LEADS)
+        for number in range(4):
+            await doomed.create(job(f"j{number}", parallelism=2, completions=2))
+        creating = asyncio.create_task(create_on())
+        quota = of_core(doomed.namespace, "resourcequotas", "q")
+        await jobs.api.until(quota, lambda found: found["status"].get("used", {}).get("requests.cpu") == "5")
+        await only.until("/metrics", 'backoff_ctrl_tasks{phase="WaitingForResources"}')
+        made(await jobs.api.delete(f"/api/v1/namespaces/{doomed.namespace}"))
+        async with asyncio.timeout(60):
+            while (await jobs.api.get(f"/api/v1/namespaces/{doomed.namespace}")).status != 404:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        assert await creating > 5
+        await jobs.create(job("whole", parallelism=2, completions=2))
+        await jobs.pods_of("whole", 2)
+        text = await only.until("/metrics", 'backoff_ctrl_jobs{state="running"} 1')
+        left = [line for line in text.splitlines() if doomed.namespace in line and " 0" not in line]
+        assert not [line for line in left if "_waiting{" in line or "reserved" in line or "backoff_ctrl_gangs" in line]
+        assert 'backoff_ctrl_jobs{state="waiting"} 0' in text
+        assert not re.search(r"^backoff_ctrl_tasks\{.*\} [1-9]", text, re.MULTILINE), text
+        said = await only.end(signal.SIGTERM)
+        assert "Traceback" not in said, said
     await defined(bed, jobs.api, wanted=False)
 
 
