@@ -164,6 +164,8 @@ class TaskSpec(Shape):
     """The request to end it, which can't be taken back."""
     signal: Any = None
     """What a task of the type signal waits for: any JSON but null, which becomes its output. It can't be changed."""
+    again: int = Field(default=0, ge=0)
+    """Of a task in the cluster: raise it, and the task runs once more when it has ended, with all its retries."""
 
 
 @dataclass(frozen=True)  # without slots: the status API writes what `vars` returns
@@ -274,6 +276,8 @@ class TaskStatus(Shape):
     """What it waits for; null: it does not wait."""
     retried: Retried = Field(default_factory=Retried)
     """Further attempts so far."""
+    again: int = 0
+    """What spec.again was when it last began to run with all its retries."""
     next_attempt_at: str | None = None
     """When the next attempt begins, after one that failed."""
     runs_since: str | None = None

@@ -48,6 +48,8 @@ ERROR_BASE: Final = 0.5
 ERROR_CAP: Final = 60.0
 ERRORS_MAX: Final = 8
 """Errors in a row, over a minute and a half, that end an attempt."""
+_WISHES: Final = frozenset({"signal", "again"})
+"""Fields of a spec that may come later."""
 STORE_PAUSE: Final = 1.0
 """Seconds until a failed write of a status is retried: the disk may be full."""
 
@@ -246,11 +248,12 @@ class Reconciler:
         if known is None:
             self._take_in(task)
             return
-        signal = task.spec.get("signal")
-        if (task.abort and not known.abort) or (signal is not None and "signal" not in known.spec):
+        asked = {
+            name: task.spec[name] for name in _WISHES & task.spec.keys() if task.spec[name] != known.spec.get(name)
+        }
+        if (task.abort and not known.abort) or asked:
             # its status is ours: the store's may be older
-            spec = known.spec if signal is None else {**known.spec, "signal": signal}
-            self._tasks[task.uid] = replace(known, abort=known.abort or task.abort, spec=spec)
+            self._tasks[task.uid] = replace(known, abort=known.abort or task.abort, spec={**known.spec, **asked})
             self._queue.add(task.uid)
 
     def _lose(self, uid: str) -> None:

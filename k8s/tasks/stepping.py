@@ -176,6 +176,12 @@ def next_attempt(status: TaskStatus, now: float) -> TaskStatus:
     return moved(begun, Phase.NOT_READY, f"attempt {begun.attempt + 1} begins", now, wait=None)
 
 
+def once_more(status: TaskStatus, again: int, now: float) -> TaskStatus:
+    """Return the status of a task that has ended and runs again: with another attempt, and all its retries."""
+    fresh = {"retried": Retried(), "again": again, "ended_at": None}
+    return next_attempt(status.model_copy(update=fresh), now)
+
+
 def delay_left(status: TaskStatus, now: float) -> float:
     """Return the seconds until the next attempt is due, at most the longest delay even if the clock was set back."""
     left = unix(status.next_attempt_at or "") - now
@@ -308,7 +314,7 @@ class Stepper:
             await self._executor.finalize(self.context(task), status.plugin_state)
             status = status.model_copy(update={"cleaned": True})
         if status.phase in OVER:
-            return self._over(status)
+            return Step(once_more(status, task.again, now), 0) if task.is_asked_again else self._over(status)
         if task.abort:
             return self._over(moved(status, Phase.ABORTED, "aborted between two attempts", now))
         left = delay_left(status, now)

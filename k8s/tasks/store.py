@@ -87,6 +87,16 @@ class Stored:
         """The tasks of its namespace that have to end before it begins, and how."""
         return needs_of(self.spec)
 
+    @property
+    def again(self) -> int:
+        """How often it was asked to run again once it has ended."""
+        again: int = self.spec.get("again", 0)
+        return again
+
+    @property
+    def is_asked_again(self) -> bool:
+        return not self.abort and self.again > self.status.again
+
     def with_status(self, status: TaskStatus, version: int) -> Stored:
         """Return the same with another status."""
         return replace(self, status=status, version=version)

@@ -306,7 +306,7 @@ class Tables:
             return (self._abort(run, there), False) if wish.abort else (there, False)
         revision = _next(run)
         now = self._clock()
-        status = TaskStatus(created_at=shown(now), since=shown(now))
+        status = TaskStatus(created_at=shown(now), since=shown(now), again=wish.spec.get("again", 0))
         run(
             "INSERT INTO tasks (uid, namespace, name, metadata, spec, abort, status, version, open, created_at, "
             "changed, wished) VALUES (?, ?, ?, ?, ?, ?, ?, 0, 1, ?, ?, ?)",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -99,13 +99,13 @@ def stored(body: Mapping[str, Any], read: Read, version: int, doomed: str = "") 
     own = metadata_of(body)
     raw = mapping(body.get("status"))
     created = created_at(body)
-    status = read_status(raw, created)
+    status = read_status(raw, created, 0 if read.refused else read.spec.get("again", 0))
     if status.ended_at is None:
         if read.refused:
             status = _failed(status, INVALID_SPEC, f"{read.refused}; change that, and create the task anew")
         elif doomed and not status.attempt and status.plugin_state is None:
             status = _failed(status, CIRCLE, f"spec.needs: these tasks would wait for each other forever: {doomed}")
-    return Stored(
+    found = Stored(
         uid=text(own.get("uid")),
         number=number_of(body),
         namespace=text(own.get("namespace")),
@@ -118,6 +118,7 @@ def stored(body: Mapping[str, Any], read: Read, version: int, doomed: str = "") 
         open=status.ended_at is None,
         created_at=created,
     )
+    return replace(found, open=True) if found.is_asked_again and not read.refused else found
 
 
 def _failed(status: TaskStatus, code: str, reason: str) -> TaskStatus:
@@ -126,8 +127,8 @@ def _failed(status: TaskStatus, code: str, reason: str) -> TaskStatus:
     return failed_at_once(status, code, reason, unix(status.created_at), ErrorKind.USER)
 
 
-def read_status(raw: Mapping[str, Any], created: float) -> TaskStatus:
-    """Return the status of a Task; one that nobody has written yet begins at its creation.
+def read_status(raw: Mapping[str, Any], created: float, again: int = 0) -> TaskStatus:
+    """Return the status of a Task; one that nobody has written yet begins at its creation, with its ``spec.again``.
 
     Fields that can't be read are left out. Where one of them says what the task has done, it has failed: begun anew,
     it might do everything twice.
@@ -135,7 +136,7 @@ def read_status(raw: Mapping[str, Any], created: float) -> TaskStatus:
     at = shown(created)
     fields = {name: value for name, value in raw.items() if name not in OF_CLUSTER}
     if not fields:
-        return TaskStatus(created_at=at, since=at)
+        return TaskStatus(created_at=at, since=at, again=again)
     dropped: dict[str, str] = {}
     while True:
         try:

@@ -121,7 +121,12 @@ def _spec_rules(properties: Mapping[str, JSON]) -> list[JSON]:
     """Return the rules that hold what CEL sees of a spec; of a field with unknown parts that is whether it is there."""
     rules = [
         _rule("!has(oldSelf.abort) || !oldSelf.abort || (has(self.abort) && self.abort)",
-              "abort can't be taken back", "abort")
+              "abort can't be taken back", "abort"),
+        _rule("!has(oldSelf.again) || (has(self.again) && self.again >= oldSelf.again)",
+              "it counts how often the task runs again: raise it", "again"),
+        _rule("!has(self.abort) || !self.abort || !has(self.again) || "
+              "(has(oldSelf.again) && self.again == oldSelf.again)",
+              "a task that was aborted does not run again: delete it, and create it anew", "again"),
     ]  # fmt: skip
     for name, field in properties.items():
         if name in MUTABLE or not _is_seen(field):
