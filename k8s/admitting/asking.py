@@ -11,7 +11,7 @@ from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.parts import Parts
 from backoff_ctrl.k8s.answers.fields import annotations_of, count_at, mapping, metadata_of, text
 from backoff_ctrl.k8s.charges.parts import Part, parts_of
-from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.creates.creation import PRIORITY_MAX, Creation
 from backoff_ctrl.k8s.gate.gangs import GangAsked
 from backoff_ctrl.k8s.status.admission_rules import Item, fill_in
 from backoff_ctrl.k8s.status.bodies import found_at
@@ -148,8 +148,11 @@ def gang_for(  # noqa: PLR0913 - each says something else of it
 ) -> GangAsked:
     """Describe the gang of an object: so many pods of each part, each number above 0.
 
-    ``label``: its pods carry it already. ``standing``: it runs already, and does not wait. Raises ``GangError``.
+    ``label``: its pods carry it already. ``standing``: it runs already, and does not wait. What room it lacks it gets
+    before all that waits: nobody can hold back its pods, which would take the room of whoever was let in before it.
+    Raises ``GangError``.
     """
+    priority = PRIORITY_MAX if standing else priority
     metadata = metadata_of(body)
     name = text(metadata.get("name"))
     return GangAsked(
@@ -178,7 +181,8 @@ def same_pods(parts: Sequence[Part], others: Sequence[Part]) -> bool:
     return [each.demand.key for each in parts] == [each.demand.key for each in others]
 
 
-def one_more(asked: GangAsked) -> GangAsked:
+def one_more(asked: GangAsked, priority: int) -> GangAsked:
     """Return the gang by which another one of a single part grows: one pod, which waits at its own place."""
     (demand, _), *_ = asked.parts.parts
-    return replace(asked, parts=Parts([(demand, 1)]), standing=False, label="")
+    creation = replace(asked.creation, priority=priority)
+    return replace(asked, creation=creation, parts=Parts([(demand, 1)]), standing=False, label="")

@@ -128,6 +128,7 @@ class Case:
         self._asked: GangAsked | None = None
         self._parts: tuple[Part, ...] = ()
         self._size: tuple[int, ...] = ()
+        self._priority = 0
         self._elastic: Elastic | None = None
         self._task: asyncio.Task[None] | None = None
         self._growing: asyncio.Task[None] | None = None
@@ -210,9 +211,9 @@ class Case:
         if not any(self._size):
             self._asked = None
             return None
-        priority = await self._desk.priority(self.body, self._parts)
+        self._priority = await self._desk.priority(self.body, self._parts)
         self._asked = gang_for(
-            self.kind, self.body, self._parts, self._size, server=self._desk.server, priority=priority
+            self.kind, self.body, self._parts, self._size, server=self._desk.server, priority=self._priority
         )
         if self._desk.gate.mode(self.namespace) == "shadow":
             self._count_shadow(self._asked)
@@ -342,14 +343,13 @@ class Case:
             self._elastic = elastic_of(self.kind, self.body)
             if any(self._size):
                 label = self._known_label()
-                priority = await desk.priority(self.body, self._parts)
+                self._priority = await desk.priority(self.body, self._parts)
                 self._asked = gang_for(
                     self.kind,
                     self.body,
                     self._parts,
                     [max(1, size) for size in self._size],
                     server=desk.server,
-                    priority=priority,
                     label=label,
                     standing=True,
                 )
@@ -448,7 +448,7 @@ class Case:
         """Reserve one pod more at a time, behind those who wait, and let the Job have what there is."""
         try:
             while self._asked is not None and self.gang is not None and not self.gang.over and self._wants_more():
-                more = await self._gang(one_more(self._asked), apart=True)
+                more = await self._gang(one_more(self._asked, self._priority), apart=True)
                 if more.gang is None:
                     return
                 self.gang.absorb(more)
