@@ -11,12 +11,16 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from backoff_ctrl.k8s.admitting.described import described_kinds
+from tests.admitting.trains import train, written
 from tests.cluster.admitting.jobs_at_work import Jobs, job
+from tests.cluster.admitting.trains_at_work import trains_of
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
 from tests.cluster.objects import made, of_core
@@ -75,7 +79,7 @@ class Replica:
 
 
 @asynccontextmanager
-async def replica(bed: Bed, namespace: str) -> AsyncIterator[Replica]:
+async def replica(bed: Bed, namespace: str, *options: str) -> AsyncIterator[Replica]:
     port = free_port()
     process = await asyncio.create_subprocess_exec(
         *PROGRAM,
@@ -84,6 +88,7 @@ async def replica(bed: Bed, namespace: str) -> AsyncIterator[Replica]:
         f"--namespace={namespace}",
         f"--lease-namespace={namespace}",
         f"--probe-listen=127.0.0.1:{port}",
+        *options,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={**os.environ, "BACKOFF_CTRL_GATE": f"operator-{port}"},
@@ -201,3 +206,14 @@ async def test_people_see_what_waits_and_let_it_go_without_an_operator(bed: Bed,
     assert "third was let go" in await run(bed, "jobs", "release", "--all", "-n", jobs.namespace)
     assert await jobs.running() == ["first", "second", "third"]
     assert "No Job waits" in await run(bed, "jobs", "list", "-n", jobs.namespace)
+
+
+async def test_a_kind_that_a_file_describes_waits_listed_and_is_let_in(bed: Bed, jobs: Jobs, tmp_path: Path) -> None:
+    kinds = f"--kinds={written(tmp_path)}"
+    trains = await trains_of(jobs.api, jobs.namespace, described_kinds([tmp_path / "trains.yaml"])[-1])
+    await trains.limit(1)
+    await trains.create(train("local", 1))
+    assert "Train/local" in await run(bed, "jobs", "list", "-n", jobs.namespace, kinds)
+    async with replica(bed, jobs.namespace, kinds) as one:
+        await trains.until("local", lambda body: body["spec"]["halted"] is False)
+        await one.until("/metrics", 'backoff_ctrl_jobs_admitted_total{kind="trains.example.com",how="reserved"} 1')
