@@ -1,8 +1,8 @@
 """Builds what the chosen tests run, beside the tests that run nothing of it.
 
 There are sets of programs, each built from Go once per machine: the control plane, and others (Helm, Prometheus,
-Kubernetes' own end-to-end suite, programs on client-go). A test asks for one by a fixture. It is then ``real``, and
-``go`` as well if the set is one of the others: ``make test`` leaves those to ``make test-go``.
+Kubernetes' own end-to-end suite, JobSet's controller, programs on client-go). A test asks for one by a fixture. It is
+then ``real``, and ``go`` as well if the set is one of the others: ``make test`` leaves those to ``make test-go``.
 
 In one process, all is built before the first test. Where several processes share the tests, what needs no build goes
 first, and a test that needs one waits for it before its time limit begins. What is not built yet is found out once, by
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.cluster.admitting.jobset.programs import JOBSET
 from tests.cluster.control_plane import binaries
 from tests.cluster.control_plane.go_programs import GoPrograms, ProgramsError
 from tests.cluster.proxying.conformance.suite import SUITE
@@ -53,7 +54,13 @@ class ControlPlane:
         binaries.build(binaries.wanted(), say)
 
 
-OTHERS: Final = {"creators": CREATORS, "conformance": SUITE, "helm_program": HELM, "programs": PROMETHEUS}
+OTHERS: Final = {
+    "creators": CREATORS,
+    "conformance": SUITE,
+    "helm_program": HELM,
+    "programs": PROMETHEUS,
+    "jobset_programs": JOBSET,
+}
 """By the fixture through which a test asks for them."""
 _ALL: Final[list[ControlPlane | GoPrograms]] = [ControlPlane(), *OTHERS.values()]
 SETS: Final = {each.title: each for each in _ALL}

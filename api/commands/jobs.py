@@ -14,6 +14,7 @@ from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 from backoff_ctrl.k8s.answers.printing import printable
 
 from .amounts import aligned, span
+from .kinds_option import KINDS, kinds_of
 from .options import check_cluster_options, cluster_options
 
 if TYPE_CHECKING:
@@ -36,10 +37,16 @@ def command() -> None:
 
 @command.command("list")
 @_NAMESPACES
+@KINDS
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 @cluster_options
 def listing(
-    server: str | None, kubeconfig: str | None, context: str | None, namespaces: tuple[str, ...], as_json: bool
+    server: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    namespaces: tuple[str, ...],
+    kinds: tuple[str, ...],
+    as_json: bool,
 ) -> int:
     """Show what waits suspended, the eldest first, and what for.
 
@@ -47,9 +54,9 @@ def listing(
     """
     from backoff_ctrl.k8s.admitting.jobs import JobsError, list_jobs  # noqa: PLC0415 - imports aiohttp
 
-    place = _place(server, kubeconfig, context)
+    waiting, place = kinds_of(kinds), _place(server, kubeconfig, context)
     try:
-        found = asyncio.run(list_jobs(place.configuration, namespaces=namespaces))
+        found = asyncio.run(list_jobs(place.configuration, namespaces=namespaces, kinds=waiting))
     except JobsError as error:
         raise BadInput(str(error)) from None
     if as_json:
@@ -67,6 +74,7 @@ def listing(
 @click.argument("name", required=False)
 @click.option("--all", "everything", is_flag=True, help="Let all of them go.")
 @_NAMESPACES
+@KINDS
 @cluster_options
 def release(
     server: str | None,
@@ -75,6 +83,7 @@ def release(
     name: str | None,
     everything: bool,
     namespaces: tuple[str, ...],
+    kinds: tuple[str, ...],
 ) -> int:
     """Let NAME go at once, whether its quota has room or not; NAME may begin with its kind: job/train.
 
@@ -87,9 +96,9 @@ def release(
 
     if (name is None) is not everything:
         raise BadInput("give the NAME of what is to be let go, or --all")
-    place = _place(server, kubeconfig, context)
+    waiting, place = kinds_of(kinds), _place(server, kubeconfig, context)
     try:
-        found = asyncio.run(let_go(place.configuration, name or "", by=_who(), namespaces=namespaces))
+        found = asyncio.run(let_go(place.configuration, name or "", by=_who(), namespaces=namespaces, kinds=waiting))
     except JobsError as error:
         raise BadInput(str(error)) from None
     for each in found:

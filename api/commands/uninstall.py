@@ -13,10 +13,12 @@ from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import mapping
 from backoff_ctrl.k8s.answers.rejections import rejection_of
 
+from .kinds_option import KINDS, kinds_of
 from .options import check_cluster_options, cluster_options
 from .tasks.options import needs_packages
 
 if TYPE_CHECKING:
+    from backoff_ctrl.k8s.admitting.kinds import AdmissibleKind
     from backoff_ctrl.k8s.plugins.manager.objects import Objects
 
 STOPS_WITHIN: Final = 60.0
@@ -34,6 +36,7 @@ class _StepError(Exception):
 @click.option("-n", "--namespace", help="The namespace of the operator's Deployment; default: the context's.")
 @click.option("--operator", metavar="NAME", help="Its Deployment and its Lease: it is stopped first.")
 @click.option("--webhook", metavar="NAME", help="Its webhooks' configurations, which are removed.")
+@KINDS
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @cluster_options
 def command(
@@ -51,17 +54,20 @@ def command(
 
     check_cluster_options(server, kubeconfig, context)
     needs_packages()
+    kinds = kinds_of(given["kinds"])
     try:
         place = find_place(server, kubeconfig, context, namespace)
     except ReachError as error:
         raise BadInput(str(error)) from None
     if not given["yes"]:
         click.confirm(f"Let everything go that waits for backoff-ctrl on {place.url}?", abort=True)
-    done = asyncio.run(_leave(place.configuration, place.namespace, given["operator"], given["webhook"]))
+    done = asyncio.run(_leave(place.configuration, place.namespace, given["operator"], given["webhook"], kinds))
     return DONE if done else FAILED
 
 
-async def _leave(configuration: Any, namespace: str, operator: str | None, webhook: str | None) -> bool:
+async def _leave(
+    configuration: Any, namespace: str, operator: str | None, webhook: str | None, kinds: Sequence[AdmissibleKind]
+) -> bool:
     """Take the steps, each whether or not those before it worked; return whether all of them did."""
     from backoff_ctrl.k8s.cluster.session import ClusterSession  # noqa: PLC0415 - imports aiohttp
     from backoff_ctrl.k8s.plugins.manager.objects import Objects  # noqa: PLC0415
@@ -73,7 +79,7 @@ async def _leave(configuration: Any, namespace: str, operator: str | None, webho
             steps.append(("the operator", lambda: _stop(objects, namespace, operator)))
         if webhook:
             steps.append(("the webhooks", lambda: _remove(objects, webhook)))
-        steps.append(("Jobs", lambda: _release(configuration)))
+        steps.append(("Jobs", lambda: _release(configuration, kinds)))
         steps.append(("Tasks", lambda: _let_go(configuration, objects)))
         whole = True
         for name, step in steps:
@@ -114,11 +120,11 @@ async def _remove(objects: Objects, name: str) -> str:
     return "removed" if any(each is not None for each in found) else "there are none"
 
 
-async def _release(configuration: Any) -> str:
+async def _release(configuration: Any, kinds: Sequence[AdmissibleKind]) -> str:
     from backoff_ctrl.k8s.admitting.jobs import JobsError, release  # noqa: PLC0415 - aiohttp
 
     try:
-        released = await release(configuration, by="uninstall")
+        released = await release(configuration, by="uninstall", kinds=kinds)
     except JobsError as error:
         raise _StepError(str(error)) from None
     _insist([f"{each.label}: {each.error}" for each in released if each.error])

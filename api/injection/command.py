@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import yaml
 
+from backoff_ctrl.api.commands.kinds_option import KINDS, kinds_of
 from backoff_ctrl.api.commands.options import check_cluster_options, cluster_options, log_to_stderr
 from backoff_ctrl.api.commands.proxy import command as proxy
 from backoff_ctrl.api.commands.tasks.options import SET, Platform, needs_packages
@@ -65,6 +66,7 @@ _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 )
 @click.option("--config", metavar="FILE", help="With --for tasks: the platform's settings, those of the operator.")
 @SET
+@KINDS
 @click.option("--probe-listen", metavar="HOST:PORT", help="Serve /livez, /readyz and /metrics there, without TLS.")
 @click.option("--image", default=SidecarSettings().image, show_default=True, help="The sidecar's image.")
 @click.option(
@@ -204,7 +206,10 @@ def _settings(given: Mapping[str, Any], sidecar: SidecarSettings) -> InjectionSe
     listen = _address("--listen", given["listen"])
     probes = None if given["probe_listen"] is None else _address("--probe-listen", given["probe_listen"])
     who = f"{socket.gethostname()}-{os.getpid()}"
-    admits = {"pods": "pods" in given["admits"], "jobs": "jobs" in given["admits"]}
+    admits: dict[str, Any] = {"pods": "pods" in given["admits"], "jobs": "jobs" in given["admits"]}
+    if given["kinds"] and not admits["jobs"]:
+        raise BadInput("--kinds is for --for jobs")
+    admits["kinds"] = kinds_of(given["kinds"])
     if (given["tls_cert"] is None) != (given["tls_key"] is None):
         raise BadInput("--tls-cert and --tls-key belong together: give both, or neither")
     if given["tls_cert"] is not None:

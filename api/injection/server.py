@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ import aiohttp
 from aiohttp import web
 
 from backoff_ctrl.api.probes import probes, serving_at
-from backoff_ctrl.k8s.admitting.kinds import KINDS
+from backoff_ctrl.k8s.admitting.kinds import KINDS, AdmissibleKind
 from backoff_ctrl.k8s.cluster.rights import OwnRights, injection, webhooks
 from backoff_ctrl.k8s.proxy.certificates import CertificatesError, GivenCertificate
 from backoff_ctrl.k8s.watching.informer import ClusterSource
@@ -126,6 +126,8 @@ class InjectionSettings:
     """Whether it gives pods the sidecar."""
     jobs: bool = False
     """Whether it suspends Jobs."""
+    kinds: Sequence[AdmissibleKind] = KINDS
+    """What it suspends then."""
 
 
 def _certificate(
@@ -167,7 +169,7 @@ class Webhook:
         """Whether it ends soon: it is no longer ready, and closes connections so that API servers reconnect."""
         place = settings.place
         kept = None if place is None else {"namespace": place.namespace, "kept": place.secret, "webhook": place.webhook}
-        rights = injection(kept) if settings.pods else webhooks(kept, [each.resource for each in KINDS])
+        rights = injection(kept) if settings.pods else webhooks(kept, [each.resource for each in settings.kinds])
         self.rights = OwnRights(session.review, rights)
         """What its account lacks, with the consequences. It is ready all the same."""
         self._said = ""
@@ -182,8 +184,8 @@ class Webhook:
         if self._settings.pods:
             found.append(("/inject", self._about_pod, counts.pods))
         if self._settings.jobs:
-            found.append((SUSPEND, partial(_about_job, whole_namespace=False), counts.jobs))
-            found.append((SUSPEND_ALL, partial(_about_job, whole_namespace=True), counts.jobs))
+            found.append((SUSPEND, partial(self._about_job, whole_namespace=False), counts.jobs))
+            found.append((SUSPEND_ALL, partial(self._about_job, whole_namespace=True), counts.jobs))
         if self._tasks is not None:
             found.append((VALIDATE_TASKS, partial(_about_task, self._tasks), counts.tasks))
         return [web.post(path, partial(self.review, step, reviews)) for path, step, reviews in found]
@@ -205,6 +207,9 @@ class Webhook:
     async def _about_pod(self, body: bytes) -> Answered:
         document, namespace, what = answer(body, self._settings.sidecar, self._version)
         return document, namespace, what.outcome
+
+    async def _about_job(self, body: bytes, *, whole_namespace: bool) -> Answered:
+        return answer_about_job(body, whole_namespace=whole_namespace, kinds=self._settings.kinds)
 
     async def shed(self, server: web.Server) -> None:
         """Close surplus connections at once; one that is answering now has the newest review, and is closed last."""
@@ -250,11 +255,8 @@ class Webhook:
                 self.counts.without, "labelled pods without a sidecar", pods_without_sidecar(source, excluded)
             )
         if self._settings.jobs:
-            await _counted(self.counts.ungated, "Jobs that run ungated", ungated(source, excluded))
-
-
-async def _about_job(body: bytes, *, whole_namespace: bool) -> Answered:
-    return answer_about_job(body, whole_namespace=whole_namespace)
+            kinds = self._settings.kinds
+            await _counted(self.counts.ungated, "Jobs that run ungated", ungated(source, excluded, kinds))
 
 
 async def _about_task(tasks: TaskReviews, body: bytes) -> Answered:

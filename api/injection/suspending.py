@@ -72,7 +72,7 @@ def _suspended(request: JSON, namespace: Mapping[str, Any], kinds: Sequence[Admi
     if kind is None or request.get("operation") != "CREATE" or not isinstance(body, dict):
         return Suspension("unreadable")
     try:
-        left = may_suspend(kind, body, namespace)
+        left = may_suspend(kind, body, namespace, kinds=kinds)
         if left is Left.UNFIT:
             return Suspension("unfit", warnings=(f"backoff-ctrl: {kind.may_not_be_suspended(body)}",))
         if left is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from backoff_ctrl.api.commands.kinds_option import KINDS, kinds_of
 from backoff_ctrl.api.commands.options import POLICY, check_cluster_options, cluster_options, log_to_stderr, set_policy
 from backoff_ctrl.api.commands.tasks.options import SET, Platform, needs_packages
 from backoff_ctrl.api.exits import DONE, BadInput
@@ -37,6 +38,7 @@ _OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/name
 @click.option("--probe-listen", metavar="HOST:PORT", help="Serve /livez, /readyz and /metrics there.")
 @click.option("--config", metavar="FILE", help="The platform's settings, as YAML: plugins.k8s and the like.")
 @SET
+@KINDS
 @POLICY
 @click.option("--print-crd", is_flag=True, help="Print the definition of Tasks for kubectl apply, and end.")
 @cluster_options
@@ -97,4 +99,5 @@ def _settings(given: dict[str, Any], place: ClusterAccess) -> OperatorSettings:
     own = given["lease_namespace"]
     if own is None:
         own = _OWN_NAMESPACE.read_text().strip() if _OWN_NAMESPACE.exists() else place.namespace
-    return OperatorSettings(given["lease"], own, tuple(dict.fromkeys(given["namespaces"])), given["admin"], probes)
+    namespaces, kinds = tuple(dict.fromkeys(given["namespaces"])), kinds_of(given["kinds"])
+    return OperatorSettings(given["lease"], own, namespaces, given["admin"], probes, kinds)

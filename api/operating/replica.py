@@ -23,6 +23,7 @@ from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.api.probes import probes, serving_at
 from backoff_ctrl.api.status.served_tasks import samples
 from backoff_ctrl.k8s.admitting.admitting import Admitting
+from backoff_ctrl.k8s.admitting.kinds import JOB, KINDS, AdmissibleKind
 from backoff_ctrl.k8s.cluster.election import Election
 from backoff_ctrl.k8s.cluster.rights import OwnRights, operator
 from backoff_ctrl.k8s.cluster.session import ClusterSession
@@ -53,6 +54,8 @@ class OperatorSettings:
     namespaces: Sequence[str] = ()
     admin: str | None = None
     probes: tuple[str, int] | None = None
+    kinds: Sequence[AdmissibleKind] = KINDS
+    """What waits suspended."""
 
 
 class Operator:
@@ -72,12 +75,19 @@ class Operator:
         given = self._given
         async with RUNTIME.lent(), AsyncExitStack() as stack:
             session = await stack.enter_async_context(ClusterSession(self._configuration))
-            needed = operator(given.lease, given.lease_namespace, given.namespaces)
+            asked_for = [JOB, *(each for each in given.kinds if each not in KINDS)]  # the others may be missing
+            kinds = [each.resource for each in asked_for]
+            needed = operator(given.lease, given.lease_namespace, given.namespaces, kinds)
             self._rights = OwnRights(session.review, needed)
             who = f"{socket.gethostname()}_{os.getpid()}"
             self._election = Election(session, given.lease_namespace, given.lease, who)
             self._admitting = await stack.enter_async_context(
-                Admitting(self._configuration, namespaces=given.namespaces, certain=self._election.certain)
+                Admitting(
+                    self._configuration,
+                    namespaces=given.namespaces,
+                    kinds=given.kinds,
+                    certain=self._election.certain,
+                )
             )
             self._store = await stack.enter_async_context(ClusterStore(self._configuration, given.namespaces))
             await self._serve(stack, say)

@@ -78,6 +78,8 @@ class AdmissibleKind:
     state: str = ""
     """The field with a word for its state, and as ``states`` the words that end it."""
     states: frozenset[str] = frozenset()
+    ended: Callable[[Mapping[str, Any]], bool] | None = None
+    """Says whether one has ended, where these fields can't."""
     labelled: bool = True
     """Whether labels of its pod templates may change while it is suspended."""
     needs: tuple[Need, ...] = ()
@@ -100,6 +102,8 @@ class AdmissibleKind:
         return field_at(body, self.suspend) is True
 
     def has_ended(self, body: Mapping[str, Any]) -> bool:
+        if self.ended is not None:
+            return self.ended(body)
         status = mapping(body.get("status"))
         true = {each.get("type") for each in mappings(status.get("conditions")) if each.get("status") == "True"}
         return bool(true & self.conditions) or (bool(self.state) and field_at(body, self.state) in self.states)
@@ -203,7 +207,7 @@ KINDS: Final = (
         labelled=False,
     ),
 )
-"""What can be let in without being described. A server that lacks a kind is asked for it again now and then."""
+"""What can be let in without a description (``described``). A server that lacks a kind is asked for it now and then."""
 
 
 # -- whose an object is ---------
@@ -287,12 +291,18 @@ def left_waiting(
     return reason
 
 
-def may_suspend(kind: AdmissibleKind, body: Mapping[str, Any], namespace: Mapping[str, Any]) -> Left | None:
+def may_suspend(
+    kind: AdmissibleKind,
+    body: Mapping[str, Any],
+    namespace: Mapping[str, Any],
+    *,
+    kinds: Iterable[AdmissibleKind] = KINDS,
+) -> Left | None:
     """Return why the webhook leaves a new object of this namespace as it is; None: it suspends it, and says so.
 
     What its user suspends is ``HELD``: the operator lets it in if it carries the label itself.
     """
-    reason = left_alone(kind, body, asked=asks(body) or asks(namespace))
+    reason = left_alone(kind, body, asked=asks(body) or asks(namespace), kinds=kinds)
     return Left.HELD if reason is None and kind.is_suspended(body) else reason
 
 

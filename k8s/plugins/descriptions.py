@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -56,6 +56,20 @@ class Descriptions(Generic[D]):
             return self._of_text(read_source(str(path)), str(path))
         except ManifestError as error:
             raise DescriptionError(str(error)) from None
+
+    def read_files(self, paths: Iterable[Path]) -> Iterator[tuple[D, str]]:
+        """Read files with any number of descriptions, as YAML documents; yield each with its place, for errors.
+
+        Raises ``DescriptionError``.
+        """
+        for path in paths:
+            try:
+                documents = load_manifests(read_source(str(path)), str(path))
+            except ManifestError as error:
+                raise DescriptionError(str(error)) from None
+            for number, document in enumerate(documents, 1):
+                where = f"{path}, document {number}" if len(documents) > 1 else str(path)
+                yield self.read(document, where), where
 
     def configured(self, section: Any, folder: Path, file: str | None = None) -> list[D]:
         """Return those of the section of the settings: a list of descriptions, and of files with one each.

@@ -103,7 +103,7 @@ class GenericPlugin:
         )
 
     def is_terminal(self, resource: JSON) -> bool:
-        return meaning_of(self.config, resource, told_by(self.config, resource)).phase.is_terminal
+        return has_ended(self.config, resource)
 
     def get_completion_time(self, resource: JSON) -> datetime | None:
         """Return the first completion time that is set, else the time of the last condition."""
@@ -224,16 +224,31 @@ def _current(conditions: list[Condition], config: OperatorConfig) -> Condition |
 
 
 def gang_parts(config: OperatorConfig, resource_name: str, manifest: Mapping[str, Any]) -> tuple[Part, ...]:
-    """Return what a manifest makes: by the maker of its kind, else by the config. Raises ``TaskSpecError``."""
+    """Return what a manifest makes, as ``parts_made`` does. Raises ``TaskSpecError``."""
     try:
-        if makes_others(resource_name):
-            return parts_of(manifest, resource=resource_name)
-        suspended = config.suspended is not None and config.suspended.first(manifest) is True
-        described = [each for each in config.pods_made if not each.fields]
-        found = [part for made in described for part in _parts(config, made, manifest, suspended=suspended)]
+        return parts_made(config, resource_name, manifest)
     except FieldError as error:
         raise TaskSpecError("spec.template", str(error)) from None
-    return tuple(found)
+
+
+def parts_made(config: OperatorConfig, resource_name: str, manifest: Mapping[str, Any]) -> tuple[Part, ...]:
+    """Return what a manifest makes: by the maker of its kind, else by the config. Raises ``FieldError``.
+
+    What another controller is in charge of makes nothing that is known here.
+    """
+    if makes_others(resource_name):
+        return parts_of(manifest, resource=resource_name)
+    managed = config.managed_by
+    if managed is not None and word_of(managed.path.first(manifest)) not in {"", managed.controller}:
+        return ()
+    suspended = config.suspended is not None and config.suspended.first(manifest) is True
+    described = [each for each in config.pods_made if not each.fields]
+    return tuple(part for made in described for part in _parts(config, made, manifest, suspended=suspended))
+
+
+def has_ended(config: OperatorConfig, resource: Mapping[str, Any]) -> bool:
+    """Return whether its state says that it is over."""
+    return meaning_of(config, resource, told_by(config, resource)).phase.is_terminal
 
 
 def templates_of(made: PodsMade, manifest: Mapping[str, Any]) -> Iterator[tuple[Any, str, Mapping[str, Any]]]:

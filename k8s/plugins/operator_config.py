@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from .config import Duration, Section
 from .descriptions import Descriptions
 from .meanings import Described, Word, WordOrPath
-from .paths import ObjectPath, Path, Text
+from .paths import FieldPath, ObjectPath, Path, Text
 from .protocol import NAME_LEAST, NAME_MAX
 
 
@@ -121,12 +121,20 @@ class Resource(Section):
     plural: str = Field(min_length=1, pattern=r"^[a-z0-9.-]+$")
 
 
+class ManagedBy(Section):
+    """The field that names the controller in charge of an object, and what the operator itself is called there."""
+
+    path: FieldPath
+    controller: str = Field(min_length=1)
+
+
 class OperatorConfig(Described):
     """Everything that the generic plugin knows of an operator."""
 
     resource: Resource
     state: State
     suspended: Path | None = None
+    managed_by: ManagedBy | None = None
     started: Started | None = None
     pods: Pods | None = None
     pods_made: list[PodsMade] = Field(default_factory=list)

@@ -12,6 +12,7 @@ import jsonpath
 from pydantic import BeforeValidator, PlainSerializer
 
 _BRACES: Final = re.compile(r"\{(\$[^{}]*)\}")
+_FIELD: Final = re.compile(r"\$(\.[A-Za-z_][A-Za-z0-9_]*)+")
 
 
 @cache
@@ -115,6 +116,13 @@ def _read(value: object) -> ObjectPath:
     return ObjectPath(value)
 
 
+def _read_field(value: object) -> ObjectPath:
+    read = _read(value)
+    if not _FIELD.fullmatch(read.text):
+        raise ValueError(f"{read.text!r} is not the path of one field: write names alone, as in $.spec.suspend")
+    return read
+
+
 def _read_several(value: object) -> tuple[ObjectPath, ...]:
     return tuple(_read(each) for each in (value if isinstance(value, list | tuple) else [value]))
 
@@ -125,5 +133,7 @@ def _written(paths: tuple[ObjectPath, ...]) -> list[str]:
 
 Path = Annotated[ObjectPath, BeforeValidator(_read), PlainSerializer(str)]
 """A key of a config that holds one path."""
+FieldPath = Annotated[ObjectPath, BeforeValidator(_read_field), PlainSerializer(str)]
+"""A key that holds the path of one field, which is there once: ``$.spec.suspend``."""
 Paths = Annotated[tuple[ObjectPath, ...], BeforeValidator(_read_several), PlainSerializer(_written)]
 """A key that holds a path, or several in a list."""

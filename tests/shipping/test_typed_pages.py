@@ -23,6 +23,7 @@ import pytest
 import yaml
 
 from backoff_ctrl.api.main import cli
+from backoff_ctrl.k8s.admitting.described import WAITING_KINDS
 from backoff_ctrl.k8s.events.webhooks import read_receivers
 from backoff_ctrl.k8s.plugins.config_file import settings_from, without_effect
 from backoff_ctrl.k8s.plugins.operator_config import OPERATORS, OperatorConfig
@@ -304,6 +305,8 @@ def readers(page: str, found: dict[str, Any]) -> Iterator[Callable[[], object]]:
         yield lambda: accepted_settings(text)
     elif page == "docs/how-to/describe-an-operator.md":
         yield lambda: accepted_description(found)
+    elif page == "docs/how-to/jobs-that-wait.md":
+        yield lambda: WAITING_KINDS.read(found, page)
     elif page == "docs/how-to/describe-a-service.md":
         pass  # its own test reads it
     elif keys == {"spec"}:

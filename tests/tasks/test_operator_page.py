@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.plugins.descriptions import DescriptionError
 from backoff_ctrl.k8s.plugins.meanings import Case, StateMeaning
-from backoff_ctrl.k8s.plugins.operator_config import OPERATORS, OperatorConfig, PodsMade, Started
+from backoff_ctrl.k8s.plugins.operator_config import OPERATORS, ManagedBy, OperatorConfig, PodsMade, Started
 from tests.pages import blocks, text_of, typed
 
 NAME = "docs/how-to/describe-an-operator.md"
@@ -67,7 +67,7 @@ def test_the_errors_of_the_page_are_those_that_are_told(old: str, new: str) -> N
 
 
 @pytest.mark.parametrize(
-    "model", [OperatorConfig, StateMeaning, Case, PodsMade, Started], ids=lambda model: model.__name__
+    "model", [OperatorConfig, ManagedBy, StateMeaning, Case, PodsMade, Started], ids=lambda model: model.__name__
 )
 def test_the_page_names_every_key(model: type[BaseModel]) -> None:
     """Each in code marks."""

@@ -36,8 +36,8 @@ ends with a sum of all of it: cut alone it could be that of another namespace. T
 {{- end -}}
 
 {{/*
-The kinds that can wait suspended, as rules of a role. Takes verbs. The kinds are those of k8s/admitting/kinds.py, which
-a test compares.
+The kinds that can wait suspended, as rules of a role. Takes root and verbs. The kinds are those of
+k8s/admitting/kinds.py, which a test compares, and those that the values describe.
 */}}
 {{- define "backoff-ctrl.jobKinds" -}}
 - apiGroups: [batch]
@@ -55,6 +55,11 @@ a test compares.
 - apiGroups: [sparkoperator.k8s.io]
   resources: [sparkapplications]
   verbs: {{ .verbs }}
+{{- range .root.Values.operator.kinds }}
+- apiGroups: [{{ get .resource "api-version" | splitList "/" | first }}]
+  resources: [{{ .resource.plural }}]
+  verbs: {{ $.verbs }}
+{{- end }}
 {{- end -}}
 
 {{/* A value as text: helm reads numbers as floats, and would write ten millions as 1e+07. */}}

@@ -1,4 +1,4 @@
-"""Jobs under a quota in a namespace, and somebody who finishes their pods: what tests of admission are about."""
+"""Jobs and their like under a quota in a namespace, and somebody who finishes their pods: what admission is about."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from backoff_ctrl.k8s.admitting.admitting import Admitting
-from backoff_ctrl.k8s.admitting.kinds import KINDS, WAIT, AdmissibleKind
+from backoff_ctrl.k8s.admitting.kinds import JOB, KINDS, WAIT, AdmissibleKind
 from backoff_ctrl.k8s.cluster.finding import find_place
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import made, of_core, of_group
@@ -32,11 +32,18 @@ def job(name: str, *, asks: bool = True, suspend: bool = True, annotations: JSON
 
 
 class Jobs:
-    """What a test does with the Jobs of its namespace."""
+    """What a test does with the objects of a kind in its namespace: Jobs, or what ``kind`` says.
 
-    def __init__(self, api: Api, namespace: str) -> None:
+    ``label`` is that of their pods with the name of the object.
+    """
+
+    def __init__(
+        self, api: Api, namespace: str, kind: AdmissibleKind = JOB, label: str = "batch.kubernetes.io/job-name"
+    ) -> None:
         self.api = api
         self.namespace = namespace
+        self._kind = kind
+        self._label = label
 
     async def limit(self, cpu: int, pods: int = 100) -> None:
         """Create the quota, or edit it, and wait until it holds."""
@@ -48,35 +55,41 @@ class Jobs:
             made(await self.api.post(path, {"metadata": {"name": "q"}, "spec": {"hard": hard}}))
         await self.api.until(f"{path}/q", lambda q: q.get("status", {}).get("hard") == hard and "used" in q["status"])
 
+    def path(self, *name: str) -> str:
+        return of_group(self._kind.api_version, self.namespace, self._kind.plural, *name)
+
     async def create(self, body: JSON) -> JSON:
-        return made(await self.api.post(of_group(BATCH, self.namespace, "jobs"), body))
+        return made(await self.api.post(self.path(), body))
 
     async def patch(self, name: str, patch: JSON) -> None:
-        made(await self.api.patch(of_group(BATCH, self.namespace, "jobs", name), patch, MERGE))
+        made(await self.api.patch(self.path(name), patch, MERGE))
 
     async def get(self, name: str) -> JSON:
-        return made(await self.api.get(of_group(BATCH, self.namespace, "jobs", name)))
+        return made(await self.api.get(self.path(name)))
 
     async def until(self, name: str, holds: Any) -> JSON:
-        return await self.api.until(of_group(BATCH, self.namespace, "jobs", name), holds)
+        return await self.api.until(self.path(name), holds)
+
+    async def ended(self, name: str) -> JSON:
+        """Wait until one has ended, and its controller has said so."""
+        return await self.until(name, self._kind.has_ended)
 
     async def running(self) -> list[str]:
-        """Return the names of the Jobs that are not suspended, and have not ended."""
-        found = made(await self.api.get(of_group(BATCH, self.namespace, "jobs")))["items"]
+        """Return the names of those that are not suspended, and have not ended."""
+        found = made(await self.api.get(self.path()))["items"]
+        kind = self._kind
         return sorted(
-            each["metadata"]["name"]
-            for each in found
-            if not each["spec"].get("suspend") and not each["status"].get("completionTime")
+            each["metadata"]["name"] for each in found if not kind.is_suspended(each) and not kind.has_ended(each)
         )
 
     async def pods(self, name: str = "") -> list[JSON]:
-        """Return the living pods, of one Job."""
-        params = {"labelSelector": f"batch.kubernetes.io/job-name={name}"} if name else {}
+        """Return the living pods, of one object."""
+        params = {"labelSelector": f"{self._label}={name}"} if name else {}
         found = made(await self.api.get(of_core(self.namespace, "pods"), params=params))["items"]
         return [each for each in found if each["status"].get("phase") not in ("Succeeded", "Failed")]
 
     async def pods_of(self, name: str, number: int) -> list[JSON]:
-        """Wait until a Job has so many living pods."""
+        """Wait until one has so many living pods."""
         found: list[JSON] = []
         for _ in range(500):
             if len(found := await self.pods(name)) == number:

@@ -13,12 +13,16 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from backoff_ctrl.k8s.admitting.described import described_kinds
+from tests.admitting.trains import train, written
 from tests.cluster.admitting.jobs_at_work import Jobs, job
+from tests.cluster.admitting.trains_at_work import trains_of
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
 from tests.cluster.objects import made, of_core
@@ -77,16 +81,16 @@ class Replica:
 
 
 @asynccontextmanager
-async def replica(bed: Bed, namespace: str, *others: str) -> AsyncIterator[Replica]:
-    """A process that looks after these namespaces; its Lease is in the first."""
+async def replica(bed: Bed, namespace: str, *options: str) -> AsyncIterator[Replica]:
     port = free_port()
     process = await asyncio.create_subprocess_exec(
         *PROGRAM,
         "operator",
         f"--kubeconfig={bed.server.kubeconfig('tester')}",
-        *(f"--namespace={each}" for each in (namespace, *others)),
+        f"--namespace={namespace}",
         f"--lease-namespace={namespace}",
         f"--probe-listen=127.0.0.1:{port}",
+        *options,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={**os.environ, "BACKOFF_CTRL_GATE": f"operator-{port}"},
@@ -204,7 +208,7 @@ async def test_a_namespace_that_is_deleted_under_load_leaves_nothing(bed: Bed, j
                 return number
         raise AssertionError
 
-    async with replica(bed, jobs.namespace, doomed.namespace) as only:
+    async with replica(bed, jobs.namespace, f"--namespace={doomed.namespace}") as only:
         await only.until("/metrics", LEADS)
         for number in range(4):
             await doomed.create(job(f"j{number}", parallelism=2, completions=2))
@@ -249,3 +253,14 @@ async def test_people_see_what_waits_and_let_it_go_without_an_operator(bed: Bed,
     assert "third was let go" in await run(bed, "jobs", "release", "--all", "-n", jobs.namespace)
     assert await jobs.running() == ["first", "second", "third"]
     assert "No Job waits" in await run(bed, "jobs", "list", "-n", jobs.namespace)
+
+
+async def test_a_kind_that_a_file_describes_waits_listed_and_is_let_in(bed: Bed, jobs: Jobs, tmp_path: Path) -> None:
+    kinds = f"--kinds={written(tmp_path)}"
+    trains = await trains_of(jobs.api, jobs.namespace, described_kinds([tmp_path / "trains.yaml"])[-1])
+    await trains.limit(1)
+    await trains.create(train("local", 1))
+    assert "Train/local" in await run(bed, "jobs", "list", "-n", jobs.namespace, kinds)
+    async with replica(bed, jobs.namespace, kinds) as one:
+        await trains.until("local", lambda body: body["spec"]["halted"] is False)
+        await one.until("/metrics", 'backoff_ctrl_jobs_admitted_total{kind="trains.example.com",how="reserved"} 1')

@@ -17,8 +17,10 @@ from backoff_ctrl.api.injection.counting import LABEL
 from backoff_ctrl.api.injection.mutation import inject, with_account
 from backoff_ctrl.api.injection.server import SUSPEND, SUSPEND_ALL, VALIDATE_TASKS
 from backoff_ctrl.api.injection.sidecar import SidecarSettings
+from backoff_ctrl.k8s.admitting.described import described_kinds
 from backoff_ctrl.k8s.admitting.kinds import KINDS, TRUE, WAIT
 from backoff_ctrl.k8s.tasks.cluster.schema import definition
+from tests.admitting.trains import DESCRIPTION as TRAINS
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.shipping.installed import rights_of
 from tests.cluster.shipping.rendering import (
@@ -115,6 +117,11 @@ def test_the_chart_installs_as_its_pages_say(
         ({"networkPolicies": {"enabled": True}}, "networkPolicies.apiServer must say where the API server is"),
         ({"operator": {"namespaces": ["Team"]}}, "at '/operator/namespaces/0': 'Team' does not match pattern"),
         ({"operator": {"taskKinds": {"core": ["secrets"]}}}, "at '/operator/taskKinds/core/0': 'not' failed"),
+        ({"operator": {"kinds": [{"id": "x"}]}}, "at '/operator/kinds/0': missing property 'resource'"),
+        (
+            {"operator": {"kinds": [{"resource": {"api-version": "v1", "kind": "Secret", "plural": "secrets"}}]}},
+            "at '/operator/kinds/0/resource/api-version': 'v1' does not match pattern",
+        ),
         ({"webhooks": {"enabled": True}}, "at '/webhooks': additional properties 'enabled' not allowed"),
         ({"monitoring": {"serveToken": {"name": "t"}}}, "at '/monitoring/serveToken': properties 'key' required"),
     ],
@@ -315,6 +322,32 @@ def test_every_pod_meets_the_restricted_standard_and_asks_for_memory(helm_progra
         }
         assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
         assert not any("hostPath" in volume for volume in spec.get("volumes", ()))
+
+
+def test_described_kinds_wait_in_every_part_of_the_chart(helm_program: GoPrograms, tmp_path: Path) -> None:
+    """The operator, the webhooks and the hook before deletion read one file; each has its rights on these kinds."""
+    train = yaml.safe_load(TRAINS)
+    plane = {**train, "id": "plane", "resource": {"api-version": "example.com/v2", "kind": "Plane", "plural": "planes"}}
+    found = by_name(rendered({"operator": {"enabled": True, "kinds": [train, plane]}}))
+    kinds = tmp_path / "kinds.yaml"
+    kinds.write_text(found["ConfigMap gates/backoff-ctrl-operator"]["data"]["kinds.yaml"])
+    described = described_kinds([kinds])[len(KINDS) :]
+    assert [each.resource for each in described] == ["trains.example.com", "planes.example.com"]
+    for hook in found["MutatingWebhookConfiguration /backoff-ctrl-webhooks-gates"]["webhooks"]:
+        named = [(*rule["apiGroups"], *rule["apiVersions"], *rule["resources"]) for rule in hook["rules"][-2:]]
+        assert named == [("example.com", "v1", "trains"), ("example.com", "v2", "planes")]
+    for name in ("Deployment gates/backoff-ctrl-operator", "Deployment gates/backoff-ctrl-webhooks"):
+        assert "--kinds=/config/kinds.yaml" in found[name]["spec"]["template"]["spec"]["containers"][0]["args"]
+    uninstall = found["Job gates/backoff-ctrl-uninstall"]["spec"]["template"]["spec"]
+    assert "--kinds=/config/kinds.yaml" in uninstall["containers"][0]["args"]
+    assert uninstall["volumes"] == [{"name": "config", "configMap": {"name": "backoff-ctrl-operator"}}]
+    for role, verbs in (
+        ("operator-gates-work", "get list watch patch"),
+        ("webhooks-gates", "list"),
+        ("operator-gates-uninstall", "get list patch"),
+    ):
+        rights = rights_of(found[f"ClusterRole /backoff-ctrl-{role}"]["rules"])
+        assert {f"{verb} {each.resource}" for each in described for verb in verbs.split()} <= rights
 
 
 def test_jobs_are_suspended_where_the_operator_lets_them_in(helm_program: GoPrograms) -> None:
