@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -30,7 +31,7 @@ from backoff_ctrl.k8s.watching.objects import Kind as Watched
 from backoff_ctrl.k8s.watching.status import WatchRecord
 
 from .case import Case, Counts, Desk, Patching
-from .kinds import KINDS, AdmissibleKind, controller_of
+from .kinds import KINDS, AdmissibleKind, controller_of, kind_of
 from .life import Seen, State, seen_of
 from .surroundings import Surroundings
 from .telling import Teller, waiting_document
@@ -117,6 +118,8 @@ class Admitting:
             self.surroundings.priority,
             self._noted,
             self._seen,
+            self._maker,
+            partial(self.surroundings.above, whole=True),
             self._teller.say,
             Patching(self._certain, asyncio.Semaphore(PATCHES)),
             self.counts,
@@ -231,6 +234,34 @@ class Admitting:
         if self._leads and uid:
             self._dirty[uid] = kind, body, gone
             self._news.set()
+            if (above := self._made_for(kind, body)) is not None:
+                self._changed(*above, False)
+
+    def _maker(self, kind: AdmissibleKind, body: Mapping[str, Any]) -> tuple[AdmissibleKind, Mapping[str, Any]] | None:
+        """Return what says which pods come of an object, with that object's metadata; None: it is not made yet."""
+        if not kind.made_through:
+            return kind, body
+        metadata = metadata_of(body)
+        for each, found in self._named(kind.made_through, metadata):
+            if (owner := controller_of(found)) is not None and owner.uid == metadata.get("uid"):
+                return each, {**found, "metadata": metadata}
+        return None
+
+    def _made_for(self, kind: AdmissibleKind, body: JSON) -> tuple[AdmissibleKind, JSON] | None:
+        """Return the object of whose pods this one says what they are; None: it was not made for any."""
+        owner = controller_of(body)
+        above = None if owner is None else kind_of(owner, self.kinds)
+        if owner is None or above is None or above.made_through != kind.resource:
+            return None
+        found = (each for each in self._named(above.resource, metadata_of(body)))
+        return next((each for each in found if metadata_of(each[1]).get("uid") == owner.uid), None)
+
+    def _named(self, resource: str, metadata: Mapping[str, Any]) -> Iterator[tuple[AdmissibleKind, JSON]]:
+        """Yield the objects of a resource with the namespace and the name of this one."""
+        key = text(metadata.get("namespace")), text(metadata.get("name"))
+        for kind, cache in self._caches:
+            if kind.resource == resource and (found := cache.find(key)) is not None:
+                yield kind, found
 
     def _noted(self, kind: AdmissibleKind, body: JSON) -> None:
         for each, cache in self._caches:
@@ -253,6 +284,8 @@ class Admitting:
                 case.body = body
                 self._step(case, Seen.GONE)
             return
+        if self._maker(kind, body) is None and not kind.has_ended(body):
+            return  # taken up once its controller has said what it makes
         if case is None:
             case = self._cases[uid] = Case(kind, body, self._desk)
         case.body = body

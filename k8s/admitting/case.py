@@ -21,6 +21,7 @@ from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.k8s.answers.fields import FieldError, labels_of, mapping, metadata_of, text
 from backoff_ctrl.k8s.charges.live import ENDED
 from backoff_ctrl.k8s.charges.parts import Part
+from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.creates.wait import Wait
 from backoff_ctrl.k8s.gate.aio import AsyncGate
@@ -103,6 +104,10 @@ class Desk:
     noted: Callable[[AdmissibleKind, JSON], object]
     """Takes what a request has returned; the watch may report it later."""
     seen: Callable[[AdmissibleKind, JSON], Awaitable[Seen]]
+    maker: Callable[[AdmissibleKind, Mapping[str, Any]], tuple[AdmissibleKind, Mapping[str, Any]] | None]
+    """Returns what says which pods come of an object: itself, or what its controller has made of it; None: not yet."""
+    above: Callable[[JSON], Awaitable[Sequence[Owner]]]
+    """Returns all controllers above a pod."""
     say: Callable[[Case, str, str], object]
     """Tells people: a reason for machines, and a sentence."""
     patching: Patching
@@ -216,7 +221,7 @@ class Case:
         if not any(self._size):
             self._asked = None
             return None
-        self._priority = await self._desk.priority(self.body, self._parts)
+        self._priority = await self._priority_of(self.body)
         self._asked = gang_for(
             self.kind, self.body, self._parts, self._size, server=self._desk.server, priority=self._priority
         )
@@ -230,7 +235,15 @@ class Case:
         return self.body if elastic is None else as_elastic(self.kind, self.body, elastic.least)
 
     def _made(self, body: Mapping[str, Any]) -> tuple[Part, ...]:
-        return pods_made(self.kind, body, self._desk.limits(self.namespace))
+        return pods_made(*self._maker(body), self._desk.limits(self.namespace))
+
+    def _maker(self, body: Mapping[str, Any]) -> tuple[AdmissibleKind, Mapping[str, Any]]:
+        if (found := self._desk.maker(self.kind, body)) is None:
+            raise GangError(f"the object of {self.kind.made_through} that its controller makes is gone")
+        return found
+
+    async def _priority_of(self, body: Mapping[str, Any]) -> int:
+        return await self._desk.priority(dict(self._maker(body)[1]), self._parts)
 
     def _count_shadow(self, asked: GangAsked) -> None:
         """Say what would become of it if its namespace were enforced."""
@@ -348,7 +361,7 @@ class Case:
             self._elastic = elastic_of(self.kind, self.body)
             if any(self._size):
                 label = self._known_label()
-                self._priority = await desk.priority(self.body, self._parts)
+                self._priority = await self._priority_of(self.body)
                 self._asked = gang_for(
                     self.kind,
                     self.body,
@@ -379,11 +392,12 @@ class Case:
 
     async def _adopt(self, label: str) -> None:
         """Take in the pods that live: what they are charged would count twice. Asks until there is an answer."""
-        if not label or self.gang is None:
+        if self.gang is None:
             return
+        marked = {GANG_LABEL: label} if label and self.kind.labelled else {}
         for tries in count(1):
             try:
-                pods = await self._desk.objects.pods(self.namespace, {GANG_LABEL: label})
+                pods = await self._desk.objects.pods(self.namespace, marked)
             except ClusterError as error:
                 if error.status in DENIALS:
                     log.warning("the pods of %s, which runs, can't be read: %s", self.label, error)
@@ -391,9 +405,13 @@ class Case:
                 await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
                 continue
             for pod in pods:
-                if field_at(pod, "status.phase") not in ENDED:
+                if field_at(pod, "status.phase") not in ENDED and (marked or await self._has_made(pod)):
                     self.gang.adopt(text(metadata_of(pod).get("uid")), pod)
             return
+
+    async def _has_made(self, pod: JSON) -> bool:
+        """Return whether a pod without the gang's label is of this object, by who controls what controls it."""
+        return any(owner.uid == self.uid for owner in await self._desk.above(pod))
 
     async def _note_admission(self) -> None:
         """Note on an object that others have resumed that it runs: what is suspended after that is its user's."""

@@ -4,8 +4,9 @@ Pure: the webhook that suspends at CREATE and the operator that lets in ask the 
 
 Sources: ``pkg/apis/batch/v1`` of k8s.io/api v0.36 (Job); ``pkg/webhooks/jobset_webhook.go`` of sigs.k8s.io/jobset
 (what may change while a JobSet is suspended); ``ray-operator/controllers/ray/utils/validation.go`` of KubeRay
-(``ValidateRayJobSpec``); ``pkg/apis/kubeflow.org/v1`` of the training operator; ``pkg/apis/trainer/v1alpha1`` of
-Kubeflow's Trainer; ``internal/controller/sparkapplication/controller.go`` of the Spark operator (since v2.4); and
+(``ValidateRayJobSpec``); ``pkg/apis/kubeflow.org/v1`` of the training operator; ``pkg/apis/trainer/v1alpha1`` and
+``pkg/runtime/framework/plugins/jobset`` of Kubeflow's Trainer (it makes a TrainJob's JobSet, suspended as that is,
+before anything runs); ``internal/controller/sparkapplication/controller.go`` of the Spark operator (since v2.4); and
 ``pkg/controller/jobs`` of Kueue, which suspends the same kinds by the same fields.
 """
 
@@ -84,6 +85,9 @@ class AdmissibleKind:
     """Whether labels of its pod templates may change while it is suspended."""
     needs: tuple[Need, ...] = ()
     makes: Makes | None = None
+    made_through: str = ""
+    """The resource of an object of the same name that its controller makes while it is suspended, and that says which
+    pods come of it; empty: it says so itself."""
 
     @property
     def group(self) -> str:
@@ -168,15 +172,26 @@ JOB: Final = AdmissibleKind(
     parallelism="spec.parallelism",
     conditions=_FINISHED | _DECIDED,
 )
+JOB_SET: Final = AdmissibleKind(
+    "jobset.x-k8s.io/v1alpha2",
+    "JobSet",
+    "jobsets",
+    managed_by="spec.managedBy",
+    manager="jobset.sigs.k8s.io/jobset-controller",
+    conditions=frozenset({"Completed", "Failed"}),
+)
 KINDS: Final = (
     JOB,
+    JOB_SET,
     AdmissibleKind(
-        "jobset.x-k8s.io/v1alpha2",
-        "JobSet",
-        "jobsets",
+        "trainer.kubeflow.org/v1alpha1",
+        "TrainJob",
+        "trainjobs",
         managed_by="spec.managedBy",
-        manager="jobset.sigs.k8s.io/jobset-controller",
-        conditions=frozenset({"Completed", "Failed"}),
+        manager="trainer.kubeflow.org/trainjob-controller",
+        conditions=_FINISHED,
+        labelled=False,
+        made_through=JOB_SET.resource,
     ),
     AdmissibleKind(
         "ray.io/v1",

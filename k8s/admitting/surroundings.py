@@ -143,25 +143,26 @@ class Surroundings:
 
     # -- the controllers above ---------
 
-    def known_above(self, body: Mapping[str, Any]) -> Sequence[Owner] | None:
+    def known_above(self, body: Mapping[str, Any], *, whole: bool = False) -> Sequence[Owner] | None:
         """Return the chain of controllers above an object; None: somebody has to be asked.
 
-        It ends with the first that is admissible, and with a CronJob: what stands above that does not matter.
+        It ends with the first that is admissible, and with a CronJob: what stands above that does not matter, unless
+        the ``whole`` chain is asked for.
         """
         chain: list[Owner] = []
         owner = controller_of(body)
         while owner is not None and len(chain) < DEPTH:
             chain.append(owner)
-            if _ends(owner, self._kinds):
+            if not whole and _ends(owner, self._kinds):
                 break
             if owner.uid not in self._above:
                 return None
             owner = self._above[owner.uid]
         return chain
 
-    async def above(self, body: Mapping[str, Any]) -> Sequence[Owner]:
+    async def above(self, body: Mapping[str, Any], *, whole: bool = False) -> Sequence[Owner]:
         """Return that chain, and ask the server where need be. What can't be read ends it."""
-        while (chain := self.known_above(body)) is None:
+        while (chain := self.known_above(body, whole=whole)) is None:
             await self._look_up(self._unknown(body), text(metadata_of(body).get("namespace")))
         return chain
 

@@ -52,6 +52,9 @@ k8s/admitting/kinds.py, which a test compares, and those that the values describ
 - apiGroups: [kubeflow.org]
   resources: [pytorchjobs, tfjobs, xgboostjobs, jaxjobs, paddlejobs, mpijobs]
   verbs: {{ .verbs }}
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainjobs]
+  verbs: {{ .verbs }}
 - apiGroups: [sparkoperator.k8s.io]
   resources: [sparkapplications]
   verbs: {{ .verbs }}

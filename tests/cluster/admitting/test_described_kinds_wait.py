@@ -17,7 +17,7 @@ from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 from tests.admitting.trains import train, written
 from tests.cluster.admitting.jobs_at_work import Jobs, admitting
-from tests.cluster.admitting.trains_at_work import OF, trains_of
+from tests.cluster.admitting.trains_at_work import OF, served
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import made, of_core
 from tests.cluster.talking import MERGE, Api
@@ -34,7 +34,7 @@ def kinds(tmp_path: Path) -> tuple[AdmissibleKind, ...]:
 
 @pytest.fixture
 async def trains(api: Api, namespace: str, kinds: tuple[AdmissibleKind, ...]) -> AsyncIterator[Jobs]:
-    found = await trains_of(api, namespace, kinds[-1])
+    found = await served(api, namespace, kinds[-1])
     operator = asyncio.create_task(operate(found))
     yield found
     operator.cancel()

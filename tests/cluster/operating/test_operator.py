@@ -22,7 +22,7 @@ import pytest
 from backoff_ctrl.k8s.admitting.described import described_kinds
 from tests.admitting.trains import train, written
 from tests.cluster.admitting.jobs_at_work import Jobs, job
-from tests.cluster.admitting.trains_at_work import trains_of
+from tests.cluster.admitting.trains_at_work import served
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
 from tests.cluster.objects import made, of_core
@@ -257,7 +257,7 @@ async def test_people_see_what_waits_and_let_it_go_without_an_operator(bed: Bed,
 
 async def test_a_kind_that_a_file_describes_waits_listed_and_is_let_in(bed: Bed, jobs: Jobs, tmp_path: Path) -> None:
     kinds = f"--kinds={written(tmp_path)}"
-    trains = await trains_of(jobs.api, jobs.namespace, described_kinds([tmp_path / "trains.yaml"])[-1])
+    trains = await served(jobs.api, jobs.namespace, described_kinds([tmp_path / "trains.yaml"])[-1])
     await trains.limit(1)
     await trains.create(train("local", 1))
     assert "Train/local" in await run(bed, "jobs", "list", "-n", jobs.namespace, kinds)
