@@ -128,6 +128,23 @@ async def test_a_job_set_that_restarts_keeps_its_room(bed: Bed, sets: Jobs) -> N
     assert await sets.refusals() == []
 
 
+async def test_room_for_what_starts_later_is_reserved_from_the_start(bed: Bed, sets: Jobs) -> None:
+    """Nobody can hold back the workers once the preparation is complete."""
+    await sets.limit(4)
+    after = [{"name": "prepare", "status": "Complete"}]
+    async with admitting(bed.server, namespaces=(sets.namespace,)) as found:
+        await sets.create(job_set("first", replicated("prepare"), replicated("workers", 2, 2, dependsOn=after)))
+        (pod,) = await sets.pods_of("first", 1)
+        await sets.create(job_set("second", replicated("only", 2)))
+        await sets.until("second", lambda _: found.states()["waiting"] == 1)
+        await sets.end(pod)
+        await sets.pods_of("first", 4)
+        assert await sets.running() == ["first"]
+        await finish(sets, "first", 4)
+        await finish(sets, "second", 2)
+    assert await sets.refusals() == []
+
+
 async def test_a_job_set_that_is_deleted_gives_its_room_back(bed: Bed, sets: Jobs) -> None:
     await sets.limit(5)
     async with admitting(bed.server, namespaces=(sets.namespace,)):
