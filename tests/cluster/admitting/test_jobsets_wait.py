@@ -180,6 +180,27 @@ async def test_a_job_set_that_its_user_resumes_is_followed(bed: Bed, sets: Jobs)
     assert all("small-only" in each for each in await sets.refusals())  # its user let it in without room
 
 
+async def test_whoever_leads_next_keeps_the_room_of_a_job_set_that_restarts(bed: Bed, sets: Jobs) -> None:
+    """It restarts while nobody leads; its pods of then and of later are known as its own."""
+    await sets.limit(5)
+    async with admitting(bed.server, namespaces=(sets.namespace,)):
+        await sets.create(job_set("first", failurePolicy={"maxRestarts": 2}))
+        pod, *_ = await sets.pods_of("first", 5)
+        await sets.create(job_set("second"))
+    before = (await sets.get("first"))["metadata"]["annotations"][ADMITTED]
+    await sets.end(pod, "Failed")
+    async with admitting(bed.server, namespaces=(sets.namespace,)) as found:
+        pod, *_ = await of_attempt(sets, "1", 5)
+        await sets.end(pod, "Failed")
+        await of_attempt(sets, "2", 5)
+        assert await sets.running() == ["first"]
+        await finish(sets, "first", 5)
+        await finish(sets, "second", 5)
+        assert found.counts.admitted == {JOB_SET.resource: 1}
+    assert (await sets.get("first"))["metadata"]["annotations"][ADMITTED] == before
+    assert await sets.refusals() == []
+
+
 async def test_a_job_set_that_could_never_fit_says_so(bed: Bed, sets: Jobs) -> None:
     await sets.limit(4)
     async with admitting(bed.server, namespaces=(sets.namespace,)) as found:
