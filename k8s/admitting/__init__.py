@@ -6,10 +6,10 @@ pods: it can wait in the line of the gate as a gang of the pods that it would ma
 ``kinds`` are the admissible kinds as data, the words on objects, and which objects are left alone; the webhook that
 suspends at CREATE asks it, too. ``described`` adds kinds whose operator a file describes. ``life`` is the table: the
 states of one object, and what each thing that is seen of it leads to. A ``case`` is one object: it carries out what the
-table says. ``asking`` says what an object makes and how much of that is still to come, ``patches`` what is written on
-it, ``surroundings`` what else counts (LimitRanges, PriorityClasses, who stands above it), and ``telling`` tells people
-what it waits for. ``admitting`` follows all objects of all kinds, and leads. ``jobs`` lists and releases without any of
-that, through the API server alone.
+table says. ``stages`` says what a JobSet makes at its peak, ``asking`` what any object makes and how much of that is
+still to come, ``patches`` what is written on it, ``surroundings`` what else counts (LimitRanges, PriorityClasses, who
+stands above it), and ``telling`` tells people what it waits for. ``admitting`` follows all objects of all kinds, and
+leads. ``jobs`` lists and releases without any of that, through the API server alone.
 
 What is surprising:
 

@@ -22,6 +22,8 @@ from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.creates.creation import Owner, owner_of
 from backoff_ctrl.k8s.creates.naming import CREATE_ID, GANG_LABEL
 
+from .stages import parts_at_peak
+
 WAIT: Final = "backoff-ctrl.dev/wait"
 """The label of an object, or of a namespace, whose Jobs are to wait for room; its value is ``true``."""
 SUSPENDED_BY: Final = "backoff-ctrl.dev/suspended-by"
@@ -179,6 +181,7 @@ JOB_SET: Final = AdmissibleKind(
     managed_by="spec.managedBy",
     manager="jobset.sigs.k8s.io/jobset-controller",
     conditions=frozenset({"Completed", "Failed"}),
+    makes=parts_at_peak,
 )
 KINDS: Final = (
     JOB,

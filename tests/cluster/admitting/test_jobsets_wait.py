@@ -128,6 +128,23 @@ async def test_a_job_set_that_restarts_keeps_its_room(bed: Bed, sets: Jobs) -> N
     assert await sets.refusals() == []
 
 
+async def test_room_for_what_starts_later_is_reserved_from_the_start(bed: Bed, sets: Jobs) -> None:
+    """Nobody can hold back the workers once the preparation is complete."""
+    await sets.limit(4)
+    after = [{"name": "prepare", "status": "Complete"}]
+    async with admitting(bed.server, namespaces=(sets.namespace,)) as found:
+        await sets.create(job_set("first", replicated("prepare"), replicated("workers", 2, 2, dependsOn=after)))
+        (pod,) = await sets.pods_of("first", 1)
+        await sets.create(job_set("second", replicated("only", 2)))
+        await sets.until("second", lambda _: found.states()["waiting"] == 1)
+        await sets.end(pod)
+        await sets.pods_of("first", 4)
+        assert await sets.running() == ["first"]
+        await finish(sets, "first", 4)
+        await finish(sets, "second", 2)
+    assert await sets.refusals() == []
+
+
 async def test_a_job_set_that_is_deleted_gives_its_room_back(bed: Bed, sets: Jobs) -> None:
     await sets.limit(5)
     async with admitting(bed.server, namespaces=(sets.namespace,)):
@@ -161,6 +178,27 @@ async def test_a_job_set_that_its_user_resumes_is_followed(bed: Bed, sets: Jobs)
         await sets.pods_of("second", 5)
         assert await sets.running() == ["second"]
     assert all("small-only" in each for each in await sets.refusals())  # its user let it in without room
+
+
+async def test_whoever_leads_next_keeps_the_room_of_a_job_set_that_restarts(bed: Bed, sets: Jobs) -> None:
+    """It restarts while nobody leads; its pods of then and of later are known as its own."""
+    await sets.limit(5)
+    async with admitting(bed.server, namespaces=(sets.namespace,)):
+        await sets.create(job_set("first", failurePolicy={"maxRestarts": 2}))
+        pod, *_ = await sets.pods_of("first", 5)
+        await sets.create(job_set("second"))
+    before = (await sets.get("first"))["metadata"]["annotations"][ADMITTED]
+    await sets.end(pod, "Failed")
+    async with admitting(bed.server, namespaces=(sets.namespace,)) as found:
+        pod, *_ = await of_attempt(sets, "1", 5)
+        await sets.end(pod, "Failed")
+        await of_attempt(sets, "2", 5)
+        assert await sets.running() == ["first"]
+        await finish(sets, "first", 5)
+        await finish(sets, "second", 5)
+        assert found.counts.admitted == {JOB_SET.resource: 1}
+    assert (await sets.get("first"))["metadata"]["annotations"][ADMITTED] == before
+    assert await sets.refusals() == []
 
 
 async def test_a_job_set_that_could_never_fit_says_so(bed: Bed, sets: Jobs) -> None:

@@ -228,10 +228,16 @@ async def running(api: Api, namespace: str, mode: str, folder: Path) -> AsyncIte
         *([f"--lease-namespace={namespace}"] if mode == "operator" else ()),
     ]  # a pod finds its own
     for volume in spec["volumes"]:
+        files: dict[str, bytes] = {}
         if "secret" in volume:
             secret = await api.get(f"/api/v1/namespaces/{namespace}/secrets/{volume['secret']['secretName']}")
-            for name, value in secret.json["data"].items():
-                (folder / name).write_bytes(base64.b64decode(value))
+            files = {name: base64.b64decode(value) for name, value in secret.json["data"].items()}
+        elif "configMap" in volume:
+            config = await api.get(f"/api/v1/namespaces/{namespace}/configmaps/{volume['configMap']['name']}")
+            files = {name: value.encode() for name, value in config.json["data"].items()}
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        if files:
             args = [each.replace(f"={mounts[volume['name']]}/", f"={folder}/") for each in args]
     urls = {}
     for number, each in enumerate(args):
