@@ -12,7 +12,7 @@ from backoff_ctrl.k8s.admitting.described import described_kinds
 from backoff_ctrl.k8s.admitting.kinds import ADMITTED, SUSPENDED_BY, WEBHOOK
 from tests.admitting.trains import DESCRIPTION, train, written
 from tests.cluster.admitting.jobs_at_work import Jobs
-from tests.cluster.admitting.trains_at_work import trains_of
+from tests.cluster.admitting.trains_at_work import served
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
@@ -33,7 +33,7 @@ async def trains(bed: Bed, helm_program: GoPrograms, tmp_path: Path) -> AsyncIte
     async with Api(bed.server, "admin") as api:
         for name in ("gates", "gates-canary", "team"):
             assert (await api.post("/api/v1/namespaces", {"metadata": {"name": name}})).status == 201
-        yield await trains_of(api, "team", described_kinds([written(tmp_path)])[-1])
+        yield await served(api, "team", described_kinds([written(tmp_path)])[-1])
 
 
 async def test_a_described_kind_is_suspended_and_let_in_with_the_rights_that_the_chart_gives(
