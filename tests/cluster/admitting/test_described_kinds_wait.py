@@ -38,19 +38,20 @@ async def trains(api: Api, namespace: str, kinds: tuple[AdmissibleKind, ...]) ->
     operator = asyncio.create_task(operate(found))
     yield found
     operator.cancel()
+    await asyncio.wait({operator})
 
 
 async def operate(trains: Jobs) -> None:
     """Make the pods of each Train that may run, once, of its templates with their labels."""
     done: set[str] = set()
-    while True:
-        for each in made(await trains.api.get(trains.path()))["items"]:
-            if not each["spec"]["halted"] and each["metadata"]["name"] not in done:
-                done.add(each["metadata"]["name"])
-                for number, wagon in enumerate(each["spec"]["wagons"]):
+    async with trains.api.watch(trains.path()) as events:
+        async for event in events:
+            body = event["object"]
+            if not body["spec"]["halted"] and body["metadata"]["name"] not in done:
+                done.add(body["metadata"]["name"])
+                for number, wagon in enumerate(body["spec"]["wagons"]):
                     for seat in range(wagon["count"]):
-                        made(await trains.api.post(of_core(trains.namespace, "pods"), pod(each, number, seat)))
-        await asyncio.sleep(0.05)
+                        made(await trains.api.post(of_core(trains.namespace, "pods"), pod(body, number, seat)))
 
 
 def pod(of: JSON, wagon: int, seat: int) -> JSON:
