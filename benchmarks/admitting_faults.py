@@ -82,6 +82,8 @@ class Room:
         self.seen: dict[str, Seen] = {}  # by uid
         self.pods: dict[str, JSON] = {}  # living ones, by uid
         self.broken: list[str] = []
+        self.refused: dict[str, tuple[bool, JSON]] = {}
+        """Events of refused creates by uid, and whether the pods that lived then would have left room."""
         self.done: Counter[str] = Counter()
         self._api = api
         self._chosen = chosen
@@ -289,12 +291,22 @@ class Room:
             await asyncio.sleep(0.02)
         self.broken.append("a Job that takes the whole quota does not begin: room is kept for what is gone")
 
+    def event_seen(self, change: str, event: JSON) -> None:
+        """Note what a create was refused for: pods that live, or pods that have ended and that the quota still counts.
+
+        The latter is the time that the quota controller takes, which stands still while the API server is away.
+        """
+        if change == "DELETED" or event["reason"] != "FailedCreate" or "exceeded quota" not in event["message"]:
+            return
+        if event["metadata"]["uid"] not in self.refused:
+            self.refused[event["metadata"]["uid"]] = len(self.pods) < CPU, event
+
     async def check_refusals(self) -> None:
-        found = made(await self._api.get(of_core(self.jobs.namespace, "events")))["items"]
-        refused = [each for each in found if each["reason"] == "FailedCreate" and "exceeded quota" in each["message"]]
-        self.done["creates refused"] = len(refused)
+        self.done["creates refused"] = len(self.refused)
+        late = [event for lag, event in self.refused.values() if not lag]
+        self.done["of them while the quota still counted what had ended"] = len(self.refused) - len(late)
         if not self.wild:
-            for each in sorted(refused, key=lambda each: each["firstTimestamp"]):
+            for each in late:
                 name = each["involvedObject"]["name"]
                 admitted = [list(seen.admitted) for seen in self.seen.values() if seen.name == name]
                 self.broken.append(
@@ -432,6 +444,7 @@ async def working(rooms: list[Room]) -> AsyncIterator[None]:
         tasks += [
             asyncio.create_task(room.follow(of_group(BATCH, namespace, "jobs"), room.job_seen, room.jobs_listed)),
             asyncio.create_task(room.follow(of_core(namespace, "pods"), room.pod_seen, room.pods_listed)),
+            asyncio.create_task(room.follow(of_core(namespace, "events"), room.event_seen, lambda _: None)),
             asyncio.create_task(room.end_pods()),
         ]
     try:
@@ -512,9 +525,9 @@ def _table(rooms: list[Room], faults: Faults) -> None:
         admitted = [len(each.admitted) for each in room.seen.values()]
         for name, count in {**room.done, "Jobs let in": sum(admitted)}.items():
             by_name[name][column] = count
-    print(f"{'':36} {'calm':>8} {'wild':>8}")
+    print(f"{'':52} {'calm':>8} {'wild':>8}")
     for name, counts in sorted(by_name.items()):
-        print(f"{name:36} {counts[0]:8} {counts[1]:8}")
+        print(f"{name:52} {counts[0]:8} {counts[1]:8}")
     print("faults: " + ", ".join(f"{name} {count}" for name, count in sorted(faults.done.items())))
     if taken := sorted(faults.takeovers):
         print(f"from a leader's end to the next one: p50 {taken[len(taken) // 2]:.1f} s, most {taken[-1]:.1f} s")
