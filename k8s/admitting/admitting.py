@@ -10,13 +10,13 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
 from backoff_ctrl.engine.quotas import ObservedQuota
-from backoff_ctrl.k8s.answers.fields import mapping, metadata_of, text
+from backoff_ctrl.k8s.answers.fields import mapping, mappings, metadata_of, text
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.events.sender import EventSender
 from backoff_ctrl.k8s.gate.aio import AsyncGate
@@ -28,6 +28,7 @@ from backoff_ctrl.k8s.settings import settings
 from backoff_ctrl.k8s.sharing.process import Share
 from backoff_ctrl.k8s.watching.informer import ClusterSource, Informer, Refusal
 from backoff_ctrl.k8s.watching.objects import Kind as Watched
+from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 from backoff_ctrl.k8s.watching.status import WatchRecord
 
 from .case import Case, Counts, Desk, Patching
@@ -104,6 +105,7 @@ class Admitting:
         self.gate = self._given_gate or AsyncGate(ledger=share.ledger, mode=settings().mode or None)
         self._stack.callback(share.ledger.subscribe(_Listener(self)))
         objects, source = Objects(session), ClusterSource(session)
+        self._source = source
         self.surroundings = Surroundings(objects, source, self.kinds)
         sender = EventSender(self._configuration) if self._events else None
         if sender is not None:
@@ -183,6 +185,7 @@ class Admitting:
                 await self._read.wait()
         except TimeoutError:
             log.warning("not everything that may wait is read yet; it is taken up as it comes")
+        await self._read_anew()
         self._leads = True
         looking = asyncio.create_task(self._look())
         try:
@@ -200,6 +203,20 @@ class Admitting:
             await asyncio.gather(looking, *self._judging, return_exceptions=True)
             cases, self._cases, self._dirty = list(self._cases.values()), {}, {}
             await asyncio.gather(*(case.aclose() for case in cases), return_exceptions=True)
+
+    async def _read_anew(self) -> None:
+        """Read all objects once more: a watch that was cut may not be back yet, and who led before has let some in."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(READY):
+                await asyncio.gather(*(self._read_into(cache) for _, cache in self._caches))
+
+    async def _read_into(self, cache: Cache) -> None:
+        try:
+            async for page in self._source.pages(cache.kind, cache.namespace):
+                for body in mappings(page.get("items")):
+                    cache.note(body)
+        except (WatchAbsentError, WatchForbiddenError, WatchBrokenError) as error:
+            log.debug("%s are not read anew: %s", cache.kind.plural, error)
 
     async def _stand(self) -> None:
         """Reserve first what runs already: what waits, though older, would be given the room of its next pods."""

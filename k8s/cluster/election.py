@@ -89,7 +89,13 @@ class Candidate:
         self._renewed = -float("inf")
 
     def saw(self, record: Record, now: float) -> None:
-        """Note the Lease as it was read. Its time counts from when it was first seen as it is now."""
+        """Note the Lease as it was read. Its time counts from when it was first seen as it is now.
+
+        Unlike client-go, one that somebody has deleted still counts until it would have lapsed: its holder leads on
+        until it knows, and makes it anew.
+        """
+        if not record.version and not self.may_take(now):
+            return
         if record != self.record:
             self.record, self._observed = record, now
 

@@ -6,6 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+import aiohttp
+
 from backoff_ctrl.k8s.admitting.admitting import Admitting
 from backoff_ctrl.k8s.admitting.kinds import ADMITTED, JOB
 from backoff_ctrl.k8s.cluster.finding import find_place
@@ -31,6 +33,30 @@ async def test_what_runs_has_its_room_before_anybody_who_waits() -> None:
                 await leading
         assert (waits["reason"], waits["left"]) == ("quota", "2")
         assert not admitting.counts.admitted
+
+
+async def test_what_was_let_in_while_its_watch_was_cut_has_its_room_too() -> None:
+    """A watch that breaks often comes back later and later: whoever leads next reads all once more."""
+    async with Sandbox() as sandbox:
+        sandbox.create_namespace("team")
+        sandbox.create_quota("team", "q", {"requests.cpu": "4"})
+        for name in ("a-waits", "b-runs"):
+            sandbox.create(sandbox.kind("jobs", "batch"), "team", job(name, parallelism=3, completions=3))
+        place = find_place(sandbox.url, None, None, "team")
+        async with Admitting(place.configuration, namespaces=("team",), kinds=(JOB,), events=False) as admitting:
+            await admitting._read.wait()
+            await admitting._stop_following()  # none of its watches comes back
+            path = "/apis/batch/v1/namespaces/team/jobs/b-runs"
+            headers = {"Content-Type": "application/merge-patch+json"}
+            async with aiohttp.ClientSession(sandbox.url) as session:
+                answer = await session.patch(path, json={"spec": {"suspend": False}}, headers=headers)
+                assert answer.status == 200
+            leading = asyncio.create_task(admitting.lead())
+            waits = await until_it_waits(admitting)
+            leading.cancel()
+            with suppress(asyncio.CancelledError):
+                await leading
+        assert (waits["name"], waits["left"]) == ("a-waits", "1")
 
 
 def owners(sandbox: Sandbox, number: int) -> list[dict[str, Any]]:

@@ -46,6 +46,16 @@ def test_a_renewal_begins_the_duration_anew() -> None:
     assert candidate.may_take(19)
 
 
+def test_a_lease_that_somebody_has_deleted_counts_until_it_would_have_lapsed() -> None:
+    """Its holder does not know yet, and leads; then it makes the Lease anew."""
+    candidate = Candidate("me", TERMS)
+    candidate.saw(OTHER, 5)
+    for now, may in ((6, False), (14.9, False), (15, True)):
+        candidate.saw(Record(), now)
+        assert candidate.may_take(now) is may
+    assert not candidate.record.version  # so that it is created, not renewed
+
+
 def test_it_leads_until_the_deadline_after_its_last_write_was_sent() -> None:
     candidate = Candidate("me", TERMS)
     assert not candidate.leads(0)
