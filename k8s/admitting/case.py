@@ -19,7 +19,7 @@ from typing import Any, Final
 from backoff_ctrl.engine.backoff import full_jitter
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.k8s.answers.fields import FieldError, labels_of, mapping, metadata_of, text
-from backoff_ctrl.k8s.charges.live import ENDED
+from backoff_ctrl.k8s.charges.live import is_released
 from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
@@ -405,7 +405,7 @@ class Case:
                 await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
                 continue
             for pod in pods:
-                if field_at(pod, "status.phase") not in ENDED and (marked or await self._has_made(pod)):
+                if not is_released(pod) and (marked or await self._has_made(pod)):
                     self.gang.adopt(text(metadata_of(pod).get("uid")), pod)
             return
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.quantities import NANO
-from backoff_ctrl.k8s.answers.fields import amounts_at, items, mapping_at, mappings_at, moment
+from backoff_ctrl.k8s.answers.fields import amounts_at, items, mapping, mapping_at, mappings_at, moment
 
 from .footprint import footprint
 from .resources import CLAIMS, DEVICE_CLAIMS, JOBS, PODS, SERVICES
@@ -99,6 +99,16 @@ class Live:
     finished: bool = False
     stuck: Termination | None = None
     made_end: datetime | None = None
+
+
+def is_released(pod: Mapping[str, Any]) -> bool:
+    """Return whether no quota charges a pod any more, though it may still be there.
+
+    It has finished, or was deleted without a grace period, as one without a node always is: only finalizers keep it.
+    """
+    metadata = mapping(pod.get("metadata"))
+    deleted = bool(metadata.get("deletionTimestamp")) and metadata.get("deletionGracePeriodSeconds") == 0
+    return deleted or mapping(pod.get("status")).get("phase") in ENDED
 
 
 def live(resource: str, obj: Mapping[str, Any], now: datetime) -> Live:

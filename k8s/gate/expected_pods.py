@@ -16,7 +16,7 @@ from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.gangs import Gang
 from backoff_ctrl.k8s.answers.fields import labels_of, mapping, metadata_of, text
 from backoff_ctrl.k8s.charges.footprint import remembered_footprint
-from backoff_ctrl.k8s.charges.live import ENDED
+from backoff_ctrl.k8s.charges.live import is_released
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 
 from .locked_engine import Failure, LockedEngine
@@ -160,7 +160,7 @@ class Expected:
 
     def _member_seen(self, expected: ExpectedGang, uid: str, manifest: Mapping[str, Any]) -> None:
         """Report a pod of a gang that keeps its room when it appears, and when it has ended."""
-        if mapping(manifest.get("status")).get("phase") in ENDED:
+        if is_released(manifest):
             if uid in expected.members:
                 self._engine.subscribers.tell("member_over", manifest)
                 self.member_ended(expected.gang.namespace, uid)

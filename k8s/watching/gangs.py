@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from backoff_ctrl.engine.backoff import Bucket, delay
 from backoff_ctrl.k8s.answers.fields import labels_of, mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.charges.live import is_released
 from backoff_ctrl.k8s.charges.resources import plural_of
 from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
@@ -217,6 +218,9 @@ class OwnedPods(LabelledPods):
     def put(self, found: Object) -> None:
         """Claim a new pod that a gang's object owns; have the owners of any other followed, unless it is too old."""
         metadata = found.body["metadata"]
+        if is_released({"metadata": metadata}):
+            self.remove(found)
+            return
         owners = owners_of(metadata)
         wanted = self._ledger.look_for(self._name)
         created = str(metadata.get("creationTimestamp") or "")

@@ -33,10 +33,10 @@ async def keeping(at: Cluster, count: int = PODS, **options: Any) -> AsyncIterat
         yield admitted
 
 
-def put(at: Cluster, name: str, label: str = "", phase: str = "Running") -> None:
+def put(at: Cluster, name: str, label: str = "", phase: str = "Running", **metadata: Any) -> None:
     """A pod of the Job changes; it carries a gang's label, if any."""
     labels = {GANG_LABEL: label} if label else {}
-    body = owned_by(owner("job-1"), labels=labels) | {"status": {"phase": phase}}
+    body = owned_by(owner("job-1"), labels=labels, **metadata) | {"status": {"phase": phase}}
     at.server.put("pods", "team", name, body)
 
 
@@ -63,6 +63,27 @@ async def test_a_pod_that_finishes_or_is_deleted_gives_its_room_back_to_its_gang
         put(at, "p-2", admitted.label)
         await elapse(1)
         assert counts(admitted) == (1, 1)
+        assert not at.seen.ledger.counts.failed_open
+
+
+@in_virtual_time
+@pytest.mark.parametrize("labelled", [True, False])
+async def test_a_deleted_pod_gives_its_room_back_as_soon_as_no_quota_charges_it(labelled: bool) -> None:
+    """Without a grace period that is at once, though the finalizer of the Job controller keeps it for a second."""
+    deleted = {"deletionTimestamp": BORN, "finalizers": ["batch.kubernetes.io/job-tracking"]}
+    async with cluster() as at, keeping(at) as admitted:
+        label = admitted.label if labelled else ""
+        put(at, "p-0", label)
+        await elapse(1)
+        put(at, "p-0", label, "Pending", **deleted, deletionGracePeriodSeconds=30)
+        await elapse(1)
+        assert counts(admitted) == (1, 1)
+        put(at, "p-0", label, "Pending", **deleted, deletionGracePeriodSeconds=0)
+        await elapse(1)
+        assert counts(admitted) == (0, 2)
+        at.server.remove("pods", "team", "p-0")
+        await elapse(1)
+        assert counts(admitted) == (0, 2)
         assert not at.seen.ledger.counts.failed_open
 
 
