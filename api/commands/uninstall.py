@@ -147,7 +147,7 @@ async def _let_go(configuration: Any, objects: Objects) -> str:
             raise _StepError(str(error)) from None
         held = [each for each in store.cache.entries() if is_held(each.body)]
         for each in held:
-            await store.release(each)
+            await store.release(each, running=True)
         left = [each for each in held if (now := store.cache.entry(each.task.uid)) and is_held(now.body)]
         _insist([f"task {each.task.namespace}/{each.task.name} keeps its finalizer" for each in left])
     return f"{len(held)} let go"

@@ -1,9 +1,10 @@
 """Tasks that ``kubectl`` creates or changes: may whoever asks have that done, and is the change one that may be made?
 
 The operator carries Tasks out with its own account, which may create more than most people may. So it is asked of each:
-may this account create that kind of object in that namespace (``tasks/permitting``, as over HTTP)? Only when a Task is
-created, and when its spec changes: labels, finalizers and the status are never in question. A Task that can't be
-judged, because the API server does not say or its type has no plugin here, is refused.
+may this account create that kind of object in that namespace (``tasks/permitting``, as over HTTP)? When a Task is
+created, and when what comes of it changes: its spec, or the labels and annotations that its objects inherit. Finalizers
+and the status are never in question. A Task that can't be judged, because the API server does not say or its type has
+no plugin here, is refused.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from backoff_ctrl.k8s.cluster.rights import Right
 from backoff_ctrl.k8s.cluster.subjects import Subject, Subjects, UnansweredError
 from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskSpecError
 from backoff_ctrl.k8s.plugins.registry import Entry
-from backoff_ctrl.k8s.tasks.cluster.objects import read_spec
+from backoff_ctrl.k8s.plugins.signal import flaw_of_signal
+from backoff_ctrl.k8s.tasks.cluster.objects import inherited, read_spec, stored
 from backoff_ctrl.k8s.tasks.cluster.schema import GROUP, PLURAL
 from backoff_ctrl.k8s.tasks.permitting import ChangedError, changes, to_change, to_create
-from backoff_ctrl.k8s.tasks.store import Wish
+from backoff_ctrl.k8s.tasks.store import ConflictError, Wish, is_new_signal
 
 from .review import allowed, namespace_of, note_bug, refused, request_in
 from .sidecar import JSON
@@ -72,13 +74,21 @@ class TaskReviews:
             entry, spec = self._readable(request, body)
             self._insist(request, to_create(entry, spec))
         elif request.get("operation") == "UPDATE":
-            spec = mapping(body.get("spec"))
-            try:
-                changed = changes(mapping(old.get("spec")), spec)
-            except ChangedError as error:
-                raise _Refusal("changed", 422, "Invalid", str(error)) from None
-            if changed:
-                self._insist(request, to_change(self._known(text(spec.get("type"))), spec, changed))
+            self._judge_change(request, old, body)
+
+    def _judge_change(self, request: JSON, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        spec = mapping(new.get("spec"))
+        try:
+            changed = changes(mapping(old.get("spec")), spec)
+        except ChangedError as error:
+            raise _Refusal("changed", 422, "Invalid", str(error)) from None
+        marks = inherited(old) != inherited(new)
+        if not changed and not marks:
+            return
+        entry = self._known(text(spec.get("type")))
+        self._insist(request, (*to_change(entry, spec, changed), *(to_create(entry, spec) if marks else ())))
+        if "signal" in changed:
+            _check_signal(old, spec.get("signal"))
 
     def _readable(self, request: JSON, body: Mapping[str, Any]) -> tuple[Entry, Mapping[str, Any]]:
         """Return the plugin and the spec of a new Task. Raises ``_Refusal`` for one that could never run."""
@@ -109,3 +119,14 @@ class TaskReviews:
                 raise _Refusal("unanswered", 503, "ServiceUnavailable", str(error)) from None
             told = f"{subject.name} may not {right} in namespace {namespace}, and a Task may do no more than its author"
             raise _Refusal("forbidden", 403, "Forbidden", told)
+
+
+def _check_signal(old: Mapping[str, Any], value: Any) -> None:
+    """Raise ``_Refusal`` for a signal that its Task does not take, as the other ways to signal it do."""
+    told = flaw_of_signal(value)
+    try:
+        is_new_signal(stored(old, read_spec(old), 0), value)
+    except ConflictError as error:
+        told = str(error)
+    if told:
+        raise _Refusal("invalid", 422, "Invalid", f"spec.signal: {told}")

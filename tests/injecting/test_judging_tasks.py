@@ -26,15 +26,17 @@ USER = {"username": "ann", "uid": "7", "groups": ["team"], "extra": {"scopes": [
 SPEC: JSON = {"type": "container", "container": {"image": "busybox"}}
 
 
-def review(spec: JSON, old: JSON | None = None, **more: Any) -> bytes:
-    def task(of: JSON) -> JSON:
-        named = {"name": "t", "namespace": "team"}
+def review(spec: JSON, old: JSON | None = None, marks: JSON | None = None, **more: Any) -> bytes:
+    """A review; ``marks``: new labels and the like."""
+
+    def task(of: JSON, **metadata: Any) -> JSON:
+        named = {"name": "t", "namespace": "team", **metadata}
         return {"apiVersion": "backoff-ctrl.dev/v1alpha1", "kind": "Task", "metadata": named, "spec": of}
 
     request = {
         "uid": "u", "namespace": "team", "operation": "CREATE" if old is None else "UPDATE", "userInfo": USER,
         "resource": {"group": "backoff-ctrl.dev", "version": "v1alpha1", "resource": "tasks"},
-        "object": task(spec), "oldObject": None if old is None else task(old), **more,
+        "object": task(spec, **(marks or {})), "oldObject": None if old is None else task(old), **more,
     }  # fmt: skip
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
 
@@ -75,11 +77,63 @@ def test_only_a_clear_yes_lets_a_task_pass(
     assert (response.get("status", {}).get("code", 0), told in json.dumps(response)) == (code, True)
 
 
+def said(document: JSON) -> str:
+    return str(document["response"]["status"]["message"])
+
+
+@pytest.mark.parametrize(
+    ("needs", "told"),
+    [
+        (["a", {"task": "b", "ended": "Maybe"}], 'spec.needs[1].ended: "Maybe" can\'t be used'),
+        (["a", {"task": "b", "end": "Any"}], "spec.needs[1].end: unknown; did you mean ended?"),
+        ([{"ended": "Any"}, "a"], "spec.needs[0].task: it is required"),
+        (["a", 7], "spec.needs[1]: "),
+        (["a", "B C"], "spec.needs[1].task: "),
+        (["t"], "spec.needs: t would wait for itself"),
+        (["a", {"task": "a", "ended": "Any"}], "spec.needs: a is named twice"),
+    ],
+)
+def test_a_mistake_in_needs_is_refused_with_its_path(needs: list[Any], told: str) -> None:
+    """The definition of Tasks can't: an item is a name or an object."""
+    with judging(ALLOWED) as (reviews, _):
+        document, _, outcome = reviews.answer(review({**SPEC, "needs": needs}))
+    assert (outcome, said(document)[: len(told)]) == ("invalid", told)
+
+
+@pytest.mark.parametrize("marks", [{"labels": {"app": "web"}}, {"annotations": {"sidecar.example.com/inject": "no"}}])
+def test_what_its_objects_inherit_needs_the_right_to_create_them(marks: JSON) -> None:
+    """Who may only change Tasks would write it on others' pods; what tools note of the Task itself stays there."""
+    with judging((201, {"status": {"allowed": False}})) as (reviews, _):
+        document, _, outcome = reviews.answer(review(SPEC, SPEC, marks))
+        noted = {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}
+        assert reviews.answer(review(SPEC, SPEC, noted))[2] == "allowed"
+    assert (outcome, "ann may not create pods in namespace team" in said(document)) == ("forbidden", True)
+
+
+@pytest.mark.parametrize(
+    ("type_", "before", "signal", "told"),
+    [
+        ("signal", None, {"by": "ada"}, ""),
+        ("signal", "go", "stop", "has had its signal"),
+        ("signal", "go", None, "has had its signal"),
+        ("signal", None, "x" * 20_000, "bytes as JSON, and may have"),
+        ("sleep", None, True, "only tasks of the type signal take signals"),
+    ],
+)
+def test_a_signal_is_given_once_and_to_what_takes_one(type_: str, before: Any, signal: Any, told: str) -> None:
+    """As over HTTP and by the command: with another value the task would have had two."""
+    old: JSON = {"type": type_, **({} if before is None else {"signal": before})}
+    with judging(ALLOWED) as (reviews, _):
+        document, _, outcome = reviews.answer(review({"type": type_, "signal": signal}, old))
+    assert (outcome, told in json.dumps(document)) == ("invalid" if told else "allowed", True)
+    assert not told or said(document).startswith("spec.signal: ")
+
+
 def test_a_change_of_what_is_no_wish_asks_nobody() -> None:
-    """Labels, finalizers and the status change while the API server's answers are not needed."""
+    """Finalizers and the status change while the API server's answers are not needed."""
     with judging((500, {})) as (reviews, questions):
         for body in (
-            review(SPEC, SPEC),
+            review(SPEC, SPEC, {"finalizers": ["example.com/held"]}),
             review({"type": "of-nobody"}, {"type": "of-nobody"}),
             review(SPEC, subResource="status"),
             review(SPEC, resource={"group": "", "resource": "pods"}),

@@ -50,14 +50,7 @@ def read_spec(body: Mapping[str, Any]) -> Read:
     """Return the spec of a Task, normalised as other stores have it."""
     own, generation = metadata_of(body), generation_of(body)
     spec = dict(mapping(body.get("spec")))
-    metadata = {
-        "name": own.get("name"),
-        "namespace": own.get("namespace"),
-        "labels": dict(mapping(own.get("labels"))),
-        "annotations": {
-            name: value for name, value in mapping(own.get("annotations")).items() if not name.startswith(_OTHERS)
-        },
-    }
+    metadata = {"name": own.get("name"), "namespace": own.get("namespace"), **inherited(body)}
     try:
         manifest = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
         wish = wish_of(read_task(manifest))
@@ -65,6 +58,16 @@ def read_spec(body: Mapping[str, Any]) -> Read:
         abort = spec.get("abort") is True
         return Read(generation, {}, {**spec, "type": text(spec.get("type"))}, abort, str(error))
     return Read(generation, wish.metadata, wish.spec, wish.abort)
+
+
+def inherited(body: Mapping[str, Any]) -> JSON:
+    """Return the labels and annotations of a Task that its objects get, too."""
+    own = metadata_of(body)
+    annotations = mapping(own.get("annotations")).items()
+    return {
+        "labels": dict(mapping(own.get("labels"))),
+        "annotations": {name: value for name, value in annotations if not name.startswith(_OTHERS)},
+    }
 
 
 def generation_of(body: Mapping[str, Any]) -> int:

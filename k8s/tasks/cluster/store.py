@@ -314,14 +314,17 @@ class ClusterStore:
             entry = self.cache.take(body) if body is not None else await self._again(entry)
         return False
 
-    async def release(self, entry: Entry | None) -> None:
-        """Take our finalizer off a Task. What the server refuses now is logged, and tried again when it is deleted."""
+    async def release(self, entry: Entry | None, *, running: bool = False) -> None:
+        """Take our finalizer off a Task that has ended, unless it runs again meanwhile. ``running``: also then.
+
+        What the server refuses now is logged, and tried again when it is deleted.
+        """
         if entry is None or entry.task.uid in self._releasing:
             return
         uid = entry.task.uid
         self._releasing.add(uid)
         try:
-            while entry is not None and is_held(entry.body):
+            while entry is not None and is_held(entry.body) and (running or not entry.task.open):
                 body = await self._requests.hold(entry.body, held=False)
                 entry = self.cache.take(body) if body is not None else await self._again(entry)
         except StoreError as error:

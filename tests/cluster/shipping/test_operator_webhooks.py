@@ -234,7 +234,7 @@ async def test_the_operator_works_with_exactly_its_account(bed: Bed, installed: 
 
 @pytest.mark.usefixtures("canary")
 async def test_nobody_has_more_done_by_a_task_than_they_may_do(installed: Api, tmp_path: Path) -> None:
-    """Ten things that are refused, one by one, each with a sentence; and that each right makes the difference."""
+    """Things that are refused, one by one, each with a sentence; and that each right makes the difference."""
     here = await team(installed, "people")
     pods = ("create delete", "", "pods")
     async with called(installed, tmp_path):
@@ -267,14 +267,23 @@ async def test_nobody_has_more_done_by_a_task_than_they_may_do(installed: Api, t
             (await here.create(maker, _only(task("f"), **ray)), "may not use webplugins.backoff-ctrl.dev/"),
             (await here.create(guest, _only(task("g"), **sleeps, secrets=secret)), "may not get secrets/token"),
             (await here.create(maker, _only(task("h"), type="of-nobody")), "spec.type: "),
+            (await here.create(maker, task("i", needs=["ok", {"task": "b", "ended": "No"}])), "spec.needs[1].ended: "),
+            (
+                await maker.ask("PATCH", path, {"spec": {"signal": 1}}, MERGE),
+                "spec.signal: task people/ok is of the type",
+            ),
             (await maker.ask("PATCH", path, change, MERGE), "spec.container.image can't be changed"),
             (await maker.ask("PATCH", path, unseen, MERGE), "spec.container.securityContext can't be changed"),
             (await nobody.ask("PATCH", path, {"spec": {"abort": True}}, MERGE), "may not delete pods"),
         ]
         for reply, sentence in refused:
             assert (reply.status in (403, 422), sentence in reply.json["message"]) == (True, True), reply.text
-        labelled = {"metadata": {"labels": {"a": "b"}, "finalizers": [FINALIZER]}}
-        assert (await nobody.ask("PATCH", path, labelled, MERGE)).status == 200  # metadata is not in question
+        held = {"metadata": {"finalizers": [FINALIZER]}}
+        assert (await nobody.ask("PATCH", path, held, MERGE)).status == 200  # that is not in question
+        for marks in ({"labels": {"a": "b"}}, {"annotations": {"sidecar.example.com/inject": "false"}}):
+            marked = await nobody.ask("PATCH", path, {"metadata": marks}, MERGE)  # its next pod would have them
+            assert (marked.status, "may not create pods" in marked.json["message"]) == (403, True), marked.text
+            assert (await maker.ask("PATCH", path, {"metadata": marks}, MERGE)).status == 200
         assert (await maker.ask("PATCH", path, {"spec": {"abort": True}}, MERGE)).status == 200
         dry = await maker.ask("POST", f"{TASKS.format('people')}?dryRun=All", task("dry"))
         assert dry.status == 201, dry.text
