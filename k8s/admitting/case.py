@@ -300,6 +300,9 @@ class Case:
                 self.step(Seen.GONE)
                 return
             self._resumed(answer)
+            if self._elastic is not None:  # it may have grown while the patch was under way
+                with suppress(ClusterError):
+                    await self._widen()
 
     def _patch(self, *, with_label: bool) -> JSON:
         gang, elastic = self.gang, self._elastic
