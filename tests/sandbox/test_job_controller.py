@@ -93,7 +93,7 @@ async def test_a_suspended_job_has_no_pods_until_it_is_resumed(
         for suspended, pods in ((False, "2"), (True, "0")):
             await ask(session, "PATCH", f"{JOBS}/work", {"spec": {"suspend": suspended}}, content_type=MERGE)
             await sandbox.until(partial(uses, sandbox, pods))
-        assert "startTime" not in status_of(sandbox, "work")
+        await sandbox.until(lambda: "startTime" not in status_of(sandbox, "work"))
 
 
 async def test_a_job_whose_pods_fail_more_often_than_it_may_has_failed(
