@@ -188,7 +188,7 @@ def _mend(sandbox: BackgroundSandbox, relay: Relay) -> None:
     """Mend all of them."""
     sandbox.faults.clear()
     relay.mend()
-    leases_of(sandbox).delete_namespaced_lease(LEASE, "default")
+    leases_of(sandbox).patch_namespaced_lease(LEASE, "default", {"spec": {"holderIdentity": ""}})
     pods_of(sandbox).delete_namespaced_pod("bare", "roomy", grace_period_seconds=0)
     jobs_of(sandbox).delete_namespaced_job("bare", "roomy", propagation_policy="Background")
     raise_quota(sandbox, "team", {"pods": "9"})
