@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress
@@ -54,6 +55,8 @@ LEGEND: Final = {
     "proxy": "plain, unchanged, behind the sidecar: backoff-ctrl proxy",
     "reference": "a yardstick that knows the quotas and is never refused: the better of two algorithms per column",
 }
+_OF_PODS: Final = {"trace", "pods", "virtual", "kubeconfig", "context", "keep_going", "gangs"}
+"""What is about a replay of pods."""
 GANG_LEGEND: Final = {
     "plain": "creates the members one by one, each with retries (random exponential back-off, up to 60 s)",
     "gate_observing": "backoff-ctrl watching the quotas: a gang waits as one, and is created when all of it fits",
@@ -121,28 +124,7 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
 
     With --jobs it runs the same Jobs in two namespaces, with the Job controller alone and with backoff-ctrl operator.
     """
-    on_cluster = kubeconfig is not None or context is not None
-    for combined, which, others in (
-        (
-            on_cluster and (virtual or keep_going),
-            "--kubeconfig and --context run on a cluster: they",
-            "--virtual or --keep-going",
-        ),
-        (keep_going and (virtual or as_json), "--keep-going shows a live table over HTTP: it", "--virtual or --json"),
-        (
-            gangs and (on_cluster or keep_going),
-            "--gangs runs in virtual time: it",
-            "--kubeconfig, --context or --keep-going",
-        ),
-        (
-            jobs and (on_cluster or virtual or keep_going or gangs or trace is not None),
-            "--jobs runs Jobs of its own on a sandbox: it",
-            "--trace, --virtual, --kubeconfig, --context, --keep-going or --gangs",
-        ),
-        (controller_manager is not None and not jobs, "--controller-manager is for --jobs: it", "another comparison"),
-    ):
-        if combined:
-            raise click.UsageError(f"{which} cannot be combined with {others}")
+    _refuse_combinations(click.get_current_context())
     if jobs:
         from .demo_jobs import compare_jobs  # noqa: PLC0415 - imports aiohttp
 
@@ -159,7 +141,7 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
         _compare_gangs(workload, rows.source, as_json=as_json)
         return
     with progress_display() as progress:
-        if on_cluster:
+        if kubeconfig is not None or context is not None:
             from .demo_cluster import on_cluster_of  # noqa: PLC0415 - imports the client: 0.25 s
 
             with on_cluster_of(kubeconfig, context, progress) as run_one:
@@ -178,6 +160,22 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
         _print(compared, rows.source)
     draw_and_say(partial(draw, compared.workload, list(compared.runs.values())), PICTURE)
     _check({name: run.result for name, run in compared.runs.items()})
+
+
+def _refuse_combinations(context: click.Context) -> None:
+    """Raise ``UsageError`` for options of two comparisons."""
+    given = {name for name in context.params if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    for one, excluded, which in (
+        ({"kubeconfig", "context"}, {"virtual", "keep_going"}, "--kubeconfig and --context run on a cluster: they"),
+        ({"keep_going"}, {"virtual", "as_json"}, "--keep-going shows a live table over HTTP: it"),
+        ({"gangs"}, {"kubeconfig", "context", "keep_going"}, "--gangs runs in virtual time: it"),
+        ({"jobs"}, _OF_PODS, "--jobs runs Jobs of its own on a sandbox: it"),
+    ):
+        if one & given and (wrong := sorted(excluded & given)):
+            names = " or ".join("--json" if name == "as_json" else f"--{name.replace('_', '-')}" for name in wrong)
+            raise click.UsageError(f"{which} cannot be combined with {names}")
+    if "controller_manager" in given and "jobs" not in given:
+        raise click.UsageError("--controller-manager says who makes the pods of --jobs: give that, too")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,9 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import random
 import secrets
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -39,7 +37,7 @@ from tests.cluster.admitting.jobs_at_work import BATCH, Jobs, job
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import wanted
 from tests.cluster.objects import made, of_core, of_group
-from tests.cluster.proxying.crowd import free_port
+from tests.cluster.operating.replicas import LEADS, Replica, begin
 from tests.cluster.talking import MERGE, Api
 from tests.monitoring.prometheus.relay import Relay
 
@@ -50,7 +48,6 @@ LIVING: Final = 25
 """Jobs of a namespace that have not ended, at most."""
 POD_SECONDS: Final = (0.3, 4.0)
 FAILS: Final = 0.08
-LEADS: Final = "\nbackoff_ctrl_operator_leader 1\n"
 LEASE: Final = "backoff-ctrl-operator"
 DRAIN: Final = 240.0
 """Seconds until all Jobs must have ended once nothing fails any more: a Job controller may pause for a minute."""
@@ -151,17 +148,12 @@ class Room:
         await asyncio.sleep(self._chosen.uniform(*POD_SECONDS))
         phase = "Failed" if self._chosen.random() < FAILS else "Succeeded"
         while uid in self.pods:
-            try:
-                reply = await self._api.patch(
-                    of_core(self.jobs.namespace, "pods", pod["metadata"]["name"], "status"),
-                    {"status": {"phase": phase}},
-                    MERGE,
-                )
+            with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):  # the server is away: again
+                path = of_core(self.jobs.namespace, "pods", pod["metadata"]["name"], "status")
+                reply = await self._api.patch(path, {"status": {"phase": phase}}, MERGE)
                 if reply.status in {200, 404}:
                     self.done[f"pods {phase.lower()}"] += 1
                     return
-            except (aiohttp.ClientError, OSError, TimeoutError):
-                pass
             await asyncio.sleep(0.3)
 
     # -- what people do ---------
@@ -323,28 +315,20 @@ class Replicas:
         self._config.write_text(config.replace(bed.server.url, relay.url.replace("http://", "https://")))
         self._namespaces = namespaces
         self._folder = folder
-        self._running: dict[int, asyncio.subprocess.Process] = {}  # by port
+        self._running: dict[int, Replica] = {}  # by port
+        self._number = 0
 
     async def start(self) -> None:
-        port = free_port()
-        with (self._folder / f"operator-{port}.log").open("wb") as log:
-            self._running[port] = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "backoff_ctrl", "operator", f"--kubeconfig={self._config}"),
-                *(f"--namespace={each}" for each in self._namespaces),
-                f"--lease-namespace={self._namespaces[0]}",
-                f"--probe-listen=127.0.0.1:{port}",
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "BACKOFF_CTRL_GATE": f"operator-{port}"},
-            )
+        self._number += 1
+        with (self._folder / f"operator-{self._number}.log").open("wb") as log:
+            started = await begin(self._config, self._namespaces, out=log)
+        self._running[started.port] = started
 
     async def leader(self) -> int | None:
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
-            for port in self._running:
-                with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
-                    async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
-                        if LEADS in await answer.text():
-                            return port
+        for port, replica in self._running.items():
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
+                if LEADS in (await replica.get("/metrics"))[1]:
+                    return port
         return None
 
     async def await_leader(self, within: float) -> float:
@@ -356,13 +340,10 @@ class Replicas:
         return within
 
     async def end(self, port: int, number: signal.Signals) -> None:
-        process = self._running.pop(port)
-        if process.returncode is None:
-            process.send_signal(number)
-        await process.wait()
+        await self._running.pop(port).end(number)
 
     async def pause(self, port: int, seconds: float) -> None:
-        process = self._running[port]
+        process = self._running[port].process
         process.send_signal(signal.SIGSTOP)
         await asyncio.sleep(seconds)
         process.send_signal(signal.SIGCONT)

@@ -71,16 +71,16 @@ def _stale() -> str:
     )
 
 
-def _down() -> str:
-    seen = EVERYTHING.series("backoff_ctrl_gate_info", over=SEEN_WITHIN)
-    return f"up == 0 and on ({', '.join(q.GATE)}) last_over_time({seen})"
+def _away(metric: str) -> str:
+    """0 for each target that no longer answers, and had this metric not long ago."""
+    return f"up == 0 and on ({', '.join(q.GATE)}) last_over_time({EVERYTHING.series(metric, over=SEEN_WITHIN)})"
 
 
 def _leads() -> str:
     """1 where a replica of the operator leads, 0 where none does: those that no longer answer do not."""
     leader = "backoff_ctrl_operator_leader"
-    away = f"up == 0 and on ({', '.join(q.GATE)}) last_over_time({EVERYTHING.series(leader, over=SEEN_WITHIN)})"
-    return q.by("max", ("cluster", "job"), f"{EVERYTHING.series(leader)} or on ({', '.join(q.GATE)}) ({away})")
+    known = f"{EVERYTHING.series(leader)} or on ({', '.join(q.GATE)}) ({_away(leader)})"
+    return q.by("max", ("cluster", "job"), known)
 
 
 ALERTS: Final = (
@@ -181,7 +181,7 @@ ALERTS: Final = (
     ),
     Alert(
         "BackoffCtrlGateDown",
-        _down(),
+        _away("backoff_ctrl_gate_info"),
         "5m",
         "critical",
         f"The {_GATE} does not answer",

@@ -270,7 +270,7 @@ class Admitting:
         above = None if owner is None else kind_of(owner, self.kinds)
         if owner is None or above is None or above.made_through != kind.resource:
             return None
-        found = (each for each in self._named(above.resource, metadata_of(body)))
+        found = self._named(above.resource, metadata_of(body))
         return next((each for each in found if metadata_of(each[1]).get("uid") == owner.uid), None)
 
     def _named(self, resource: str, metadata: Mapping[str, Any]) -> Iterator[tuple[AdmissibleKind, JSON]]:
@@ -301,9 +301,9 @@ class Admitting:
                 case.body = body
                 self._step(case, Seen.GONE)
             return
-        if self._maker(kind, body) is None and not kind.has_ended(body):
-            return  # taken up once its controller has said what it makes
         if case is None:
+            if self._maker(kind, body) is None:
+                return  # taken up once its controller has said what it makes
             case = self._cases[uid] = Case(kind, body, self._desk)
         case.body = body
         above = self.surroundings.known_above(body)

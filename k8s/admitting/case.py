@@ -100,7 +100,7 @@ class Desk:
     server: str
     limits: Callable[[str], Sequence[Item]]
     """The limits of a namespace's LimitRanges."""
-    priority: Callable[[JSON, Sequence[Part]], Awaitable[int]]
+    priority: Callable[[Mapping[str, Any], Sequence[Part]], Awaitable[int]]
     noted: Callable[[AdmissibleKind, JSON], object]
     """Takes what a request has returned; the watch may report it later."""
     seen: Callable[[AdmissibleKind, JSON], Awaitable[Seen]]
@@ -221,7 +221,7 @@ class Case:
         if not any(self._size):
             self._asked = None
             return None
-        self._priority = await self._priority_of(self.body)
+        self._priority = await self._ask_priority()
         self._asked = gang_for(
             self.kind, self.body, self._parts, self._size, server=self._desk.server, priority=self._priority
         )
@@ -242,8 +242,8 @@ class Case:
             raise GangError(f"the object of {self.kind.made_through} that its controller makes is gone")
         return found
 
-    async def _priority_of(self, body: Mapping[str, Any]) -> int:
-        return await self._desk.priority(dict(self._maker(body)[1]), self._parts)
+    async def _ask_priority(self) -> int:
+        return await self._desk.priority(self._maker(self.body)[1], self._parts)
 
     def _count_shadow(self, asked: GangAsked) -> None:
         """Say what would become of it if its namespace were enforced."""
@@ -364,7 +364,7 @@ class Case:
             self._elastic = elastic_of(self.kind, self.body)
             if any(self._size):
                 label = self._known_label()
-                self._priority = await self._priority_of(self.body)
+                self._priority = await self._ask_priority()
                 self._asked = gang_for(
                     self.kind,
                     self.body,
@@ -395,9 +395,9 @@ class Case:
 
     async def _adopt(self, label: str) -> None:
         """Take in the pods that live: what they are charged would count twice. Asks until there is an answer."""
-        if self.gang is None:
+        if self.gang is None or (self.kind.labelled and not label):
             return
-        marked = {GANG_LABEL: label} if label and self.kind.labelled else {}
+        marked = {GANG_LABEL: label} if self.kind.labelled else {}
         for tries in count(1):
             try:
                 pods = await self._desk.objects.pods(self.namespace, marked)

@@ -112,7 +112,7 @@ class Surroundings:
         elif self._default_class == name:
             self._default_class = ""
 
-    async def priority(self, body: JSON, parts: Sequence[Part]) -> int:
+    async def priority(self, body: Mapping[str, Any], parts: Sequence[Part]) -> int:
         """Return the priority of an object: its annotation's, else the highest of its pods' PriorityClasses.
 
         The annotation may not go above 0, unless who may update the quotas there has allowed it on one of them.

@@ -8,7 +8,6 @@ wait suspended, and ``Admitting`` lets them in, as ``backoff-ctrl operator`` doe
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import socket
 import tempfile
@@ -207,17 +206,11 @@ async def _controller_manager(program: Path, url: str) -> AsyncIterator[str]:
         tempfile.TemporaryDirectory(prefix="backoff-ctrl-jobs-") as name,
         socket.create_server(("127.0.0.1", 0)) as free,
     ):
-        folder, port = Path(name), free.getsockname()[1]
+        port = free.getsockname()[1]
         free.close()
-        kubeconfig = folder / "kubeconfig"
-        cluster = {"name": "sandbox", "cluster": {"server": url}}
-        context = {"name": "sandbox", "context": {"cluster": "sandbox", "user": "anyone"}}
-        users = [{"name": "anyone", "user": {}}]
-        head = {"apiVersion": "v1", "kind": "Config", "current-context": "sandbox", "users": users}
-        kubeconfig.write_text(json.dumps({**head, "clusters": [cluster], "contexts": [context]}))
-        flags = [f"--kubeconfig={kubeconfig}", "--controllers=job-controller", "--leader-elect=false"]
+        flags = [f"--master={url}", "--controllers=job-controller", "--leader-elect=false"]
         pace = [f"--kube-api-qps={QPS}", f"--kube-api-burst={2 * QPS}"]
-        place = ["--bind-address=127.0.0.1", f"--secure-port={port}", f"--cert-dir={folder / 'certs'}"]
+        place = ["--bind-address=127.0.0.1", f"--secure-port={port}", f"--cert-dir={name}"]
         version = await _version(program)
         process = await create_subprocess_exec(program, *flags, *pace, *place, stdout=DEVNULL, stderr=DEVNULL)
         try:
@@ -333,7 +326,8 @@ def _jobs(namespace: str) -> str:
 
 
 async def _ask(session: ClusterSession, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    async with await session.request(method, path, body=body, timeout=30) as answer:
-        answer.raise_for_status()
-        found: dict[str, Any] = await answer.json()
-        return found
+    """Ask the sandbox, which takes all that is asked of it here. Raises ``ReplayError`` if it does not."""
+    answer = await session.ask(method, path, body, timeout=30)
+    if not answer.ok:
+        raise ReplayError(f"{method} {path}: the sandbox answers {answer.status}")
+    return answer.json() or {}

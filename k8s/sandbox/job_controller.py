@@ -15,7 +15,7 @@ import logging
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
@@ -168,11 +168,9 @@ class _Job:
         while True:
             if (left := self._due - loop.time()) > 0:
                 self._news.clear()
-                try:
+                with suppress(TimeoutError):
                     async with asyncio.timeout(None if left == math.inf else left):
                         await self._news.wait()
-                except TimeoutError:
-                    pass
                 continue
             self._due = math.inf
             try:

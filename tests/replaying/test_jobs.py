@@ -6,7 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from backoff_ctrl.api.demo import command
 from backoff_ctrl.k8s.replay.clients import ReplayError
 from backoff_ctrl.k8s.replay.jobs import CPUS, OPERATOR, PLAIN, JobsRun, JobToRun, Side, make_jobs, run_jobs
 from backoff_ctrl.k8s.replay.jobs_picture import draw_jobs
@@ -85,3 +87,17 @@ def test_the_picture_says_what_was_measured(tmp_path: Path) -> None:
         f"{100 * run.idle_share(PLAIN):.0f} % of the quota was idle",
     ):
         assert words in text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--jobs", "--pods", "5"], "--jobs runs Jobs of its own on a sandbox: it cannot be combined with --pods"),
+        (["--jobs", "--virtual", "--gangs"], "it cannot be combined with --gangs or --virtual"),
+        (["--controller-manager", __file__], "--controller-manager says who makes the pods of --jobs: give that, too"),
+        (["--gangs", "--kubeconfig", "x"], "--gangs runs in virtual time: it cannot be combined with --kubeconfig"),
+    ],
+)
+def test_options_of_another_comparison_are_refused(options: list[str], said: str) -> None:
+    done = CliRunner().invoke(command, options)
+    assert (done.exit_code, said in done.output) == (2, True), done.output

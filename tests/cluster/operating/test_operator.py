@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import secrets
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from backoff_ctrl.k8s.admitting.described import described_kinds
@@ -26,13 +22,11 @@ from tests.cluster.admitting.trains_at_work import served
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
 from tests.cluster.objects import made, of_core
-from tests.cluster.proxying.crowd import free_port
+from tests.cluster.operating.replicas import LEADS, PROGRAM, STANDS_BY, replica
 from tests.cluster.talking import Api
 
 pytestmark = pytest.mark.long
 
-LEADS, STANDS_BY = (f"\nbackoff_ctrl_operator_leader {value}\n" for value in (1, 0))  # whole lines: help says 1, too
-PROGRAM = (sys.executable, "-m", "backoff_ctrl")
 SLEEP = {
     "apiVersion": "backoff-ctrl.dev/v1alpha1",
     "kind": "Task",
@@ -46,60 +40,6 @@ async def jobs(bed: Bed) -> AsyncIterator[Jobs]:
         name = f"test-{secrets.token_hex(5)}"
         made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
         yield Jobs(api, name)
-
-
-class Replica:
-    """One process, and what it answers to probes."""
-
-    def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
-        self.process = process
-        self.port = port
-        self.said = b""
-
-    async def get(self, path: str) -> tuple[int, str]:
-        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{self.port}{path}") as answer:
-            return answer.status, await answer.text()
-
-    async def until(self, path: str, wanted: str) -> str:
-        """Wait until an answer has this text."""
-        async with asyncio.timeout(40):
-            while True:
-                try:
-                    _, text = await self.get(path)
-                    if wanted in text:
-                        return text
-                except aiohttp.ClientError:
-                    assert self.process.returncode is None, await self.end(signal.SIGKILL)
-                await asyncio.sleep(0.1)
-
-    async def end(self, number: signal.Signals) -> str:
-        """Send a signal, and return what the process has written."""
-        if self.process.returncode is None:
-            self.process.send_signal(number)
-        out, _ = await self.process.communicate()
-        return out.decode()
-
-
-@asynccontextmanager
-async def replica(bed: Bed, namespace: str, *options: str) -> AsyncIterator[Replica]:
-    port = free_port()
-    process = await asyncio.create_subprocess_exec(
-        *PROGRAM,
-        "operator",
-        f"--kubeconfig={bed.server.kubeconfig('tester')}",
-        f"--namespace={namespace}",
-        f"--lease-namespace={namespace}",
-        f"--probe-listen=127.0.0.1:{port}",
-        *options,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, "BACKOFF_CTRL_GATE": f"operator-{port}"},
-    )
-    found = Replica(process, port)
-    try:
-        yield found
-    finally:
-        await found.end(signal.SIGKILL)
 
 
 async def run(bed: Bed, *words: str, code: int = 0) -> str:
