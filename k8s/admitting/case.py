@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from backoff_ctrl.engine.backoff import full_jitter
 from backoff_ctrl.engine.errors import GangError
-from backoff_ctrl.k8s.answers.fields import FieldError, labels_of, mapping, metadata_of, text
+from backoff_ctrl.k8s.answers.fields import FieldError, annotations_of, labels_of, mapping, metadata_of, text
 from backoff_ctrl.k8s.charges.live import is_released
 from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.creates.creation import Owner
@@ -47,7 +47,7 @@ from .asking import (
     succeeded_of,
     templates_of,
 )
-from .kinds import AdmissibleKind, field_at, is_admitted
+from .kinds import ADMITTED, AdmissibleKind, field_at, is_admitted
 from .life import Act, Seen, State, step
 from .patches import admitted_gang, grown, noted, resumed
 
@@ -135,6 +135,7 @@ class Case:
         self._size: tuple[int, ...] = ()
         self._priority = 0
         self._elastic: Elastic | None = None
+        self._sent: set[str] = set()  # what our patches note on it, by which they are known
         self._task: asyncio.Task[None] | None = None
         self._growing: asyncio.Task[None] | None = None
         self._succeeded: set[str] = set()
@@ -145,6 +146,7 @@ class Case:
             Act.COMPARE: self._compare,
             Act.RESUME: lambda: None,  # the task that waited goes on
             Act.STAND: lambda: self._begin(self._stand()),
+            Act.CONFIRM: self._confirm,
             Act.FOLLOW: self._follow,
         }
 
@@ -281,7 +283,9 @@ class Case:
                 async with desk.patching:
                     if self.state is not State.GRANTED:
                         return
-                    answer = await desk.objects.patch(self.served, self.body, self._patch(with_label=with_label))
+                    patch = self._patch(with_label=with_label)
+                    self._sent.add(patch["metadata"]["annotations"][ADMITTED])
+                    answer = await desk.objects.patch(self.served, self.body, patch)
             except ClusterError as error:
                 tries += 1
                 if error.status in DENIALS and with_label:
@@ -298,11 +302,10 @@ class Case:
                 continue
             if answer is None:
                 self.step(Seen.GONE)
-                return
-            self._resumed(answer)
-            if self._elastic is not None:  # it may have grown while the patch was under way
-                with suppress(ClusterError):
-                    await self._widen()
+            elif self.state is State.GRANTED:  # else the watch was faster
+                self.body = self._shaped(answer)
+                self._resumed()
+        await self._widen()  # it may have grown while the patch was under way
 
     def _patch(self, *, with_label: bool) -> JSON:
         gang, elastic = self.gang, self._elastic
@@ -318,8 +321,15 @@ class Case:
             parallelism=None if elastic is None or not reserved else (sum(self._size), elastic.most),
         )
 
-    def _resumed(self, answer: JSON) -> None:
-        self.body = self._shaped(answer)
+    def _confirm(self) -> None:
+        """Tell whether our patch resumed it, answered or not; pods of what others resume have no label of our gang."""
+        if annotations_of(self.body).get(ADMITTED) in self._sent:
+            self._resumed()
+        else:
+            self._drop()
+            self._begin(self._stand())
+
+    def _resumed(self) -> None:
         reserved = self.gang is not None and self.gang.gang is not None
         (self._desk.counts.admitted if reserved else self._desk.counts.ungated)[self.kind.resource] += 1
         self._note_root()
@@ -382,9 +392,8 @@ class Case:
             log.warning("no room is kept for %s, which runs: %s", self.label, error)
         except Exception as error:  # noqa: BLE001 - law 18
             desk.gate.ledger.failed_open(error)
-        if not is_admitted(self.body):
-            await self._note_admission()
         self._follow()
+        await self._change(self._note)
 
     def _known_label(self) -> str:
         for template in sorted(templates_of(self.kind, self._parts)):
@@ -416,15 +425,33 @@ class Case:
         """Return whether a pod without the gang's label is of this object, by who controls what controls it."""
         return any(owner.uid == self.uid for owner in await self._desk.above(pod))
 
-    async def _note_admission(self) -> None:
-        """Note on an object that others have resumed that it runs: what is suspended after that is its user's."""
-        with suppress(ClusterError):
-            patch = noted(self.body, now=datetime.now(UTC), granted={"by": "others"})
-            async with self._desk.patching:
-                answer = await self._desk.objects.patch(self.served, self.body, patch)
+    def _note(self) -> JSON | None:
+        """Return what notes that others have resumed it: what is suspended after that is its user's."""
+        return None if is_admitted(self.body) else noted(self.body, now=datetime.now(UTC), granted={"by": "others"})
+
+    async def _change(self, patch: Callable[[], JSON | None]) -> bool:
+        """Patch what runs; if nobody answers, or it has changed meanwhile, again, as it is by then.
+
+        Return False if the API server denies it.
+        """
+        for tries in count(1):
+            change = patch() if self.state is State.RUNNING else None
+            if change is None:
+                break
+            try:
+                async with self._desk.patching:
+                    answer = await self._desk.objects.patch(self.served, self.body, change)
+            except ClusterError as error:
+                if error.status in DENIALS:
+                    log.warning("%s, which runs, can't be changed: %s", self.label, error)
+                    return False
+                await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
+                continue
             if answer is not None:
                 self.body = self._shaped(answer)
                 self._desk.noted(self.kind, self.body)
+            break
+        return True
 
     def _follow(self) -> None:
         """Keep room for no more than it still makes; ask for more if it grows."""
@@ -479,8 +506,8 @@ class Case:
                     return
                 self.gang.absorb(more)
                 self._size = (self._size[0] + 1,)
-                if self.state is State.RUNNING:
-                    await self._widen()
+                if not await self._widen():
+                    return
         except GangRefused as error:
             self._desk.say(self, error.reason, f"it does not grow: {error}")
         except (FieldError, GangError, ClusterError) as error:
@@ -488,17 +515,15 @@ class Case:
         except Exception as error:  # noqa: BLE001 - law 18
             self._desk.gate.ledger.failed_open(error)
 
-    async def _widen(self) -> None:
-        """Give a Job that runs the parallelism that is reserved for it."""
-        elastic, size = self._elastic, self._size[0]
-        now = field_at(self.body, self.kind.parallelism)
-        if elastic is None or (isinstance(now, int) and now >= size):
-            return
-        async with self._desk.patching:
-            answer = await self._desk.objects.patch(self.served, self.body, grown(self.kind, size, elastic.most))
-        if answer is not None:
-            self.body = self._shaped(answer)
-            self._desk.noted(self.kind, self.body)
+    async def _widen(self) -> bool:
+        """Give a Job that runs the parallelism that is reserved for it; return False if that is denied."""
+        return await self._change(self._wider)
+
+    def _wider(self) -> JSON | None:
+        elastic, now = self._elastic, field_at(self.body, self.kind.parallelism)
+        if elastic is None or (isinstance(now, int) and now >= self._size[0]):
+            return None
+        return grown(self.kind, self._size[0], elastic.most)
 
     # -- the end ---------
 

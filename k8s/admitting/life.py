@@ -53,6 +53,7 @@ class Act(StrEnum):
     COMPARE = "join it again, if it makes something else than what waits"
     RESUME = "resume it"
     STAND = "reserve what it makes without waiting, and take in what lives of it"
+    CONFIRM = "see whether our patch resumed it; if others did, reserve its room anew, as that of what runs"
     FOLLOW = "keep no more than it still makes"
 
 
@@ -91,7 +92,7 @@ LIFE: Final[Mapping[State, Row]] = {
     State.GRANTED: {
         **_DROPPED,
         Seen.SUSPENDED: (State.GRANTED, ()),  # the patch is under way; if it conflicts, the object is looked at again
-        Seen.RUNS: (State.RUNNING, (Act.FOLLOW,)),
+        Seen.RUNS: (State.RUNNING, (Act.CONFIRM, Act.FOLLOW)),
         Seen.RESUMED: (State.RUNNING, (Act.FOLLOW,)),
         Seen.DENIAL: (State.REFUSED, (Act.DROP,)),
     },

@@ -212,6 +212,45 @@ async def test_who_may_lead_no_more_lets_nothing_in(bed: Bed, jobs: Jobs) -> Non
         await jobs.pods_of("first", 1)
 
 
+async def test_a_job_that_others_resume_while_it_is_let_in_takes_its_room_once(bed: Bed, jobs: Jobs) -> None:
+    """Its pods are known though none carries the label of its gang."""
+    await jobs.limit(2)
+    await jobs.create(job("first"))
+    leads, asked = False, asyncio.Event()
+
+    def certain() -> bool:
+        asked.set()
+        return leads
+
+    async with admitting(bed.server, namespaces=(jobs.namespace,), kinds=(JOB,), certain=certain):
+        await asyncio.wait_for(asked.wait(), 20)
+        await jobs.patch("first", {"spec": {"suspend": False}})
+        await jobs.pods_of("first", 1)
+        leads = True
+        await jobs.until("first", lambda body: ADMITTED in body["metadata"].get("annotations", {}))
+        await jobs.create(job("second"))
+        await jobs.pods_of("second", 1)
+
+
+async def test_a_job_gets_the_pods_that_it_grew_by_though_the_first_patch_failed(bed: Bed, jobs: Jobs) -> None:
+    await jobs.limit(2)
+    await jobs.create(job("wide", parallelism=4, completions=8, annotations={MIN_PARALLELISM: "2"}))
+    leads, refused = True, asyncio.Event()
+
+    def certain() -> bool:
+        if not leads:
+            refused.set()
+        return leads
+
+    async with admitting(bed.server, namespaces=(jobs.namespace,), kinds=(JOB,), certain=certain):
+        await jobs.pods_of("wide", 2)
+        leads = False
+        await jobs.limit(3)
+        await asyncio.wait_for(refused.wait(), 20)
+        leads = True
+        await jobs.pods_of("wide", 3)
+
+
 async def test_an_error_of_ours_lets_a_job_in_and_harms_no_other(
     bed: Bed, jobs: Jobs, caplog: pytest.LogCaptureFixture
 ) -> None:
