@@ -7,7 +7,8 @@ are all alike.
 
 The two come by different watches. A fall that no end explains may belong to a member whose end is not known yet. So as
 much of it as members are charged is *unclear*: it counts as room only ``Policy.ends_lag`` later, and while the watch of
-the members is lost, only when it is back. An end that comes meanwhile says whose it is.
+the members is lost, only when it is back. An end that comes meanwhile says whose it is. One that comes soon after that
+expects no fall, since it was perhaps seen: else the next fall, of a member that is wanted again, would count at once.
 
 A member is charged before it appears. A rise that no hold claims may be such a charge (``Ceiling.early``): room may be
 below zero for it, and the member that appears then is not held, since ``used`` has it.
@@ -32,6 +33,8 @@ FALL_MAX: Final = 30.0
 """Seconds from an end to its fall: a quota controller that is held to few requests a second may be that late."""
 APPEARS_IN: Final = 0.5
 """Seconds from a charge to the event of its member. For one that is known later it may be another's, and is held."""
+LATE: Final = 5.0
+"""Seconds after room that was doubted has counted, in which an end may still be the one that it was of."""
 LOST_MAX: Final = 60.0
 """Seconds for which room is doubted at the most because the members' watch is lost."""
 
@@ -80,7 +83,7 @@ class Early:
 class Members:
     """Those of one namespace, by uid. ``settling`` takes the room that is anybody's."""
 
-    __slots__ = ("_by_uid", "_doubted", "_early", "_falls", "_lag", "_settling", "_told_at", "_twice")
+    __slots__ = ("_by_uid", "_counted", "_doubted", "_early", "_falls", "_lag", "_settling", "_told_at", "_twice")
 
     def __init__(self, settling: Settling, lag: float) -> None:
         """``lag``: how much later than a fall the end that explains it is known, in seconds."""
@@ -89,6 +92,7 @@ class Members:
         self._by_uid: dict[str, Member] = {}
         self._falls: dict[Ceiling, list[Fall]] = {}  # each list in the order of the ends
         self._doubted: dict[Ceiling, list[Doubted]] = {}
+        self._counted: dict[Ceiling, list[tuple[float, int]]] = {}  # when room counted that was doubted, and how much
         self._early: dict[Ceiling, Early] = {}
         self._twice: deque[tuple[float, Charges]] = deque()  # until when
         self._told_at: float | None = NO_FACT  # since when all ends are told; None: some may be missed
@@ -123,6 +127,7 @@ class Members:
                 ceiling.members -= amount
             kept = min(amount, back.get(ceiling, 0)) if gang is not None and gang.whole else 0
             seen = self._undoubt(ceiling, amount, kept, known=True)
+            seen += self._too_late_for(ceiling, amount - seen, now)
             self._expect(ceiling, gang, max(0, kept - seen), now)
             self._expect(ceiling, None, amount - max(kept, seen), now)
         return True
@@ -291,6 +296,18 @@ class Members:
             self._doubted[ceiling] = rest
         return amount - left
 
+    def _too_late_for(self, ceiling: Ceiling, amount: int, now: float) -> int:
+        """Return how much of a member's fall was perhaps seen, and counts as anybody's already: it is not to come.
+
+        If it was another's, what the gang reserves is lacking until its own fall comes: nothing counts twice.
+        """
+        left = amount
+        for number, (at, room) in enumerate(counted := self._counted.get(ceiling, [])):
+            taken = min(left, room) if at + LATE >= now else 0
+            left -= taken
+            counted[number] = at, room - taken
+        return amount - left
+
     # -- time ---------
 
     def follow(self, now: float, *, told: bool) -> None:
@@ -325,11 +342,16 @@ class Members:
         for ceiling, fall in fallen:
             self._explain(ceiling, fall, fall.amount)
         any_due = False
+        for ceiling in [each for each, counted in self._counted.items() if counted[-1][0] + LATE < now]:
+            del self._counted[ceiling]
         while self._twice and self._twice[0][0] <= now:
             for ceiling, amount in self._twice.popleft()[1]:
                 ceiling.twice -= amount
             any_due = True
         for ceiling in list(self._doubted):
             due = sum(each.amount for each in self._doubts(ceiling) if self._counts_at(each) <= now)
-            any_due = self._undoubt(ceiling, due, due, known=False) > 0 or any_due
+            if counts := self._undoubt(ceiling, due, due, known=False):
+                known = [each for each in self._counted.get(ceiling, ()) if each[0] + LATE >= now]
+                self._counted[ceiling] = [*known, (now, counts)]
+                any_due = True
         return bool(late or fallen or any_due)

@@ -79,7 +79,7 @@ class Policy:
     """An answered hold ends this long after its 201 while the watch is healthy; charges were seen <= 5 ms late."""
     release_lag: float = 0.01
     """Initial time from an own pod's end to room at the server; learned from probes that came too early."""
-    ends_lag: float = 0.25
+    ends_lag: float = 1.0
     """Where gangs keep their room: news of room waits so long for the news whose it is, if no end explains it yet."""
     unproven_max: int = 16
     """Most creates in flight in a namespace of which no quota is known."""

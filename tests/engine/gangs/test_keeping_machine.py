@@ -35,7 +35,7 @@ from tests.timeline import NS, Timeline
 
 pytestmark = pytest.mark.no_cover
 
-LATE = 0.2
+LATE = 0.9
 """Seconds by which a change of a pod is told at the most."""
 QUOTA_LATE = 0.04
 """And one of the quota: single creates are held for a little longer than that."""

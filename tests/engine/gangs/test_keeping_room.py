@@ -175,6 +175,25 @@ def test_room_is_not_held_back_for_ever() -> None:
     assert state_of(waiting) == "sent"
 
 
+def test_an_end_that_is_told_too_late_waits_for_no_fall() -> None:
+    """Its fall was seen, and another has the room. The next fall is of one that is wanted again: it is nobody else's."""
+    line, gang = full()
+    first, second = line.submit(1), line.submit(1)
+    line.observe(1, 2)
+    line.later(LAG * 1.1)
+    assert state_of(first) == "sent"
+    line.created(line.ticket_of(first))
+    line.observe(2, 2)
+    line.resize(gang, 1)
+    line.end("m0")
+    line.observe(1, 2)
+    line.later(LAG * 0.5)
+    assert state_of(second) == "waiting"
+    line.end("m1")
+    line.later(FALL_MAX + 1)
+    assert (state_of(second), gang.left) == ("waiting", 1)
+
+
 def test_a_successor_may_appear_before_the_fall_is_seen() -> None:
     """Where the quota is not full."""
     line = keeping(0, 5)
