@@ -16,11 +16,11 @@ from pydantic import ValidationError
 
 from backoff_ctrl.k8s.answers.fields import mapping, metadata_of, text
 from backoff_ctrl.k8s.plugins.marks import FINALIZER, is_going
-from backoff_ctrl.k8s.plugins.phases import ErrorKind
+from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.tasks.model import API_VERSION, JSON, KIND, TaskStatus, shown, unix
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
-from backoff_ctrl.k8s.tasks.stepping import OVER, failed_at_once
+from backoff_ctrl.k8s.tasks.stepping import OVER, failed_at_once, has_begun
 from backoff_ctrl.k8s.tasks.store import Stored, Wish
 
 from .conditions import INVALID_SPEC, short, shown_with
@@ -28,6 +28,7 @@ from .schema import OF_CLUSTER
 
 DAMAGED: Final = "StatusDamaged"
 """The code of a task whose status was edited so that nobody can tell any more what it has done."""
+EDITED: Final = "its phase was written by somebody else: the manager looks what has become of the attempt"
 CIRCLE: Final = "NeedsInACircle"
 _ESSENTIAL: Final = frozenset({"phase", "attempt", "pluginState"})
 """Fields of a status without which an attempt can't be continued."""
@@ -127,7 +128,8 @@ def stored(body: Mapping[str, Any], read: Read, version: int, doomed: str = "") 
 def _failed(status: TaskStatus, code: str, reason: str) -> TaskStatus:
     if status.phase in OVER:  # said already, and not written to its end
         return status
-    return failed_at_once(status, code, reason, unix(status.created_at), ErrorKind.USER)
+    unreleased = status.model_copy(update={"cleaned": not has_begun(status)})
+    return failed_at_once(unreleased, code, reason, unix(status.created_at), ErrorKind.USER)
 
 
 def read_status(raw: Mapping[str, Any], created: float, again: int = 0) -> TaskStatus:
@@ -157,7 +159,18 @@ def read_status(raw: Mapping[str, Any], created: float, again: int = 0) -> TaskS
     if lost and status.phase not in OVER:
         said = f"status.{lost[0]} can't be read ({dropped[lost[0]]}): only the manager may write a status"
         return failed_at_once(status.model_copy(update={"cleaned": False}), DAMAGED, said, created, ErrorKind.USER)
+    if _is_edited(status):
+        return status.model_copy(update={"phase": Phase.NOT_READY.title, "reason": EDITED, "code": None, "kind": None})
     return status
+
+
+def _is_edited(status: TaskStatus) -> bool:
+    """Return whether an attempt is said to have ended that has not: what the manager writes with an end is missing."""
+    if status.ended_at is not None or status.plugin_state is None:
+        return False
+    if status.phase == Phase.RETRYABLE_FAILURE.title:
+        return status.next_attempt_at is None
+    return status.phase in OVER and status.cleaned
 
 
 def status_of(status: TaskStatus, body: Mapping[str, Any]) -> JSON:

@@ -77,13 +77,18 @@ class Requests:
             await self.insist_on_kind()
         return self._read(answer, f"create task {namespace}/{name}")
 
-    async def delete(self, body: Mapping[str, Any]) -> None:
-        """Delete this Task, by its uid; it may be gone already."""
+    async def delete(self, body: Mapping[str, Any]) -> bool:
+        """Delete this Task, by its uid and, if ``body`` has one, its version; it may be gone already.
+
+        False: it has changed meanwhile, or another one has its name.
+        """
+        same = {name: value for name in ("uid", "resourceVersion") if (value := metadata_of(body).get(name))}
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background",
-                   "preconditions": {"uid": metadata_of(body).get("uid")}}  # fmt: skip
+                   "preconditions": same}  # fmt: skip
         answer = await self._ask("DELETE", _of(body), options)
         if answer.status not in (404, 409):
             self._read(answer, f"delete {_named(body)}")
+        return answer.status != 409
 
     async def write_status(self, body: Mapping[str, Any], status: JSON) -> JSON | None:
         """Replace the status of a Task, as long as nothing of it has changed; None: something has, or it is gone."""

@@ -293,12 +293,14 @@ class ClusterStore:
         return self.cache.take(made).task
 
     async def delete(self, namespace: str, name: str) -> Stored:
-        entry = await self._read(namespace, name)
-        if entry.task.open:
-            raise ConflictError(f"task {namespace}/{name} has not ended: abort it first, then delete it")
-        await self._requests.delete(entry.body)
-        self.cache.forget(entry.task.uid)
-        return entry.task
+        for _ in range(TRIES):
+            entry = await self._read(namespace, name)
+            if entry.task.open:
+                raise ConflictError(f"task {namespace}/{name} has not ended: abort it first, then delete it")
+            if await self._requests.delete(entry.body):
+                self.cache.forget(entry.task.uid)
+                return entry.task
+        raise ConflictError(f"task {namespace}/{name} changes all the time: delete it again")
 
     # -- its finalizer ---------
 

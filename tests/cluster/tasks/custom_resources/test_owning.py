@@ -101,6 +101,37 @@ async def test_a_task_without_its_plugin_is_let_go(kind: Api, namespace: str) ->
     assert [each["reason"] for each in events if each["regarding"]["kind"] == "Task"] == ["LetGo"]
 
 
+async def test_a_task_that_can_not_be_read_any_more_leaves_nothing(kind: Api, namespace: str) -> None:
+    """Such as one of a newer version: it has failed, and its pod is ended, not left behind with a finalizer."""
+    async with managed(kind.server, namespace, BOTH, inject_finalizer=True):
+        made(await kind.post(path(namespace), task("train")))
+        pod = (await pod_of(kind, namespace, "train"))["metadata"]["name"]
+        await kind.until(path(namespace, "train"), lambda found: found.get("status", {}).get("phase") == "Queued")
+    made(await kind.patch(path(namespace, "train"), {"spec": {"needs": [{"task": "a", "ended": "Soon"}]}}, MERGE))
+    async with managed(kind.server, namespace, BOTH, inject_finalizer=True):
+        found = await kind.until(path(namespace, "train"), lambda found: found["status"].get("endedAt"))
+        await gone(kind, f"/api/v1/namespaces/{namespace}/pods/{pod}")
+    assert found["status"]["code"] == "InvalidSpec"
+    assert found["status"]["reason"].startswith("spec.needs[0].ended: ")
+
+
+@pytest.mark.parametrize("phase", ["Success", "RetryableFailure"])
+async def test_an_end_that_somebody_has_written_is_none(kind: Api, namespace: str, phase: str) -> None:
+    """The next manager asks what has become of the attempt: nothing is left behind, and nothing is made twice."""
+    async with managed(kind.server, namespace, BOTH, inject_finalizer=True):
+        made(await kind.post(path(namespace), task("train")))
+        pod = (await pod_of(kind, namespace, "train"))["metadata"]["name"]
+        await kind.until(path(namespace, "train"), lambda found: found.get("status", {}).get("phase") == "Queued")
+    made(await kind.patch(path(namespace, "train") + "/status", {"status": {"phase": phase}}, MERGE))
+    place = f"/api/v1/namespaces/{namespace}/pods/{pod}"
+    async with managed(kind.server, namespace, BOTH, inject_finalizer=True):
+        await kind.until(path(namespace, "train"), lambda found: found["status"]["phase"] == "Queued")
+        made(await kind.patch(f"{place}/status", {"status": {"phase": "Succeeded"}}, MERGE))
+        found = await kind.until(path(namespace, "train"), lambda found: found["status"].get("endedAt"))
+        await kind.until(place, lambda found: not found["metadata"].get("finalizers"))
+    assert (found["status"]["phase"], found["status"]["try"]) == ("Success", 1)
+
+
 async def test_a_task_that_is_gone_by_force_is_forgotten(kind: Api, namespace: str) -> None:
     """Somebody takes its finalizer off: the manager ends what it has begun, and writes to nobody."""
     async with managed(kind.server, namespace, BOTH) as store:
@@ -121,6 +152,6 @@ async def test_a_namespace_that_is_deleted_under_load_leaves_nothing(kind: Api, 
         for number in range(40):
             needs = {"needs": [f"t{number - 1}"]} if number % 4 == 3 else {}
             made(await kind.post(path(namespace), task(f"t{number}", **needs)))
-        await pod_of(kind, namespace, "t0")
+        await kind.until(f"{place}/pods", lambda found: found["items"])  # whichever came first in line
         made(await kind.delete(place))
         await gone(kind, place)

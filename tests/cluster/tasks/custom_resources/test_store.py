@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.tasks.cluster.requests import Requests
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
-from backoff_ctrl.k8s.tasks.store import FullError, Store, StoreError
+from backoff_ctrl.k8s.tasks.store import ConflictError, FullError, Store, StoreError
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
 from tests.cluster.tasks.custom_resources.conftest import configured, path
-from tests.tasks.store_contract import CONTRACT, RUNS, within
+from tests.tasks.store_contract import CONTRACT, DONE, RUNS, within
 
 Stores = tuple[ClusterStore, ClusterStore]
 
@@ -48,6 +50,21 @@ async def test_a_status_that_was_edited_is_not_overwritten_unread(kind: Api, sto
     assert (found.status.reason, found.status.attempt, found.open) == ("me", 3, True)
     wrong = await kind.patch(path(namespace, "train") + "/status", {"status": {"attempt": "many"}}, MERGE)
     assert (wrong.status, "status.attempt" in wrong.text) == (422, True)
+
+
+async def test_who_asks_for_another_run_meanwhile_keeps_the_task(kind: Api, namespace: str) -> None:
+    """Whoever deletes what has ended names the version that was read: such as the collector of old tasks."""
+    configuration = configured(kind.server)
+    async with ClusterStore(configuration, [namespace]) as here, ClusterSession(configuration) as session:
+        ((task, _new),) = await here.create([within(namespace)()])
+        await here.set_status(task.uid, task.version, DONE, open_=False)
+        requests = Requests(session, str(configuration.host))
+        read = await requests.get(namespace, "train")
+        made(await kind.patch(path(namespace, "train"), {"spec": {"again": 1}}, MERGE))
+        assert not await requests.delete(read)
+        with pytest.raises(ConflictError, match="has not ended"):
+            await here.delete(namespace, "train")
+    assert (await kind.get(path(namespace, "train"))).json["spec"]["again"] == 1
 
 
 async def test_a_full_namespace_is_told(kind: Api, stores: Stores, namespace: str) -> None:
