@@ -16,6 +16,7 @@ from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, re
 from backoff_ctrl.k8s.plugins.protocol import PluginEntry
 from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
 
+from .tasks.completing import task_types
 from .tasks.options import SET
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 @click.option(
     "--task-type",
     metavar="TYPE",
+    shell_complete=task_types,
     help="Ask the plugin of this task type; default: that of the object's kind. Answers of services need it.",
 )
 @click.option(

@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,6 +15,7 @@ from backoff_ctrl.api.commands.instance_options import AS_JSON, table
 from backoff_ctrl.api.commands.options import POLICY, log_to_stderr, set_policy
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput, Failed
 
+from .completing import ended, existing, of_tasks, unfinished, unsignalled
 from .options import (
     NAMESPACE,
     OF_A_TASK,
@@ -23,21 +24,18 @@ from .options import (
     find_cluster,
     needs_packages,
     place_options,
+    reach_options,
     store_file,
 )
+from .places import heeding, in_store, items_in, namespace_of, remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from backoff_ctrl.k8s.tasks.documents import TaskItem
-    from backoff_ctrl.k8s.tasks.tables import Tables
 
-    from .in_cluster import TasksInCluster
-    from .remote import RemoteTasks
     from .running import Again
     from .showing import View
-
-    T = TypeVar("T")
 
 ABORT_SECONDS: Final = 60.0
 """Seconds that ``abort`` waits for the end, by default."""
@@ -61,6 +59,7 @@ def command() -> None:
 @click.option(
     "--again",
     metavar="NAME",
+    shell_complete=of_tasks(ended),
     help="Run this task again, which has ended, in place of the files; --set PATH=VALUE changes its fields.",
 )
 @click.option("-n", "--namespace", metavar="NAME", help="For tasks that name none; default: that of the context.")
@@ -79,7 +78,8 @@ def run(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Run tasks, and follow them until all have ended. Without a file: all unfinished tasks of the store.
+    """Run tasks, and follow them until all have ended. Without a file: all unfinished tasks of the store, or of the
+    namespace with --store cluster.
 
     A container that sets no resources gets 1 cpu and 1Gi, as requests and as limits, or what the platform's settings
     say.
@@ -111,9 +111,10 @@ def run(
     wishes = wishes_in(files, namespace or cluster.namespace, platform)
     file = store_file(given["store"])
     at = f" --store {file or given['store']}" if given["store"] else ""
-    running = Run(file, cluster, platform, at)
+    where = {each.namespace for each in wishes} or {namespace or cluster.namespace}
+    running = Run(file, cluster, platform, at, namespaces=sorted({once_more.namespace} if once_more else where))
     view = _view(running.items, as_json=as_json)
-    _heeding(lambda: asyncio.run(running.tasks(wishes, view, abort_on_exit=abort_on_exit, again=once_more)))
+    heeding(lambda: asyncio.run(running.tasks(wishes, view, abort_on_exit=abort_on_exit, again=once_more)))
     left = sum(each.unfinished for each in running.items.values())
     if running.detached and left:
         again = f"backoff-ctrl task run{at}"
@@ -123,17 +124,23 @@ def run(
 
 @command.command("list")
 @NAMESPACE
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="With --store cluster: of all namespaces.")
 @AS_JSON
 @place_options
-def list_(namespace: str | None, as_json: bool, **given: Any) -> int:
+@reach_options
+def list_(namespace: str | None, everywhere: bool, as_json: bool, **given: Any) -> int:
     """List tasks, the oldest first; also while another process runs them.
+
+    With --store cluster: those of one namespace, without -n that of the context; -A lists those of all.
 
     Exit codes: 0 done; 2 wrong usage, or a store or server that can't be used.
     """
     needs_packages()
     from .showing import HEAD, NUMBERS, row  # noqa: PLC0415 - loads pydantic
 
-    items = _items(namespace, given)
+    if everywhere and namespace is not None:
+        raise BadInput("-A lists the tasks of all namespaces, and -n those of one: give only one of them")
+    items = items_in(namespace, given, everywhere=everywhere)
     if as_json:
         click.echo(_json({"items": items}))
     elif items:
@@ -145,10 +152,11 @@ def list_(namespace: str | None, as_json: bool, **given: Any) -> int:
 
 
 @command.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=of_tasks(existing))
 @NAMESPACE
 @AS_JSON
 @place_options
+@reach_options
 def show(name: str, namespace: str | None, as_json: bool, **given: Any) -> int:
     """Show the task NAME: its phase and why, its object, and its history.
 
@@ -159,17 +167,17 @@ def show(name: str, namespace: str | None, as_json: bool, **given: Any) -> int:
 
     from .showing import page  # noqa: PLC0415
 
-    where = namespace or _namespace_of(name, given)
+    where = namespace or namespace_of(name, given)
     if given["server"] is not None:
-        found = _remote(given).show(where, name)
+        found = remote(given).show(where, name)
     else:
-        found = _in_store(given, lambda tables: document(tables.get(where, name), time.time()))
+        found = in_store(given, lambda tables: document(tables.get(where, name), time.time()))
     click.echo(_json(found) if as_json else "\n".join(page(found, time.time())))
     return DONE
 
 
 @command.command("logs")
-@click.argument("name")
+@click.argument("name", shell_complete=of_tasks(existing))
 @NAMESPACE
 @click.option("-f", "--follow", is_flag=True, help="Follow the log, across attempts, until the task has ended.")
 @click.option(
@@ -193,8 +201,8 @@ def logs(name: str, namespace: str | None, follow: bool, container: str, **given
     if given["server"] is not None:
         if any(given[name] for name in ("upstream", "kubeconfig", "context", "config", "settings")):
             raise BadInput("with --server the server asks the cluster: leave out settings and cluster options")
-        where = namespace or _namespace_of(name, given)
-        for piece in _remote(given).log(where, name, container, follow=follow):
+        where = namespace or namespace_of(name, given)
+        for piece in remote(given).log(where, name, container, follow=follow):
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
         return DONE
@@ -204,13 +212,13 @@ def logs(name: str, namespace: str | None, follow: bool, container: str, **given
 
     from .running import print_log  # noqa: PLC0415
 
-    named = namespace or _namespace_of(name, given), name
+    named = namespace or namespace_of(name, given), name
     log_to_stderr(logging.WARNING)
     platform = Platform(given["config"], given["settings"])
     cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
     file = store_file(given["store"])
     try:
-        _heeding(lambda: asyncio.run(print_log(file, cluster, platform, named, container, follow=follow)))
+        heeding(lambda: asyncio.run(print_log(file, cluster, platform, named, container, follow=follow)))
     except LogError as error:
         raise Failed(str(error)) from None
     except (ClusterError, PluginError) as error:
@@ -219,7 +227,7 @@ def logs(name: str, namespace: str | None, follow: bool, container: str, **given
 
 
 @command.command("abort")
-@click.argument("name")
+@click.argument("name", shell_complete=of_tasks(unfinished))
 @NAMESPACE
 @click.option(
     "--wait",
@@ -244,10 +252,10 @@ def abort(name: str, namespace: str | None, seconds: float, as_json: bool, **giv
     cluster that can't be used.
     """
     needs_packages()
-    where = namespace or _namespace_of(name, given)
+    where = namespace or namespace_of(name, given)
     task: TaskItem
     if given["server"] is not None:
-        task = _remote(given).abort(where, name)
+        task = remote(given).abort(where, name)
     else:
         from .running import Run  # noqa: PLC0415 - loads the plugin manager
         from .showing import View  # noqa: PLC0415
@@ -256,8 +264,8 @@ def abort(name: str, namespace: str | None, seconds: float, as_json: bool, **giv
         cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
         platform = Platform(given["config"], given["settings"])
         set_policy(given["policy"], platform.policy())
-        running = Run(store_file(given["store"]), cluster, platform)
-        _heeding(lambda: asyncio.run(running.abort(where, name, View(), seconds)))
+        running = Run(store_file(given["store"]), cluster, platform, namespaces=[where])
+        heeding(lambda: asyncio.run(running.abort(where, name, View(), seconds)))
         (task,) = running.items.values()
     if as_json:
         click.echo(_json(task))
@@ -269,10 +277,11 @@ def abort(name: str, namespace: str | None, seconds: float, as_json: bool, **giv
 
 
 @command.command("signal")
-@click.argument("name")
+@click.argument("name", shell_complete=of_tasks(unsignalled))
 @NAMESPACE
 @click.option("--value", "text", default="true", show_default=True, metavar="JSON", help="What becomes its output.")
 @place_options
+@reach_options
 def signal(name: str, namespace: str | None, text: str, **given: Any) -> int:
     """Signal the task NAME, of the type signal, which is Paused until then. It succeeds, with the value as its output.
 
@@ -294,19 +303,20 @@ def signal(name: str, namespace: str | None, text: str, **given: Any) -> int:
         raise BadInput(f"--value: not JSON ({error}): write a text as '\"yes\"', in both quotes") from None
     if flaw := flaw_of_signal(value):
         raise BadInput(f"--value: {flaw}")
-    where = namespace or _namespace_of(name, given)
+    where = namespace or namespace_of(name, given)
     if given["server"] is not None:
-        _remote(given).signal(where, name, value)
+        remote(given).signal(where, name, value)
     else:
-        _in_store(given, lambda store: store.signal(where, name, value))
+        in_store(given, lambda store: store.signal(where, name, value))
     click.echo(f"task {where}/{name} is signalled")
     return DONE
 
 
 @command.command("delete")
-@click.argument("name")
+@click.argument("name", shell_complete=of_tasks(ended))
 @NAMESPACE
 @place_options
+@reach_options
 def delete(name: str, namespace: str | None, **given: Any) -> int:
     """Forget the task NAME, which has ended: its name becomes free, and its history is gone.
 
@@ -314,11 +324,11 @@ def delete(name: str, namespace: str | None, **given: Any) -> int:
     used.
     """
     needs_packages()
-    where = namespace or _namespace_of(name, given)
+    where = namespace or namespace_of(name, given)
     if given["server"] is not None:
-        _remote(given).delete(where, name)
+        remote(given).delete(where, name)
     else:
-        _in_store(given, lambda tables: tables.delete(where, name))
+        in_store(given, lambda tables: tables.delete(where, name))
     click.echo(f"task {where}/{name} is forgotten")
     return DONE
 
@@ -352,7 +362,7 @@ def _again(files: tuple[str, ...], name: str | None, namespace: str | None, give
         changes = [read_change(each) for each in fields]
     except TaskSpecError as error:
         raise BadInput(f"--set {error}") from None
-    return Again(namespace or _namespace_of(name, given), name, changes)
+    return Again(namespace or namespace_of(name, given), name, changes)
 
 
 def _run_there(
@@ -372,7 +382,7 @@ def _run_there(
         )
     from .showing import ended_before  # noqa: PLC0415 - loads pydantic
 
-    there = _remote(given)
+    there = remote(given)
     if again is not None:
         made: Sequence[TaskItem] = [there.again(*again)]
     else:
@@ -422,80 +432,6 @@ def _told(items: Mapping[str, TaskItem], *, as_json: bool) -> int:
     else:
         click.echo("nothing is unfinished: backoff-ctrl task run -f FILE runs more")
     return DONE if all(each.phase == "Success" or each.code == NOT_NEEDED for each in items.values()) else FAILED
-
-
-def _items(namespace: str | None, given: Mapping[str, Any]) -> list[TaskItem]:
-    """Return all tasks, from the store or the server."""
-    if given["server"] is not None:
-        return _remote(given).items(namespace)
-    from backoff_ctrl.k8s.tasks.documents import item  # noqa: PLC0415 - loads pydantic
-
-    def read(tables: Tables | TasksInCluster) -> list[TaskItem]:
-        items: list[TaskItem] = []
-        after = 0
-        while page := tables.list(after, namespace=namespace):
-            items += map(item, page)
-            after = page[-1].number
-        return items
-
-    return _in_store(given, read)
-
-
-def _remote(given: Mapping[str, Any]) -> RemoteTasks:
-    if given["store"] is not None:
-        raise BadInput("--store and --server name two different stores: give only one of them")
-    from .remote import RemoteTasks  # noqa: PLC0415 - loads pydantic
-
-    return RemoteTasks(given["server"], given["token_file"])
-
-
-def _in_store(given: Mapping[str, Any], ask: Callable[[Tables | TasksInCluster], T]) -> T:
-    """Ask the store itself, which need not exist for a list. Raises ``BadInput``, and ``Failed`` for an absent task."""
-    from backoff_ctrl.k8s.tasks.tables import Tables  # noqa: PLC0415 - loads pydantic
-
-    file = store_file(given["store"])
-
-    def asked() -> T:
-        if file is None:
-            from .in_cluster import TasksInCluster  # noqa: PLC0415 - loads the client
-
-            with TasksInCluster(find_cluster(None, None, None)) as tasks:
-                return ask(tasks)
-        tables = Tables(file, create=given["store"] is None)
-        try:
-            return ask(tables)
-        finally:
-            tables.close()
-
-    return _heeding(asked)
-
-
-def _heeding(work: Callable[[], T]) -> T:
-    from backoff_ctrl.k8s.tasks.store import AbsentError, ConflictError, StoreError  # noqa: PLC0415 - loads pydantic
-
-    try:
-        return work()
-    except (AbsentError, ConflictError) as error:
-        raise Failed(str(error)) from None
-    except StoreError as error:
-        raise BadInput(str(error)) from None
-
-
-def _namespace_of(name: str, given: Mapping[str, Any]) -> str:
-    """Return the namespace with a task of this name. Raises ``Failed``, ``BadInput``.
-
-    In a cluster it is the kubeconfig's, as with kubectl, if such a task is there; else the only one that has it.
-    """
-    if given["server"] is None and store_file(given["store"]) is None:
-        usual = find_cluster(None, None, None).namespace
-        if any(each.name == name for each in _items(usual, given)):
-            return usual
-    found = sorted({each.namespace for each in _items(None, given) if each.name == name})
-    if not found:
-        raise Failed(f"there is no task {name}: backoff-ctrl task list shows the existing ones")
-    if len(found) > 1:
-        raise BadInput(f"tasks of this name are in {', '.join(found)}: choose one with -n")
-    return found[0]
 
 
 def _json(found: Any) -> str:

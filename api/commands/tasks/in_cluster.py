@@ -15,8 +15,9 @@ from backoff_ctrl.k8s.tasks.store import Stored, Wish
 class TasksInCluster:
     """A store of the cluster on an event loop of its own. A context manager; its methods raise ``StoreError``."""
 
-    def __init__(self, cluster: ClusterAccess) -> None:
-        self._store = ClusterStore(cluster.configuration)
+    def __init__(self, cluster: ClusterAccess, namespaces: Sequence[str] = ()) -> None:
+        """``namespaces``: those that are listed; none: all."""
+        self._store = ClusterStore(cluster.configuration, namespaces)
 
     def __enter__(self) -> Self:
         """Open the session; nothing is asked yet."""

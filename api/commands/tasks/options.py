@@ -172,10 +172,18 @@ def place_options(command: F) -> F:
 
 
 def cluster_options(command: F) -> F:
-    """Add what a manager needs: ``--upstream``, ``--kubeconfig``, ``--context``, ``--config`` and ``--set``."""
+    """Add what a manager needs: ``--config`` and ``--set``, and what ``reach_options`` adds."""
     for option in (
         SET,
         click.option("--config", metavar="FILE", help="The platform's settings, as YAML: plugins.k8s and the like."),
+    ):
+        command = option(command)
+    return reach_options(command)
+
+
+def reach_options(command: F) -> F:
+    """Add ``--upstream``, ``--kubeconfig`` and ``--context``, which choose the cluster."""
+    for option in (
         CONTEXT,
         KUBECONFIG,
         click.option(

@@ -54,9 +54,11 @@ def wishes_in(files: Sequence[str], namespace: str, platform: Platform) -> list[
     return list(wishes.values())
 
 
-def open_store(file: Path | None, cluster: ClusterAccess, *, create: bool = True) -> SqliteStore | ClusterStore:
-    """Return the store in a file, or (None) that of the cluster."""
-    return ClusterStore(cluster.configuration) if file is None else SqliteStore(file, create=create)
+def open_store(
+    file: Path | None, cluster: ClusterAccess, namespaces: Sequence[str], *, create: bool = True
+) -> SqliteStore | ClusterStore:
+    """Return the store in a file, or (None) these namespaces of the cluster's."""
+    return ClusterStore(cluster.configuration, namespaces) if file is None else SqliteStore(file, create=create)
 
 
 class Again(NamedTuple):
@@ -70,11 +72,20 @@ class Again(NamedTuple):
 class Run:
     """Tasks that are carried out, or followed, until they have ended or the user leaves."""
 
-    def __init__(self, file: Path | None, cluster: ClusterAccess, platform: Platform, at: str = "") -> None:
+    def __init__(
+        self,
+        file: Path | None,
+        cluster: ClusterAccess,
+        platform: Platform,
+        at: str = "",
+        *,
+        namespaces: Sequence[str] = (),
+    ) -> None:
         """Prepare; nothing is opened yet. ``at`` is the store as an option in hints, ``" --store FILE"``.
 
-        Without a ``file`` the tasks are in the cluster.
+        Without a ``file`` the tasks are in these namespaces of the cluster: few people may list those of all.
         """
+        self._namespaces = namespaces
         self._file = file
         self._at = at
         self._cluster = cluster
@@ -88,7 +99,7 @@ class Run:
         self, wishes: Sequence[Wish], view: Callable[[], View], *, abort_on_exit: bool, again: Again | None = None
     ) -> None:
         """Store these tasks, run one again, or else take all unfinished ones; follow them to their ends."""
-        async with open_store(self._file, self._cluster) as store:
+        async with open_store(self._file, self._cluster, self._namespaces) as store:
             since = await store.revision()
             if again is not None:
                 followed = [(await self._again(store, again), True)]
@@ -116,7 +127,7 @@ class Run:
 
     async def abort(self, namespace: str, name: str, view: View, seconds: float) -> None:
         """Request the end, and carry it out if no other process does; wait that long at most."""
-        async with open_store(self._file, self._cluster, create=False) as store:
+        async with open_store(self._file, self._cluster, self._namespaces, create=False) as store:
             since = await store.revision()
             task = await store.request_abort(namespace, name)
             self.items[task.uid] = item(task)
@@ -213,7 +224,8 @@ async def print_log(
     follow: bool,
 ) -> None:
     """Write the log of a task to stdout. Raises ``StoreError``, ``LogError``, ``ClusterError`` and ``PluginError``."""
-    async with open_store(file, cluster, create=False) as store, ClusterSession(cluster.configuration) as session:
+    opened = open_store(file, cluster, [named[0]], create=False)
+    async with opened as store, ClusterSession(cluster.configuration) as session:
         entry = platform.registry.resolve((await store.get(*named)).spec["type"])
         log = TaskLog(session, entry, lambda: store.get(*named), container)
         async for line in log.follow() if follow else log.lines():

@@ -1,0 +1,111 @@
+"""Where the tasks of a command are: in a file, in the cluster, or at a server that is asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from backoff_ctrl.api.exits import BadInput, Failed
+
+from .options import find_cluster, store_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
+    from backoff_ctrl.k8s.tasks.documents import TaskItem
+    from backoff_ctrl.k8s.tasks.tables import Tables
+
+    from .in_cluster import TasksInCluster
+    from .remote import RemoteTasks
+
+    T = TypeVar("T")
+
+_REACH = ("upstream", "kubeconfig", "context")
+
+
+def items_in(namespace: str | None, given: Mapping[str, Any], *, everywhere: bool = False) -> list[TaskItem]:
+    """Return the tasks of a namespace, or (None) of all. In the cluster that takes ``everywhere``: few may list all."""
+    if given["server"] is not None:
+        return remote(given).items(namespace)
+    from backoff_ctrl.k8s.tasks.documents import item  # noqa: PLC0415 - loads pydantic
+
+    def read(tables: Tables | TasksInCluster) -> list[TaskItem]:
+        items: list[TaskItem] = []
+        after = 0
+        while page := tables.list(after, namespace=namespace):
+            items += map(item, page)
+            after = page[-1].number
+        return items
+
+    if store_file(given["store"]) is None and not everywhere:
+        namespace = namespace or cluster_of(given).namespace
+    return in_store(given, read, [] if namespace is None else [namespace])
+
+
+def remote(given: Mapping[str, Any]) -> RemoteTasks:
+    """Return the server that is asked. Raises ``BadInput``."""
+    if given["store"] is not None:
+        raise BadInput("--store and --server name two different stores: give only one of them")
+    if any(given.get(name) for name in _REACH):
+        raise BadInput("with --server the server asks the cluster: leave out --upstream, --kubeconfig and --context")
+    from .remote import RemoteTasks  # noqa: PLC0415 - loads pydantic
+
+    return RemoteTasks(given["server"], given["token_file"])
+
+
+def cluster_of(given: Mapping[str, Any]) -> ClusterAccess:
+    """Return the cluster that the options choose. Raises ``BadInput``."""
+    return find_cluster(*(given.get(name) for name in _REACH))
+
+
+def in_store(
+    given: Mapping[str, Any], ask: Callable[[Tables | TasksInCluster], T], namespaces: Sequence[str] = ()
+) -> T:
+    """Ask the store itself, which need not exist for a list. ``namespaces``: those of a cluster to list; none: all.
+
+    Raises ``BadInput``, and ``Failed`` for an absent task.
+    """
+    from backoff_ctrl.k8s.tasks.tables import Tables  # noqa: PLC0415 - loads pydantic
+
+    file = store_file(given["store"])
+
+    def asked() -> T:
+        if file is None:
+            from .in_cluster import TasksInCluster  # noqa: PLC0415 - loads the client
+
+            with TasksInCluster(cluster_of(given), namespaces) as tasks:
+                return ask(tasks)
+        tables = Tables(file, create=given["store"] is None)
+        try:
+            return ask(tables)
+        finally:
+            tables.close()
+
+    return heeding(asked)
+
+
+def heeding(work: Callable[[], T]) -> T:
+    """Raise the errors of a store as ``BadInput``, or as ``Failed`` where the task is absent or in another state."""
+    from backoff_ctrl.k8s.tasks.store import AbsentError, ConflictError, StoreError  # noqa: PLC0415 - loads pydantic
+
+    try:
+        return work()
+    except (AbsentError, ConflictError) as error:
+        raise Failed(str(error)) from None
+    except StoreError as error:
+        raise BadInput(str(error)) from None
+
+
+def namespace_of(name: str, given: Mapping[str, Any]) -> str:
+    """Return the one namespace with a task of this name; in the cluster that of the context, as kubectl does.
+
+    Raises ``Failed``, ``BadInput``.
+    """
+    if given["server"] is None and store_file(given["store"]) is None:
+        return cluster_of(given).namespace
+    found = sorted({each.namespace for each in items_in(None, given) if each.name == name})
+    if not found:
+        raise Failed(f"there is no task {name}: backoff-ctrl task list shows the existing ones")
+    if len(found) > 1:
+        raise BadInput(f"tasks of this name are in {', '.join(found)}: choose one with -n")
+    return found[0]
