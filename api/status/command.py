@@ -214,7 +214,8 @@ def _tasks(
     except StoreError as error:
         raise BadInput(f"--store: {error}") from None
     port = bound.getsockname()[1]
-    return ServedTasks(file, platform, cluster.place.configuration, url_of(bound, tls=tls), Token(port))
+    url = url_of(bound, tls=tls)
+    return ServedTasks(file, platform, cluster.place.configuration, url, Token(port), cluster.namespaces)
 
 
 def _access(host: str, cluster: Cluster) -> Access:

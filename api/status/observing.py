@@ -38,7 +38,7 @@ class Cluster:
         """Prepare to observe all namespaces, or only these. Raises ``ReachError`` if the settings can't be used."""
         self.place = place
         self.reach = Reach(place)
-        self._namespaces = namespaces
+        self.namespaces = namespaces
         self._ledger = Ledger(RuntimeAlarms(), mode="off")
         self._watch = HostedWatch(self._ledger, place.configuration, everywhere=not namespaces)
         self._service = Service()
@@ -49,7 +49,7 @@ class Cluster:
 
     def start(self) -> None:
         self._watch.start()
-        for namespace in self._namespaces:
+        for namespace in self.namespaces:
             self._watch.follow(namespace)
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class Cluster:
         """Return why the answers are not complete; empty while all requested quotas are watched."""
         record = self._watch.record
         reasons = []
-        for place in self._namespaces or (EVERYWHERE,):
+        for place in self.namespaces or (EVERYWHERE,):
             status = record.of(place)
             if status is None or status.state is not WatchState.QUOTAS:
                 why = "not listed yet" if status is None else status.why or "not listed yet"
@@ -73,7 +73,7 @@ class Cluster:
 
         def read() -> list[str]:
             try:
-                return self.reach.lacking(page(gates_in, self._namespaces, asks_who=asks_who))
+                return self.reach.lacking(page(gates_in, self.namespaces, asks_who=asks_who))
             except ReachError:
                 return []
 

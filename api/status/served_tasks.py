@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from backoff_ctrl.k8s.status.catalogue import STEP_BUCKETS
 from backoff_ctrl.k8s.status.counters import Histogram
 from backoff_ctrl.k8s.status.metrics import Sample
 from backoff_ctrl.k8s.status.token import Token
-from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
+from backoff_ctrl.k8s.tasks.cluster.store import open_store
 from backoff_ctrl.k8s.tasks.executing import check, cluster_of
 from backoff_ctrl.k8s.tasks.logs import TaskLog
 from backoff_ctrl.k8s.tasks.managing import Manager
@@ -31,11 +31,21 @@ log = logging.getLogger(__name__)
 class ServedTasks:
     """A store, and its manager beside the application."""
 
-    def __init__(self, file: Path | None, platform: Platform, configuration: Any, url: str, token: Token) -> None:
+    def __init__(
+        self,
+        file: Path | None,
+        platform: Platform,
+        configuration: Any,
+        url: str,
+        token: Token,
+        namespaces: Sequence[str] = (),
+    ) -> None:
         """``url`` is where they are served; anonymous callers need ``token`` to change anything.
 
-        Without a ``file`` the tasks are those of the cluster, which its operator carries out.
+        Without a ``file`` the tasks are those of the cluster, which its operator carries out: of these namespaces, or
+        of all.
         """
+        self._namespaces = namespaces
         self.url = url
         self.token = token
         self.trouble = ""
@@ -53,8 +63,7 @@ class ServedTasks:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Open the store and carry its tasks out, until the end of the block. Raises ``StoreError``."""
-        opened = ClusterStore(self._configuration) if self._file is None else SqliteStore(self._file)
-        async with opened as self.store:
+        async with open_store(self._file, self._configuration, self._namespaces) as self.store:
             work = [asyncio.create_task(self._platform.follow())]
             if isinstance(self.store, SqliteStore):
                 work.append(asyncio.create_task(self._manage(self.store)))

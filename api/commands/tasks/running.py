@@ -22,7 +22,7 @@ from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.runtime.host import RUNTIME
 from backoff_ctrl.k8s.tasks.again import run_again
-from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
+from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore, open_store
 from backoff_ctrl.k8s.tasks.documents import TaskItem, item
 from backoff_ctrl.k8s.tasks.executing import check, cluster_of
 from backoff_ctrl.k8s.tasks.logs import TaskLog
@@ -52,13 +52,6 @@ def wishes_in(files: Sequence[str], namespace: str, platform: Platform) -> list[
             raise BadInput(f"{where}: metadata.name: {wish.namespace}/{wish.name} is in these files twice: rename one")
         wishes[key] = wish
     return list(wishes.values())
-
-
-def open_store(
-    file: Path | None, cluster: ClusterAccess, namespaces: Sequence[str], *, create: bool = True
-) -> SqliteStore | ClusterStore:
-    """Return the store in a file, or (None) these namespaces of the cluster's."""
-    return ClusterStore(cluster.configuration, namespaces) if file is None else SqliteStore(file, create=create)
 
 
 class Again(NamedTuple):
@@ -99,7 +92,7 @@ class Run:
         self, wishes: Sequence[Wish], view: Callable[[], View], *, abort_on_exit: bool, again: Again | None = None
     ) -> None:
         """Store these tasks, run one again, or else take all unfinished ones; follow them to their ends."""
-        async with open_store(self._file, self._cluster, self._namespaces) as store:
+        async with open_store(self._file, self._cluster.configuration, self._namespaces) as store:
             since = await store.revision()
             if again is not None:
                 followed = [(await self._again(store, again), True)]
@@ -127,7 +120,7 @@ class Run:
 
     async def abort(self, namespace: str, name: str, view: View, seconds: float) -> None:
         """Request the end, and carry it out if no other process does; wait that long at most."""
-        async with open_store(self._file, self._cluster, self._namespaces, create=False) as store:
+        async with open_store(self._file, self._cluster.configuration, self._namespaces, create=False) as store:
             since = await store.revision()
             task = await store.request_abort(namespace, name)
             self.items[task.uid] = item(task)
@@ -224,7 +217,7 @@ async def print_log(
     follow: bool,
 ) -> None:
     """Write the log of a task to stdout. Raises ``StoreError``, ``LogError``, ``ClusterError`` and ``PluginError``."""
-    opened = open_store(file, cluster, [named[0]], create=False)
+    opened = open_store(file, cluster.configuration, [named[0]], create=False)
     async with opened as store, ClusterSession(cluster.configuration) as session:
         entry = platform.registry.resolve((await store.get(*named)).spec["type"])
         log = TaskLog(session, entry, lambda: store.get(*named), container)

@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
@@ -21,6 +22,7 @@ from backoff_ctrl.k8s.plugins.marks import is_going
 from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.tasks.model import JSON, TaskStatus, unix
 from backoff_ctrl.k8s.tasks.reading import difference
+from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import (
     PAGE,
     AbsentError,
@@ -342,6 +344,13 @@ class ClusterStore:
                 await self._requests.tell(entry.body, reason, note, self._clock())
             except StoreError as error:
                 log.warning("%s: %s", note, error)
+
+
+def open_store(
+    file: Path | None, configuration: Any, namespaces: Sequence[str], *, create: bool = True
+) -> SqliteStore | ClusterStore:
+    """Return the store in a file, or (None) these namespaces of the cluster's."""
+    return ClusterStore(configuration, namespaces) if file is None else SqliteStore(file, create=create)
 
 
 def _identifying(task: Stored) -> JSON:

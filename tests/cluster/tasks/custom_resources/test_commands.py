@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
+from backoff_ctrl.api.commands.tasks.options import Platform
+from backoff_ctrl.api.status.served_tasks import ServedTasks
 from backoff_ctrl.k8s.plugins.registry import registry
+from backoff_ctrl.k8s.status.token import Token
 from tests.cluster.objects import made
 from tests.cluster.talking import Api
-from tests.cluster.tasks.custom_resources.conftest import managed, path, task
+from tests.cluster.tasks.custom_resources.conftest import configured, managed, path, task
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}"
 RULE = {"apiGroups": ["backoff-ctrl.dev"], "resources": ["tasks"],
@@ -73,6 +76,11 @@ async def test_rights_in_one_namespace_are_enough(kind: Api, namespace: str, tmp
         assert "nothing is unfinished" in await me.there("run")
         assert "has ended: Success" in await me.there("abort", "go")
         await me.there("delete", "nap")
+    served = ServedTasks(
+        None, Platform(None), configured(kind.server, "nobody"), "http://127.0.0.1:1", Token(1), [namespace]
+    )
+    async with served.running():
+        assert [each.name for each in await served.store.list()] == ["go"]
     assert "allow list and watch on tasks.backoff-ctrl.dev" in await me.there("list", "-A", code=2)
 
 
