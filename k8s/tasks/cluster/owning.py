@@ -19,7 +19,7 @@ from typing import Final
 
 from backoff_ctrl.k8s.answers.fields import mapping, text
 from backoff_ctrl.k8s.plugins.core import CorePlugin, Handled, Key, Settles, Unfinished
-from backoff_ctrl.k8s.plugins.marks import is_going
+from backoff_ctrl.k8s.plugins.marks import FINALIZER, is_going
 from backoff_ctrl.k8s.plugins.phases import aborted, not_ready
 from backoff_ctrl.k8s.plugins.protocol import JSON, PluginError, TaskContext, TaskSpecError
 from backoff_ctrl.k8s.plugins.registry import Registry
@@ -56,7 +56,7 @@ class OwningExecutor:
         if gone := self._lost_plugin(task, state):
             made = mapping((state or {}).get("object"))
             what = f"{text(made.get('kind'))} {text(made.get('name'))}" if made else "what it has begun"
-            note = f"{gone}; the task is let go, and {what} is left to the garbage collector"
+            note = f"{gone}; the task is let go, and {what} is left {_to_whom(task)}"
             await self._store.tell(task.metadata.uid, LET_GO, note)
             return Handled(aborted(note), state)
         return await self._executor.abort(owned(task), state)
@@ -96,6 +96,13 @@ class OwningExecutor:
         except PluginError as error:
             return str(error)
         return ""
+
+
+def _to_whom(task: TaskContext) -> str:
+    """Return who takes away what a task leaves, by the settings: without the plugin we can't."""
+    if task.config.inject_finalizer:
+        return f"with its finalizer: take {FINALIZER} off, then it can go"
+    return "to you" if task.config.disable_inject_owner_references else "to the garbage collector"
 
 
 def owned(task: TaskContext) -> TaskContext:

@@ -15,6 +15,7 @@ from tests.cluster.tasks.custom_resources.conftest import managed, path, task
 from tests.tasks.small_plugins import JOB, JobPlugin, PodPlugin, entry
 
 PODS = entry(PodPlugin(), "container")
+UNHELD = {"metadata": {"finalizers": None}}
 BOTH = Registry([PODS, entry(JobPlugin(), "job", kind=JOB)])
 
 
@@ -84,21 +85,36 @@ async def test_an_ended_task_needs_no_manager_to_go(kind: Api, namespace: str) -
         await gone(kind, path(namespace, name))
 
 
-async def test_a_task_without_its_plugin_is_let_go(kind: Api, namespace: str) -> None:
-    """An event says so; else it would stay for ever. While it is not deleted it waits for its plugin."""
-    async with managed(kind.server, namespace, BOTH):
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        ({}, "to the garbage collector"),
+        ({"inject_finalizer": True}, f"with its finalizer: take {FINALIZER} off, then it can go"),
+        ({"disable_inject_owner_references": True}, "to you"),
+    ],
+    ids=["owned", "held", "unowned"],
+)
+async def test_a_task_without_its_plugin_is_let_go(
+    kind: Api, namespace: str, settings: dict[str, Any], left: str
+) -> None:
+    """An event says so, and to whom its pod is left. While it is not deleted it waits for its plugin."""
+    async with managed(kind.server, namespace, BOTH, **settings):
         made(await kind.post(path(namespace), task("train")))
         await pod_of(kind, namespace, "train")
         await kind.until(path(namespace, "train"), lambda found: found.get("status", {}).get("phase") == "Queued")
     without = Registry([entry(JobPlugin(), "job", kind=JOB)])
-    async with managed(kind.server, namespace, without):
+    async with managed(kind.server, namespace, without, **settings):
         await kind.until(
             path(namespace, "train"), lambda found: "is not enabled" in found.get("status", {}).get("reason", "")
         )
         made(await kind.delete(path(namespace, "train")))
         await gone(kind, path(namespace, "train"))
     events = (await kind.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")).json["items"]
-    assert [each["reason"] for each in events if each["regarding"]["kind"] == "Task"] == ["LetGo"]
+    (told,) = [each for each in events if each["regarding"]["kind"] == "Task"]
+    assert (told["reason"], told["note"].endswith(f" is left {left}")) == ("LetGo", True), told["note"]
+    if "inject_finalizer" in settings:
+        pod = await pod_of(kind, namespace, "train")
+        made(await kind.patch(f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}", UNHELD, MERGE))
 
 
 async def test_a_task_that_can_not_be_read_any_more_leaves_nothing(kind: Api, namespace: str) -> None:
