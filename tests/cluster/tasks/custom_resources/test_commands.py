@@ -1,4 +1,4 @@
-"""``backoff-ctrl task --store cluster`` of somebody who has rights in one namespace, as most people have."""
+"""The commands about tasks, on those in the cluster, of somebody who has rights in one namespace, as most have."""
 
 from __future__ import annotations
 
