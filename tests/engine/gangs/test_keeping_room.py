@@ -176,7 +176,7 @@ def test_room_is_not_held_back_for_ever() -> None:
 
 
 def test_an_end_that_is_told_too_late_waits_for_no_fall() -> None:
-    """Its fall was seen, and another has the room. The next fall is of one that is wanted again: it is nobody else's."""
+    """Its fall was seen, and another has the room. The next fall is of one that is wanted again: nobody else's."""
     line, gang = full()
     first, second = line.submit(1), line.submit(1)
     line.observe(1, 2)
