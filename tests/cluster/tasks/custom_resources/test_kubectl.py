@@ -60,6 +60,7 @@ async def test_a_task_is_applied_shown_awaited_and_deleted(kind: Api, namespace:
 @REAL
 async def test_explain_says_what_a_field_means(kind: Api, namespace: str) -> None:
     """Each field has a description; values and fields at each depth."""
+    await kind.until("/openapi/v3", lambda found: "apis/backoff-ctrl.dev/v1alpha1" in found["paths"])  # a second later
     said = (await run(kind, namespace, "explain", "task.spec")).out
     assert "The task type: it chooses the plugin." in " ".join(said.split())
     for each in ("task.spec", "task.spec.retries", "task.status", "task.status.history"):
