@@ -13,9 +13,11 @@ from hypothesis import HealthCheck, settings
 
 from tests.building import Building
 from tests.engine.measuring import EngineCoverage
+from tests.farewells import Loop
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from asyncio import AbstractEventLoop
+    from collections.abc import Callable, Generator, Mapping
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's `&` has it ignored, by what tests start as well
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -33,6 +35,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let `--cov` measure the engine's own tests, and build what the others run."""
     config.pluginmanager.register(EngineCoverage())
     config.pluginmanager.register(Building(config), "building")
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], AbstractEventLoop]]:
+    return {"farewells": Loop}
 
 
 gc.disable()  # until all is collected: to look for garbage then costs a third as much as collecting

@@ -71,6 +71,13 @@ async def the_same_spec_attaches_and_another_is_refused(here: Store, there: Stor
     assert await names(here, namespace) == ["train"]
 
 
+async def a_new_task_has_run_as_often_as_it_says(here: Store, there: Store, namespace: str) -> None:
+    """So that the first end of what somebody stores with ``spec.again`` is its end."""
+    await here.create([within(namespace)(again=3)])
+    task = await there.get(namespace, "train")
+    assert (task.again, task.status.again, task.is_asked_again) == (3, 3, False)
+
+
 async def deleted_and_made_again_is_another_task(here: Store, there: Store, namespace: str) -> None:
     """Only what has ended can be deleted; what comes late for the first one is not written to the second."""
     ask = within(namespace)
@@ -207,6 +214,7 @@ async def pages_have_each_task_once(here: Store, there: Store, namespace: str) -
 CONTRACT: Final[list[Callable[[Store, Store, str], Awaitable[None]]]] = [
     a_status_is_written_from_the_version_that_was_read,
     the_same_spec_attaches_and_another_is_refused,
+    a_new_task_has_run_as_often_as_it_says,
     deleted_and_made_again_is_another_task,
     circles_are_refused_whole,
     an_abort_is_a_wish_and_stays,

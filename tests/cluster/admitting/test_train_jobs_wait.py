@@ -82,6 +82,20 @@ async def test_a_train_job_is_let_in_when_the_pods_of_its_job_set_fit(api: Api, 
         assert found.states()["running"] == 2
 
 
+async def test_the_job_set_of_one_that_is_gone_says_nothing(api: Api, server: Server, namespace: str) -> None:
+    """It has the name of a new TrainJob until it is collected."""
+    sets, trains = [await served(api, namespace, kind) for kind in (JOB_SET, TRAIN_JOB)]
+    await trains.limit(4)
+    async with admitting(server, namespaces=(namespace,)) as found:
+        first = await trains.create(train_job("first"))
+        await make_job_set(sets, {**first, "metadata": {**first["metadata"], "uid": "gone"}}, 1)
+        second = await trains.create(train_job("second"))
+        await make_job_set(sets, second, 1)
+        await trains.until("second", lambda body: not body["spec"]["suspend"])
+        assert (await trains.get("first"))["spec"]["suspend"]
+        assert found.counts.admitted[TRAIN_JOB.resource] == 1
+
+
 async def pods(api: Api, namespace: str) -> list[JSON]:
     found: list[JSON] = made(await api.get(of_core(namespace, "pods")))["items"]
     return found

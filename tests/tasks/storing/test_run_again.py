@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.tasks.again import read_change, run_again
-from backoff_ctrl.k8s.tasks.model import TaskStatus
+from backoff_ctrl.k8s.tasks.model import Retried, TaskStatus
+from backoff_ctrl.k8s.tasks.stepping import once_more
 from backoff_ctrl.k8s.tasks.store import ConflictError, Stored
 from tests.tasks.tasks_written import wish
 
@@ -81,3 +83,15 @@ def test_it_is_the_same_task_without_its_signal_and_its_abort() -> None:
 def test_what_has_not_ended_does_not_run_again() -> None:
     with pytest.raises(ConflictError, match="has not ended"):
         run_again(task(open_=True), [])
+
+
+def test_spec_again_counts_runs_and_none_that_was_aborted() -> None:
+    """It is asked for when it is more than the status has seen; a new run begins with all its retries."""
+    failed = TaskStatus(phase="PermanentFailure", attempt=3, retried=Retried(user=2, system=1), ended_at="then")
+    asked = replace(task(again=1), status=failed)
+    assert asked.is_asked_again
+    assert not replace(asked, abort=True).is_asked_again
+    fresh = once_more(failed, asked.again, 0.0)
+    assert not replace(asked, status=fresh).is_asked_again
+    assert (fresh.phase, fresh.attempt, fresh.retried, fresh.ended_at) == ("NotReady", 4, Retried(), None)
+    assert run_again(asked, []) == wish("train", container=CONTAINER)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.tasks.cluster.objects import is_held
 from backoff_ctrl.k8s.tasks.cluster.requests import Requests
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.store import ConflictError, FullError, Store, StoreError
@@ -65,6 +66,18 @@ async def test_who_asks_for_another_run_meanwhile_keeps_the_task(kind: Api, name
         with pytest.raises(ConflictError, match="has not ended"):
             await here.delete(namespace, "train")
     assert (await kind.get(path(namespace, "train"))).json["spec"]["again"] == 1
+
+
+async def test_who_asks_for_another_run_meanwhile_keeps_the_finalizer(
+    kind: Api, stores: Stores, namespace: str
+) -> None:
+    """Else the object of the new run would be nobody's."""
+    here, _ = stores
+    ((task, _new),) = await here.create([within(namespace)()])
+    assert await here.hold(task.uid)
+    made(await kind.patch(path(namespace, "train"), {"spec": {"again": 1}}, MERGE))
+    await here.set_status(task.uid, task.version, DONE, open_=False)
+    assert is_held((await kind.get(path(namespace, "train"))).json)
 
 
 async def test_a_full_namespace_is_told(kind: Api, stores: Stores, namespace: str) -> None:
