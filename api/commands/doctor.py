@@ -12,6 +12,7 @@ import click
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 from backoff_ctrl.k8s.answers.printing import printable
 
+from .kinds_option import KINDS, kinds_of
 from .options import check_cluster_options, cluster_options
 from .tasks.options import SET, can_run_tasks, needs_packages
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="With --for operator: the Lease by which its replicas elect their leader.",
 )
+@KINDS
 @click.option("--gates-in", multiple=True, metavar="NAMESPACE", help="With --for serve: it looks for gates there.")
 @click.option("--config", metavar="FILE", help="Platform settings to print as well, as YAML: plugins.k8s and the like.")
 @SET
@@ -107,7 +109,7 @@ def command(
 
 def _rights(namespace: str, given: Mapping[str, Any]) -> Sequence[Right]:
     """Return the rights to check. Raises ``BadInput`` for options of another mode."""
-    from backoff_ctrl.k8s.admitting.kinds import KINDS  # noqa: PLC0415
+    from backoff_ctrl.k8s.admitting.kinds import indispensable  # noqa: PLC0415
     from backoff_ctrl.k8s.cluster.rights import CREATOR, GATEWAY, injection, operator, page, webhooks  # noqa: PLC0415
 
     mode, keeps, webhook = given["mode"], given["keeps"], given["webhook"]
@@ -116,6 +118,7 @@ def _rights(namespace: str, given: Mapping[str, Any]) -> Sequence[Right]:
         ("--keeps", ("injection", "webhooks"), keeps),
         ("--webhook", ("injection", "webhooks"), webhook),
         ("--gates-in", ("serve",), given["gates_in"]),
+        ("--kinds", ("operator", "webhooks"), given["kinds"]),
     ):
         if value and mode not in wanted:
             raise BadInput(f"{option} is for --for {' and '.join(wanted)}")
@@ -125,9 +128,10 @@ def _rights(namespace: str, given: Mapping[str, Any]) -> Sequence[Right]:
     if mode == "injection":
         return injection(names)
     if mode == "operator":
-        return operator(given["lease"], namespace, (), [each.resource for each in KINDS[:1]])
+        needed = indispensable(kinds_of(given["kinds"]))
+        return operator(given["lease"], namespace, (), [each.resource for each in needed])
     if mode == "webhooks":
-        return webhooks(names, [each.resource for each in KINDS])
+        return webhooks(names, [each.resource for each in kinds_of(given["kinds"])])
     return {"creator": CREATOR, "gateway": GATEWAY, "serve": page(given["gates_in"])}[mode]
 
 
@@ -165,7 +169,7 @@ def _settings(config: str | None, flags: Sequence[str]) -> tuple[list[InForce], 
 
 
 def _show(check: Check) -> None:
-    click.echo(f"{'ok' if check.ok else 'no':<4}{check.name:<24}{check.detail}")
+    click.echo(f"{'ok' if check.ok else 'no':<4}{check.name:<23} {check.detail}")
     if check.remedy:
         click.echo(f"    {'':<24}{check.remedy}")
 

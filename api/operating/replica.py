@@ -23,7 +23,7 @@ from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.api.probes import probes, serving_at
 from backoff_ctrl.api.status.served_tasks import samples
 from backoff_ctrl.k8s.admitting.admitting import Admitting
-from backoff_ctrl.k8s.admitting.kinds import JOB, KINDS, AdmissibleKind
+from backoff_ctrl.k8s.admitting.kinds import KINDS, AdmissibleKind, indispensable
 from backoff_ctrl.k8s.cluster.election import Election
 from backoff_ctrl.k8s.cluster.rights import OwnRights, operator
 from backoff_ctrl.k8s.cluster.session import ClusterSession
@@ -75,8 +75,7 @@ class Operator:
         given = self._given
         async with RUNTIME.lent(), AsyncExitStack() as stack:
             session = await stack.enter_async_context(ClusterSession(self._configuration))
-            asked_for = [JOB, *(each for each in given.kinds if each not in KINDS)]  # the others may be missing
-            kinds = [each.resource for each in asked_for]
+            kinds = [each.resource for each in indispensable(given.kinds)]
             needed = operator(given.lease, given.lease_namespace, given.namespaces, kinds)
             self._rights = OwnRights(session.review, needed)
             who = f"{socket.gethostname()}_{os.getpid()}"

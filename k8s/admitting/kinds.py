@@ -228,6 +228,11 @@ KINDS: Final = (
 """What can be let in without a description (``described``). A server that lacks a kind is asked for it now and then."""
 
 
+def indispensable(kinds: Iterable[AdmissibleKind]) -> list[AdmissibleKind]:
+    """Return those that an operator must be able to let in: Jobs, and what was described. Others may be missing."""
+    return [JOB, *(each for each in kinds if each not in KINDS)]
+
+
 # -- whose an object is ---------
 
 

@@ -11,6 +11,7 @@ import pytest
 from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place
 from backoff_ctrl.k8s.settings import VARIABLES
+from tests.admitting.trains import written
 from tests.kubeconfigs import write_kubeconfig
 from tests.official import skip_without_proxy
 from tests.scripted_server import Seen, failure, scripted_server
@@ -87,6 +88,18 @@ def test_a_gateway_of_all_namespaces_is_asked_about_all(capsys: pytest.CaptureFi
     assert {(each["verb"], each["resource"], each["namespace"]) for each in asked} == {
         (verb, kind, "") for verb in ("list", "watch") for kind in ("pods", "resourcequotas")
     }
+
+
+@pytest.mark.parametrize(("mode", "denied"), [("operator", "patch trains"), ("webhooks", "list trains")])
+def test_kinds_that_were_described_are_asked_for_too(
+    mode: str, denied: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The operator lets them in as it does Jobs, and the webhook suspends them."""
+    pytest.importorskip("pydantic")
+    with scripted_server(cluster({denied})) as server:
+        code = run(["doctor", "--for", mode, "--kinds", str(written(tmp_path)), "--server", server.url])
+    out = capsys.readouterr().out
+    assert (code, f"no  {denied}.example.com not allowed" in out) == (1, True), out
 
 
 @pytest.mark.parametrize("page", [b"<html>Sign in</html>", b"[]", {"items": 3}])
