@@ -79,8 +79,9 @@ class Room:
         self.seen: dict[str, Seen] = {}  # by uid
         self.pods: dict[str, JSON] = {}  # living ones, by uid
         self.broken: list[str] = []
-        self.refused: dict[str, tuple[bool, JSON]] = {}
-        """Events of refused creates by uid, and whether the pods that lived then would have left room."""
+        self.refused: dict[str, tuple[dict[str, int], JSON]] = {}
+        """Events of refused creates by uid, and how many pods what had been let in by then had, or would still get."""
+        self._succeeded: defaultdict[str, set[str]] = defaultdict(set)
         self.done: Counter[str] = Counter()
         self._api = api
         self._chosen = chosen
@@ -126,6 +127,8 @@ class Room:
 
     def pod_seen(self, change: str, pod: JSON) -> None:
         uid = pod["metadata"]["uid"]
+        if pod["status"].get("phase") == "Succeeded":
+            self._succeeded[_owner(pod)].add(uid)
         if change == "DELETED" or pod["status"].get("phase") in {"Succeeded", "Failed"}:
             self.pods.pop(uid, None)
         else:
@@ -284,26 +287,41 @@ class Room:
         self.broken.append("a Job that takes the whole quota does not begin: room is kept for what is gone")
 
     def event_seen(self, change: str, event: JSON) -> None:
-        """Note what a create was refused for: pods that live, or pods that have ended and that the quota still counts.
+        """Note what was let in when a create was refused.
 
-        The latter is the time that the quota controller takes, which stands still while the API server is away.
+        If all of that fits, the quota still counted what had ended: the time that the quota controller takes, which
+        stands still while the API server is away.
         """
         if change == "DELETED" or event["reason"] != "FailedCreate" or "exceeded quota" not in event["message"]:
             return
         if event["metadata"]["uid"] not in self.refused:
-            self.refused[event["metadata"]["uid"]] = len(self.pods) < CPU, event
+            self.refused[event["metadata"]["uid"]] = self.let_in(), event
+
+    def let_in(self) -> dict[str, int]:
+        """Return how many pods each Job that was let in has, or will still get; by name, with living pods of others."""
+        has = Counter(map(_owner, self.pods.values()))
+        found = {}
+        for uid, seen in self.seen.items():
+            spec = seen.body["spec"]
+            wanted = 0
+            if not (seen.ended or seen.gone or spec.get("suspend")):
+                wanted = min(spec.get("parallelism", 1), spec.get("completions", 1) - len(self._succeeded[uid]))
+            if most := max(wanted, has.pop(uid, 0)):
+                found[seen.name] = most
+        return found | ({"others": has.total()} if has else {})
 
     async def check_refusals(self) -> None:
         self.done["creates refused"] = len(self.refused)
-        late = [event for lag, event in self.refused.values() if not lag]
-        self.done["of them while the quota still counted what had ended"] = len(self.refused) - len(late)
+        beyond = [(found, event) for found, event in self.refused.values() if sum(found.values()) > CPU]
+        self.done["of them while the quota still counted what had ended"] = len(self.refused) - len(beyond)
         if not self.wild:
-            for each in late:
-                name = each["involvedObject"]["name"]
-                admitted = [list(seen.admitted) for seen in self.seen.values() if seen.name == name]
-                self.broken.append(
-                    f"{name}, let in {admitted}, was refused at {each['firstTimestamp']}: {each['message']}"
-                )
+            for found, event in beyond:
+                name, at = event["involvedObject"]["name"], event["firstTimestamp"]
+                self.broken.append(f"{name} was refused at {at}, when {found} were let in: {event['message']}")
+
+
+def _owner(pod: JSON) -> str:
+    return next((str(each["uid"]) for each in pod["metadata"].get("ownerReferences") or ()), "")
 
 
 class Replicas:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.cluster.admitting.jobset.programs import JOBSET
+from tests.cluster.admitting.kuberay.programs import KUBERAY
 from tests.cluster.control_plane import binaries
 from tests.cluster.control_plane.go_programs import GoPrograms, ProgramsError
 from tests.cluster.proxying.conformance.suite import SUITE
@@ -60,6 +61,7 @@ OTHERS: Final = {
     "helm_program": HELM,
     "programs": PROMETHEUS,
     "jobset_programs": JOBSET,
+    "kuberay_programs": KUBERAY,
 }
 """By the fixture through which a test asks for them."""
 _ALL: Final[list[ControlPlane | GoPrograms]] = [ControlPlane(), *OTHERS.values()]

@@ -1,13 +1,19 @@
-"""JobSet's controller manager for the tests that run it."""
+"""The controller managers of JobSet and KubeRay for the tests that run them."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.cluster.admitting.jobset.programs import JOBSET
+from tests.cluster.admitting.kuberay.programs import KUBERAY
 from tests.cluster.control_plane.go_programs import GoPrograms
 
 
 @pytest.fixture(scope="session")
 def jobset_programs() -> GoPrograms:
     return JOBSET
+
+
+@pytest.fixture(scope="session")
+def kuberay_programs() -> GoPrograms:
+    return KUBERAY

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 import yaml
 
+from tests.cluster.admitting.managers import PATIENCE, POLL, running
 from tests.cluster.control_plane.go_programs import GoPrograms
-from tests.cluster.control_plane.guardian import Guardian
 from tests.cluster.custom_kinds import define_operators_kind
 from tests.cluster.objects import made
 from tests.cluster.proxying.crowd import free_port
@@ -30,10 +28,6 @@ GROUP: Final = "jobset.x-k8s.io/v1alpha2"
 NAME_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
 """The label that its pods carry."""
 _HOOKS: Final = "/apis/admissionregistration.k8s.io/v1"
-_PATIENCE: Final = 60.0
-"""Seconds until a manager that is not ready is given up."""
-_POLL: Final = 0.05
-_TAIL: Final = 2000
 
 
 @asynccontextmanager
@@ -43,21 +37,10 @@ async def managed(api: Api, programs: GoPrograms, folder: Path) -> AsyncIterator
     ports, pair = (free_port(), free_port()), make_pair(folder / "certs")
     config = folder / "config.yaml"
     config.write_text(yaml.safe_dump(_configuration(ports, pair)))
-    log = folder / "manager.log"
     command = (programs.path("manager"), f"--config={config}", f"--kubeconfig={api.server.kubeconfig('admin')}")
-    with Guardian(folder / "certs") as guardian, log.open("wb") as words:
-        process = await asyncio.create_subprocess_exec(*command, stdout=words, stderr=words, start_new_session=True)
-        guardian.watch(process.pid)
-        try:
-            if not await _is_ready(process, f"http://127.0.0.1:{ports[1]}/readyz"):
-                raise RuntimeError(f"JobSet's manager has ended: {_last_words(log)}")
-            await _called(api, ports[0], pair)
-            yield
-        finally:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-            guardian.forget(process.pid)
+    async with running("jobset", command, ports[1], folder):
+        await _called(api, ports[0], pair)
+        yield
 
 
 def _configuration(ports: tuple[int, int], pair: Pair) -> JSON:
@@ -70,22 +53,6 @@ def _configuration(ports: tuple[int, int], pair: Pair) -> JSON:
         "health": {"healthProbeBindAddress": f"127.0.0.1:{ports[1]}"},
         "metrics": {"bindAddress": "0"},
     }
-
-
-async def _is_ready(process: Process, url: str) -> bool:
-    """Wait until it is ready, or has ended."""
-    async with aiohttp.ClientSession() as session, asyncio.timeout(_PATIENCE):
-        while process.returncode is None:
-            with suppress(aiohttp.ClientError):
-                async with session.get(url) as answer:
-                    if answer.status == 200:
-                        return True
-            await asyncio.sleep(_POLL)
-    return False
-
-
-def _last_words(log: Path) -> str:
-    return log.read_text()[-_TAIL:]
 
 
 async def _called(api: Api, port: int, pair: Pair) -> None:
@@ -101,12 +68,12 @@ async def _called(api: Api, port: int, pair: Pair) -> None:
         else:
             made(await api.post(path, {"metadata": {"name": "jobset"}, "webhooks": hooks}))
     probe = {"apiVersion": GROUP, "kind": "JobSet", "metadata": {"name": "probe"}, "spec": {}}
-    async with asyncio.timeout(_PATIENCE):
+    async with asyncio.timeout(PATIENCE):
         while True:
             answer = await api.post(f"/apis/{GROUP}/namespaces/default/jobsets", probe, params={"dryRun": "All"})
             if answer.status == 201 and answer.json["spec"].get("network"):  # what the webhook's defaults set
                 return
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(POLL)
 
 
 def _webhook(name: str, path: str, port: int, pair: Pair) -> JSON:

@@ -1,0 +1,49 @@
+"""An operator's own controller manager beside a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from tests.cluster.control_plane.guardian import Guardian
+
+PATIENCE: Final = 60.0
+"""Seconds until a manager that is not ready is given up."""
+POLL: Final = 0.05
+_TAIL: Final = 2000
+
+
+@asynccontextmanager
+async def running(name: str, command: Sequence[str | Path], health: int, folder: Path) -> AsyncIterator[None]:
+    """Run a manager once it is ready at its port for ``health``, until the block ends; its log is in the folder."""
+    log = folder / f"{name}.log"
+    with Guardian(folder / f"{name}-guard") as guardian, log.open("wb") as words:
+        process = await asyncio.create_subprocess_exec(*command, stdout=words, stderr=words, start_new_session=True)
+        guardian.watch(process.pid)
+        try:
+            if not await _is_ready(process, f"http://127.0.0.1:{health}/readyz"):
+                raise RuntimeError(f"the manager of {name} has ended: {log.read_text()[-_TAIL:]}")
+            yield
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            guardian.forget(process.pid)
+
+
+async def _is_ready(process: Process, url: str) -> bool:
+    """Wait until it is ready, or has ended."""
+    async with aiohttp.ClientSession() as session, asyncio.timeout(PATIENCE):
+        while process.returncode is None:
+            with suppress(aiohttp.ClientError):
+                async with session.get(url) as answer:
+                    if answer.status == 200:
+                        return True
+            await asyncio.sleep(POLL)
+    return False
