@@ -72,6 +72,18 @@ class Doubted:
 
 
 @dataclass(slots=True, eq=False)
+class Counted:
+    """Room that was doubted, and counts as anybody's since ``at``.
+
+    Of so much of it no end is known that it was of; of ``matched`` an end that came later was taken for one.
+    """
+
+    at: float
+    room: int
+    matched: int = 0
+
+
+@dataclass(slots=True, eq=False)
 class Early:
     """A rise that no hold claims: ``since`` when there is one, and when it last ``rose``. ``amount``: at that time."""
 
@@ -92,7 +104,7 @@ class Members:
         self._by_uid: dict[str, Member] = {}
         self._falls: dict[Ceiling, list[Fall]] = {}  # each list in the order of the ends
         self._doubted: dict[Ceiling, list[Doubted]] = {}
-        self._counted: dict[Ceiling, list[tuple[float, int]]] = {}  # when room counted that was doubted, and how much
+        self._counted: dict[Ceiling, list[Counted]] = {}  # each list in the order of time
         self._early: dict[Ceiling, Early] = {}
         self._twice: deque[tuple[float, Charges]] = deque()  # until when
         self._told_at: float | None = NO_FACT  # since when all ends are told; None: some may be missed
@@ -302,11 +314,27 @@ class Members:
         If it was another's, what the gang reserves is lacking until its own fall comes: nothing counts twice.
         """
         left = amount
-        for number, (at, room) in enumerate(counted := self._counted.get(ceiling, [])):
-            taken = min(left, room) if at + LATE >= now else 0
+        for each in self._counted_lately(ceiling, now):
+            taken = min(left, each.room)
+            each.room -= taken
+            each.matched += taken
             left -= taken
-            counted[number] = at, room - taken
         return amount - left
+
+    def _note_counted(self, ceiling: Ceiling, amount: int, now: float) -> None:
+        """Note that so much room counts that was doubted. What an end was matched with falsely, it is the fall of that:
+
+        else one stranger's fall would match each end with the fall before, and all room would count late from then on.
+        """
+        lately = self._counted_lately(ceiling, now)
+        for each in lately:
+            own = min(each.matched, amount)
+            each.matched -= own
+            amount -= own
+        self._counted[ceiling] = [*lately, Counted(now, amount)]
+
+    def _counted_lately(self, ceiling: Ceiling, now: float) -> list[Counted]:
+        return [each for each in self._counted.get(ceiling, ()) if each.at + LATE >= now]
 
     # -- time ---------
 
@@ -342,7 +370,7 @@ class Members:
         for ceiling, fall in fallen:
             self._explain(ceiling, fall, fall.amount)
         any_due = False
-        for ceiling in [each for each, counted in self._counted.items() if counted[-1][0] + LATE < now]:
+        for ceiling in [each for each, counted in self._counted.items() if counted[-1].at + LATE < now]:
             del self._counted[ceiling]
         while self._twice and self._twice[0][0] <= now:
             for ceiling, amount in self._twice.popleft()[1]:
@@ -351,7 +379,6 @@ class Members:
         for ceiling in list(self._doubted):
             due = sum(each.amount for each in self._doubts(ceiling) if self._counts_at(each) <= now)
             if counts := self._undoubt(ceiling, due, due, known=False):
-                known = [each for each in self._counted.get(ceiling, ()) if each[0] + LATE >= now]
-                self._counted[ceiling] = [*known, (now, counts)]
+                self._note_counted(ceiling, counts, now)
                 any_due = True
         return bool(late or fallen or any_due)

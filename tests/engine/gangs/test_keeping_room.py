@@ -194,6 +194,24 @@ def test_an_end_that_is_told_too_late_waits_for_no_fall() -> None:
     assert (state_of(second), gang.left) == ("waiting", 1)
 
 
+def test_one_fall_that_nothing_explains_makes_only_the_next_one_late() -> None:
+    """A stranger's fall is not matched with the end after it, that one's fall with the next end, and so on."""
+    line, gang = full(strangers=1, members=4)
+    waiting = [line.submit(1) for _ in range(4)]
+    line.observe(4, 5)
+    line.later(LAG * 1.1)
+    for number, request in enumerate(waiting):
+        assert state_of(request) == "sent"
+        line.created(line.ticket_of(request))
+        line.observe(5, 5)
+        if number == 3:
+            break
+        line.end(f"m{number}")
+        line.resize(gang, 3 - number)
+        line.observe(4, 5)
+        line.later(LAG * (0.1 if number else 1.1))
+
+
 def test_a_successor_may_appear_before_the_fall_is_seen() -> None:
     """Where the quota is not full."""
     line = keeping(0, 5)
