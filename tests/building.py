@@ -22,6 +22,7 @@ import pytest
 
 from tests.cluster.admitting.jobset.programs import JOBSET
 from tests.cluster.admitting.kuberay.programs import KUBERAY
+from tests.cluster.admitting.trainer.programs import TRAINER
 from tests.cluster.control_plane import binaries
 from tests.cluster.control_plane.go_programs import GoPrograms, ProgramsError
 from tests.cluster.proxying.conformance.suite import SUITE
@@ -62,6 +63,7 @@ OTHERS: Final = {
     "programs": PROMETHEUS,
     "jobset_programs": JOBSET,
     "kuberay_programs": KUBERAY,
+    "trainer_programs": TRAINER,
 }
 """By the fixture through which a test asks for them."""
 _ALL: Final[list[ControlPlane | GoPrograms]] = [ControlPlane(), *OTHERS.values()]

@@ -1,4 +1,4 @@
-"""The controller managers of JobSet and KubeRay for the tests that run them."""
+"""The controller managers of JobSet, KubeRay and the Trainer for the tests that run them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from tests.cluster.admitting.jobset.programs import JOBSET
 from tests.cluster.admitting.kuberay.programs import KUBERAY
+from tests.cluster.admitting.trainer.programs import TRAINER
 from tests.cluster.control_plane.go_programs import GoPrograms
 
 
@@ -17,3 +18,8 @@ def jobset_programs() -> GoPrograms:
 @pytest.fixture(scope="session")
 def kuberay_programs() -> GoPrograms:
     return KUBERAY
+
+
+@pytest.fixture(scope="session")
+def trainer_programs() -> GoPrograms:
+    return TRAINER
