@@ -11,6 +11,7 @@ import secrets
 import statistics
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
@@ -32,27 +33,28 @@ CPU: Final = 10
 
 
 class Pods:
-    """Watches the pods of a namespace: when each appeared, and when it was ended."""
+    """Watches the pods of a namespace: when each appeared, and which live."""
 
     def __init__(self, api: Api, namespace: str) -> None:
         self._api = api
         self._namespace = namespace
         self.appeared: dict[str, float] = {}
         self.living: dict[str, JSON] = {}
-        self.ended: dict[str, float] = {}
         self.news = asyncio.Event()
 
     async def follow(self) -> None:
+        """Watch without end: a controller manager of few requests a second may say nothing for a minute."""
         path = of_core(self._namespace, "pods")
-        listed = made(await self._api.get(path))
-        params = {"resourceVersion": listed["metadata"]["resourceVersion"]}
-        async with self._api.watch(path, params) as events:
-            async for event in events:
-                pod = event["object"]
-                name = pod["metadata"]["name"]
-                if event["type"] == "ADDED":
-                    self.appeared[name], self.living[name] = time.perf_counter(), pod
-                    self.news.set()
+        version = made(await self._api.get(path))["metadata"]["resourceVersion"]
+        while True:
+            with suppress(TimeoutError):
+                async with self._api.watch(path, {"resourceVersion": version}) as events:
+                    async for event in events:
+                        pod = event["object"]
+                        name, version = pod["metadata"]["name"], pod["metadata"]["resourceVersion"]
+                        if event["type"] == "ADDED":
+                            self.appeared[name], self.living[name] = time.perf_counter(), pod
+                            self.news.set()
 
 
 def owner(pod: JSON) -> str:
