@@ -12,6 +12,7 @@ from typing import Final
 
 from .admission import NO_BLOCKS, Admission
 from .backoff import FOREVER
+from .ceilings import Charges
 from .demand import Demand
 from .errors import GangError
 from .gangs import Draw, Gang, GangEnd, GivenBack, Grant, Reservation, balance, room_for_gang
@@ -151,9 +152,9 @@ class GangAdmission:
             gang.lives(part)
         self.members.join(uid, gang, part, shape)
 
-    def member_ended(self, uid: str, now: float) -> None:
-        """Return the room of a member that has ended to its gang; whoever is no member of one is none."""
-        if self.members.ended(uid, now):
+    def ended(self, uid: str, charged: Charges, now: float) -> None:
+        """Return the room of a member that has ended to its gang; what others are ``charged`` is anybody's."""
+        if self.members.ended(uid, now) or self.members.other_ended(charged, now):
             self._admission.rescan(now)
 
     def follow_members(self, now: float, *, told: bool) -> None:

@@ -527,9 +527,9 @@ class ComputeResourceAwareBackOffHandler:
 
     def ended(self, stored: str, now: float) -> None:
         """Note the end of an own object: one less that lives, and a hint of room. A member's room goes to its gang."""
-        if self.gangs is not None:
-            self.gangs.member_ended(stored, now)
         living = self.knowledge.living
+        if self.gangs is not None:
+            self.gangs.ended(stored, living.charged(stored), now)
         if living.end(stored, now):
             self._admission.rescan(now)
         elif living.look_at < FOREVER:

@@ -34,13 +34,13 @@ TRAILS_MAX: Final = 1.0  # seconds after its 201: no recount lacks a create for 
 class Life:
     """One of our creates, from its 201 to its end. It is counted when its hold has ended, not before."""
 
-    __slots__ = ("_charged", "_living", "_over", "began", "known")
+    __slots__ = ("_living", "_over", "began", "charged", "known")
 
     def __init__(self, living: Living, now: float) -> None:
         """Begin at the 201, while its holds still stand."""
         self.began = now
         self._living = living
-        self._charged: Charges = ()
+        self.charged: Charges = ()
         self._over = False
         self.known = True  # whether we know that it lives, or that it has ended
 
@@ -48,7 +48,7 @@ class Life:
         """Count what one quota charges it, now that its hold there has ended."""
         if self._over or not self.known:
             return
-        self._charged += charges
+        self.charged += charges
         for ceiling, amount in charges:
             ceiling.live(amount)
             if ceiling.doubt:
@@ -59,7 +59,7 @@ class Life:
         self._over = True
         young = SHORT < now - self.began < TRAILS_MAX
         less = False
-        for ceiling, amount in self._charged:
+        for ceiling, amount in self.charged:
             if young and ceiling.doubt:
                 ceiling.linger(amount, now + LINGERS_MAX)
                 self._living.look_at = min(self._living.look_at, ceiling.leave_at)
@@ -70,7 +70,7 @@ class Life:
     def forget(self) -> None:
         """Stop counting it: we no longer know whether it lives."""
         self.known = False
-        for ceiling, amount in self._charged:
+        for ceiling, amount in self.charged:
             ceiling.live(-amount)
 
 
@@ -120,6 +120,11 @@ class Living:
     def has_ended(self, stored: str) -> bool:
         """Say whether an end was reported, a moment ago, of something that was not known to live."""
         return stored in self._ended
+
+    def charged(self, stored: str) -> Charges:
+        """Return what a create is charged that is known to live."""
+        life = self._lives.get(stored)
+        return () if life is None else life.charged
 
     def end(self, stored: str, now: float) -> bool:
         """Note an end; say whether the doubt became smaller."""

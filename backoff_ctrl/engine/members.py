@@ -7,8 +7,7 @@ are all alike.
 
 The two come by different watches. A fall that no end explains may belong to a member whose end is not known yet. So as
 much of it as members are charged is *unclear*: it counts as room only ``Policy.ends_lag`` later, and while the watch of
-the members is lost, only when it is back. An end that comes meanwhile says whose it is. One that comes soon after that
-expects no fall, since it was perhaps seen: else the next fall, of a member that is wanted again, would count at once.
+the members is lost, only when it is back. An end that comes meanwhile says whose it is.
 
 A member is charged before it appears. A rise that no hold claims may be such a charge (``Ceiling.early``): room may be
 below zero for it, and the member that appears then is not held, since ``used`` has it.
@@ -31,10 +30,10 @@ from .shapes import Shape
 
 FALL_MAX: Final = 30.0
 """Seconds from an end to its fall: a quota controller that is held to few requests a second may be that late."""
+OTHERS_FALL_MAX: Final = 1.0
+"""The same for creates of ours that are no members: a later fall counts ``Policy.ends_lag`` after it is seen."""
 APPEARS_IN: Final = 0.5
 """Seconds from a charge to the event of its member. For one that is known later it may be another's, and is held."""
-LATE: Final = 5.0
-"""Seconds after room that was doubted has counted, in which an end may still be the one that it was of."""
 LOST_MAX: Final = 60.0
 """Seconds for which room is doubted at the most because the members' watch is lost."""
 
@@ -72,18 +71,6 @@ class Doubted:
 
 
 @dataclass(slots=True, eq=False)
-class Counted:
-    """Room that was doubted, and counts as anybody's since ``at``.
-
-    Of so much of it no end is known that it was of; of ``matched`` an end that came later was taken for one.
-    """
-
-    at: float
-    room: int
-    matched: int = 0
-
-
-@dataclass(slots=True, eq=False)
 class Early:
     """A rise that no hold claims: ``since`` when there is one, and when it last ``rose``. ``amount``: at that time."""
 
@@ -95,7 +82,7 @@ class Early:
 class Members:
     """Those of one namespace, by uid. ``settling`` takes the room that is anybody's."""
 
-    __slots__ = ("_by_uid", "_counted", "_doubted", "_early", "_falls", "_lag", "_settling", "_told_at", "_twice")
+    __slots__ = ("_by_uid", "_doubted", "_early", "_falls", "_lag", "_settling", "_told_at", "_twice")
 
     def __init__(self, settling: Settling, lag: float) -> None:
         """``lag``: how much later than a fall the end that explains it is known, in seconds."""
@@ -104,7 +91,6 @@ class Members:
         self._by_uid: dict[str, Member] = {}
         self._falls: dict[Ceiling, list[Fall]] = {}  # each list in the order of the ends
         self._doubted: dict[Ceiling, list[Doubted]] = {}
-        self._counted: dict[Ceiling, list[Counted]] = {}  # each list in the order of time
         self._early: dict[Ceiling, Early] = {}
         self._twice: deque[tuple[float, Charges]] = deque()  # until when
         self._told_at: float | None = NO_FACT  # since when all ends are told; None: some may be missed
@@ -139,10 +125,18 @@ class Members:
                 ceiling.members -= amount
             kept = min(amount, back.get(ceiling, 0)) if gang is not None and gang.whole else 0
             seen = self._undoubt(ceiling, amount, kept, known=True)
-            seen += self._too_late_for(ceiling, amount - seen, now)
             self._expect(ceiling, gang, max(0, kept - seen), now)
             self._expect(ceiling, None, amount - max(kept, seen), now)
         return True
+
+    def other_ended(self, charged: Charges, now: float) -> bool:
+        """Take the fall of a create of ours that has ended, no member, for anybody's; False: it is charged nothing.
+
+        It is not expected for long, since it may have been seen before, when there was no doubt about it.
+        """
+        for ceiling, amount in charged:
+            self._expect(ceiling, None, amount - self._undoubt(ceiling, amount, 0, known=True), now, OTHERS_FALL_MAX)
+        return bool(charged)
 
     def let_go(self, gang: Gang) -> None:
         """Note that a gang is over: what its members leave is anybody's."""
@@ -248,9 +242,9 @@ class Members:
                 self._early.pop(ceiling, None)
         return True
 
-    def _expect(self, ceiling: Ceiling, gang: Gang | None, amount: int, now: float) -> None:
+    def _expect(self, ceiling: Ceiling, gang: Gang | None, amount: int, now: float, within: float = FALL_MAX) -> None:
         if amount > 0:
-            self._falls.setdefault(ceiling, []).append(Fall(gang, amount, now + FALL_MAX))
+            self._falls.setdefault(ceiling, []).append(Fall(gang, amount, now + within))
             if gang is not None:
                 ceiling.returning += amount
                 gang.returning[ceiling] = gang.returning.get(ceiling, 0) + amount
@@ -286,7 +280,7 @@ class Members:
     def _undoubt(self, ceiling: Ceiling, amount: int, kept: int, *, known: bool) -> int:
         """Doubt up to this much room no longer; return how much that was. The ``kept`` first part of it counts now.
 
-        ``known``: it was that of a member whose end is known by now.
+        ``known``: it was that of somebody whose end is known by now.
         """
         left, to_keep = amount, kept
         doubted = self._doubts(ceiling)
@@ -307,34 +301,6 @@ class Members:
         if rest := [each for each in doubted if each.amount]:
             self._doubted[ceiling] = rest
         return amount - left
-
-    def _too_late_for(self, ceiling: Ceiling, amount: int, now: float) -> int:
-        """Return how much of a member's fall was perhaps seen, and counts as anybody's already: it is not to come.
-
-        If it was another's, what the gang reserves is lacking until its own fall comes: nothing counts twice.
-        """
-        left = amount
-        for each in self._counted_lately(ceiling, now):
-            taken = min(left, each.room)
-            each.room -= taken
-            each.matched += taken
-            left -= taken
-        return amount - left
-
-    def _note_counted(self, ceiling: Ceiling, amount: int, now: float) -> None:
-        """Note that so much room counts that was doubted. What an end was matched with falsely, it is the fall of that:
-
-        else one stranger's fall would match each end with the fall before, and all room would count late from then on.
-        """
-        lately = self._counted_lately(ceiling, now)
-        for each in lately:
-            own = min(each.matched, amount)
-            each.matched -= own
-            amount -= own
-        self._counted[ceiling] = [*lately, Counted(now, amount)]
-
-    def _counted_lately(self, ceiling: Ceiling, now: float) -> list[Counted]:
-        return [each for each in self._counted.get(ceiling, ()) if each.at + LATE >= now]
 
     # -- time ---------
 
@@ -370,15 +336,11 @@ class Members:
         for ceiling, fall in fallen:
             self._explain(ceiling, fall, fall.amount)
         any_due = False
-        for ceiling in [each for each, counted in self._counted.items() if counted[-1].at + LATE < now]:
-            del self._counted[ceiling]
         while self._twice and self._twice[0][0] <= now:
             for ceiling, amount in self._twice.popleft()[1]:
                 ceiling.twice -= amount
             any_due = True
         for ceiling in list(self._doubted):
             due = sum(each.amount for each in self._doubts(ceiling) if self._counts_at(each) <= now)
-            if counts := self._undoubt(ceiling, due, due, known=False):
-                self._note_counted(ceiling, counts, now)
-                any_due = True
+            any_due = self._undoubt(ceiling, due, due, known=False) > 0 or any_due
         return bool(late or fallen or any_due)

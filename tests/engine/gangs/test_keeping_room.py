@@ -140,6 +140,28 @@ def test_a_fall_that_no_end_explains_in_time_is_anybodys() -> None:
     assert gang.left == 0
 
 
+@pytest.mark.parametrize("end_first", [True, False])
+def test_the_end_of_another_create_of_ours_explains_its_fall(end_first: bool) -> None:
+    """Such as that of a Task's pod, beside Jobs: who waits need not wait for the lag as well."""
+    line = keeping(0, 3)
+    line.controller.ends_told(NS, line.now, told=True)
+    single = line.submit(1)
+    line.advance()
+    line.settle(line.ticket_of(single), Created(stored="single"))
+    line.observe(1, 3)
+    gang = line.keep(2)
+    line.observe(3, 3)
+    line.appear(gang, "m0", "m1")
+    line.later(1)
+    waiting = line.submit(1)
+    for happens in (line.end, lambda _: line.observe(2, 3)) if end_first else (lambda _: line.observe(2, 3), line.end):
+        happens("single")
+    line.later(LAG * 0.1)
+    assert state_of(waiting) == "sent"
+    line.end("m0")
+    assert gang.left == 1
+
+
 def test_more_than_members_are_charged_is_anybodys_at_once() -> None:
     """Of five that left, at most two were members."""
     line, _ = full(strangers=5)
@@ -173,43 +195,6 @@ def test_room_is_not_held_back_for_ever() -> None:
     assert state_of(waiting) == "waiting"
     line.later(1)
     assert state_of(waiting) == "sent"
-
-
-def test_an_end_that_is_told_too_late_waits_for_no_fall() -> None:
-    """Its fall was seen, and another has the room. The next fall is of one that is wanted again: nobody else's."""
-    line, gang = full()
-    first, second = line.submit(1), line.submit(1)
-    line.observe(1, 2)
-    line.later(LAG * 1.1)
-    assert state_of(first) == "sent"
-    line.created(line.ticket_of(first))
-    line.observe(2, 2)
-    line.resize(gang, 1)
-    line.end("m0")
-    line.observe(1, 2)
-    line.later(LAG * 0.5)
-    assert state_of(second) == "waiting"
-    line.end("m1")
-    line.later(FALL_MAX + 1)
-    assert (state_of(second), gang.left) == ("waiting", 1)
-
-
-def test_one_fall_that_nothing_explains_makes_only_the_next_one_late() -> None:
-    """A stranger's fall is not matched with the end after it, that one's fall with the next end, and so on."""
-    line, gang = full(strangers=1, members=4)
-    waiting = [line.submit(1) for _ in range(4)]
-    line.observe(4, 5)
-    line.later(LAG * 1.1)
-    for number, request in enumerate(waiting):
-        assert state_of(request) == "sent"
-        line.created(line.ticket_of(request))
-        line.observe(5, 5)
-        if number == 3:
-            break
-        line.end(f"m{number}")
-        line.resize(gang, 3 - number)
-        line.observe(4, 5)
-        line.later(LAG * (0.1 if number else 1.1))
 
 
 def test_a_successor_may_appear_before_the_fall_is_seen() -> None:
