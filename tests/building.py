@@ -20,9 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.cluster.admitting.jobset.programs import JOBSET
-from tests.cluster.admitting.kuberay.programs import KUBERAY
-from tests.cluster.admitting.trainer.programs import TRAINER
+from tests.cluster.admitting.programs import JOBSET, KUBERAY, TRAINER
 from tests.cluster.control_plane import binaries
 from tests.cluster.control_plane.go_programs import GoPrograms, ProgramsError
 from tests.cluster.proxying.conformance.suite import SUITE

@@ -60,13 +60,7 @@ class ClusterSession:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the session and its connections, at once; answers that are still being read break off.
-
-        A farewell over TLS would need the server's answer, and the loop may end before.
-        """
-        connector = self._session.connector
-        if connector is not None:
-            await connector.close(abort_ssl=True)
+        """Close the session and its connections, at once; answers that are still being read break off."""
         await self._session.close()
 
     async def request(

@@ -109,13 +109,6 @@ class Followed:
         self._seen(change, body)
 
 
-async def close(session: aiohttp.ClientSession) -> None:
-    """Close a session at once: a farewell over TLS would need the server's answer, and the loop may end before."""
-    if session.connector is not None:
-        await session.connector.close(abort_ssl=True)
-    await session.close()
-
-
 def say_failure(task: asyncio.Task[None]) -> None:
     """Log what ended a task early; otherwise objects would stay as they are without an explanation."""
     if not task.cancelled() and (error := task.exception()) is not None:

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from .followed import JSON, RETRY_S, Followed, Server, close, say_failure
+from .followed import JSON, RETRY_S, Followed, Server, say_failure
 
 
 def status_of(pod: Mapping[str, Any], phase: str, now: str) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Kubelet:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks = []
         if self._session is not None:
-            await close(self._session)
+            await self._session.close()
 
     def _seen(self, change: str, pod: JSON) -> None:
         if change == "DELETED":

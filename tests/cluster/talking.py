@@ -66,10 +66,7 @@ class Api:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close all connections, at once: a test's loop may end before the server has answered a farewell over TLS."""
-        connector = self._session.connector
-        assert connector is not None
-        await connector.close(abort_ssl=True)
+        """Close all connections, at once."""
         await self._session.close()
 
     @property
@@ -122,11 +119,7 @@ class Api:
         headers = {"Accept": accept or "application/json"}
         async with self._session.get(path, params={"watch": "1", **(params or {})}, headers=headers) as answer:
             assert answer.status == 200, await answer.text()
-            try:
-                yield _events(answer)
-            finally:
-                if answer.connection is not None and answer.connection.transport is not None:
-                    answer.connection.transport.abort()  # closing TLS properly might outlive the loop
+            yield _events(answer)
 
     async def until(self, path: str, holds: Callable[[JSON], Any], within: float = PATIENCE) -> JSON:
         """Read an object repeatedly until ``holds``, and return it; it need not exist at first."""

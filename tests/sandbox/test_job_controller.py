@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from backoff_ctrl.k8s.sandbox.followed import Followed, Server
+from backoff_ctrl.k8s.sandbox.followed import Server
 from backoff_ctrl.k8s.sandbox.job_controller import JobController, _conditions, _is_complete, _wanted
 from backoff_ctrl.k8s.sandbox.kubelet import RUN_SECONDS, Kubelet
 from tests.sandbox.talking import MERGE, PODS, ask
@@ -44,6 +44,11 @@ def uses(sandbox: Sandbox, pods: str) -> bool:
 async def pods_of(session: aiohttp.ClientSession, *phases: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = (await ask(session, "GET", PODS))[1]["items"]
     return [pod for pod in found if pod["status"].get("phase", "Pending") in phases]
+
+
+async def fail(session: aiohttp.ClientSession, pod: Mapping[str, Any]) -> None:
+    path = f"{PODS}/{pod['metadata']['name']}/status"
+    await ask(session, "PATCH", path, {"status": {"phase": "Failed"}}, content_type=MERGE)
 
 
 async def test_a_job_runs_so_many_pods_at_a_time_until_it_is_complete(
@@ -103,8 +108,7 @@ async def test_a_job_whose_pods_fail_more_often_than_it_may_has_failed(
         await ask(session, "POST", JOBS, job("work", backoffLimit=0, parallelism=2, completions=2))
         await sandbox.until(lambda: status_of(sandbox, "work").get("active") == 2)
         one, _ = await pods_of(session, "Pending")
-        path = f"{PODS}/{one['metadata']['name']}/status"
-        await ask(session, "PATCH", path, {"status": {"phase": "Failed"}}, content_type=MERGE)
+        await fail(session, one)
         await sandbox.until(lambda: true_conditions(sandbox, "work") == ["Failed"])
         assert status_of(sandbox, "work")["failed"] == 1
 
@@ -114,8 +118,7 @@ async def test_a_failed_pod_is_replaced_after_a_pause(sandbox: Sandbox, session:
         await ask(session, "POST", JOBS, job("work"))
         await sandbox.until(lambda: status_of(sandbox, "work").get("active") == 1)
         (pod,) = await pods_of(session, "Pending")
-        path = f"{PODS}/{pod['metadata']['name']}/status"
-        await ask(session, "PATCH", path, {"status": {"phase": "Failed"}}, content_type=MERGE)
+        await fail(session, pod)
         await sandbox.until(lambda: status_of(sandbox, "work").get("failed") == 1)
         assert status_of(sandbox, "work")["active"] == 0
         assert await pods_of(session, "Pending") == []
@@ -130,21 +133,6 @@ async def test_pods_are_created_in_batches_that_double_until_one_is_refused(
         await ask(session, "POST", JOBS, job("work", parallelism=20, completions=20))
         await sandbox.until(lambda: status_of(sandbox, "work").get("active") == 3)
         assert sandbox.counters.of("team").refused == 4
-
-
-async def test_what_was_deleted_while_no_watch_was_there_is_told(
-    sandbox: Sandbox, session: aiohttp.ClientSession
-) -> None:
-    for name in ("stays", "goes"):
-        await ask(session, "POST", JOBS, {**job(name), "metadata": {"name": name}})
-    told: list[tuple[str, str]] = []
-    followed = Followed(
-        Server(sandbox.url), session, JOBS, lambda change, body: told.append((change, body["metadata"]["name"]))
-    )
-    await followed._list()
-    await ask(session, "DELETE", f"{JOBS}/goes")
-    await followed._list()
-    assert told[2:] == [("DELETED", "goes"), ("ADDED", "stays")]
 
 
 async def test_a_second_controller_takes_over_the_pods_that_are_there(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.admitting.jobset.programs import JOBSET
-from tests.cluster.admitting.kuberay.programs import KUBERAY
-from tests.cluster.admitting.trainer.programs import TRAINER
+from tests.cluster.admitting.programs import JOBSET, KUBERAY, TRAINER
 from tests.cluster.control_plane.go_programs import GoPrograms
 
 

@@ -11,12 +11,34 @@ from typing import Final
 
 import aiohttp
 
+from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.guardian import Guardian
+from tests.cluster.custom_kinds import define_operators_kind
+from tests.cluster.proxying.crowd import free_port
+from tests.cluster.talking import Api
 
 PATIENCE: Final = 60.0
 """Seconds until a manager that is not ready is given up."""
 POLL: Final = 0.05
 _TAIL: Final = 2000
+
+
+@asynccontextmanager
+async def reconciling(
+    api: Api, programs: GoPrograms, folder: Path, group: str, plurals: Sequence[str], *options: str
+) -> AsyncIterator[None]:
+    """Define kinds of a group and version, and run their manager, one that needs no webhook."""
+    for plural in plurals:
+        await define_operators_kind(api, plural, f"/apis/{group}/{plural}")
+    health = free_port()
+    command: tuple[str | Path, ...] = (
+        programs.path("manager"),
+        f"--kubeconfig={api.server.kubeconfig('admin')}",
+        f"--health-probe-bind-address=127.0.0.1:{health}",
+        *options,
+    )
+    async with running(programs.title, command, health, folder):
+        yield
 
 
 @asynccontextmanager

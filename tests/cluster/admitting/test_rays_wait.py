@@ -12,7 +12,7 @@ import pytest
 from backoff_ctrl.k8s.admitting.kinds import ADMITTED, KINDS, WAIT, WAITS_FOR
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 from tests.cluster.admitting.jobs_at_work import BATCH, Jobs, admitting
-from tests.cluster.admitting.kuberay.controller import GROUP, NAME_LABEL, managed
+from tests.cluster.admitting.managers import reconciling
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.objects import made, of_core, of_group
@@ -21,6 +21,10 @@ from tests.cluster.talking import MERGE, Api
 pytestmark = pytest.mark.long
 
 JSON = dict[str, Any]
+GROUP = "ray.io/v1"
+NAME_LABEL = "ray.io/cluster"
+"""The label that the pods of a RayCluster carry."""
+KINDS_OF_RAY = ("rayclusters", "rayjobs", "rayservices")
 RAY_CLUSTER, RAY_JOB = (next(each for each in KINDS if each.kind == kind) for kind in ("RayCluster", "RayJob"))
 WORKERS = 2
 
@@ -31,7 +35,9 @@ async def clusters(bed: Bed, kuberay_programs: GoPrograms, tmp_path: Path) -> As
     name = f"test-{secrets.token_hex(5)}"
     async with Api(bed.server) as api:
         made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
-        async with managed(api, kuberay_programs, tmp_path, name):
+        options = (f"--watch-namespace={name}", "--metrics-addr=127.0.0.1:0", "--enable-leader-election=false")
+        fast = ("--qps=500", "--burst=500")
+        async with reconciling(api, kuberay_programs, tmp_path, GROUP, KINDS_OF_RAY, *options, *fast):
             yield Jobs(api, name, RAY_CLUSTER, NAME_LABEL)
 
 

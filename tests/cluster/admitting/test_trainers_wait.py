@@ -12,7 +12,7 @@ import pytest
 from backoff_ctrl.k8s.admitting.kinds import ADMITTED, JOB_SET, KINDS, WAIT, WAITS_FOR
 from tests.cluster.admitting.jobs_at_work import Jobs, admitting
 from tests.cluster.admitting.jobset import controller as jobset
-from tests.cluster.admitting.trainer import controller as trainer
+from tests.cluster.admitting.managers import reconciling
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.objects import made, of_group
@@ -21,6 +21,8 @@ from tests.cluster.talking import Api
 pytestmark = pytest.mark.long
 
 JSON = dict[str, Any]
+GROUP = "trainer.kubeflow.org/v1alpha1"
+KINDS_OF_TRAINER = ("trainjobs", "trainingruntimes", "clustertrainingruntimes")
 TRAIN_JOB = next(kind for kind in KINDS if kind.kind == "TrainJob")
 CONTAINER: JSON = {"name": "node", "image": "busybox:1", "resources": {"requests": {"cpu": "1"}}}
 
@@ -33,8 +35,8 @@ async def trains(
     name = f"test-{secrets.token_hex(5)}"
     async with Api(bed.server) as api, jobset.managed(api, jobset_programs, tmp_path):
         made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
-        async with trainer.managed(api, trainer_programs, tmp_path):
-            made(await api.post(of_group(trainer.GROUP, name, "trainingruntimes"), runtime()))
+        async with reconciling(api, trainer_programs, tmp_path, GROUP, KINDS_OF_TRAINER):
+            made(await api.post(of_group(GROUP, name, "trainingruntimes"), runtime()))
             yield Jobs(api, name, TRAIN_JOB, jobset.NAME_LABEL)
 
 
@@ -44,14 +46,14 @@ def runtime() -> JSON:
     step = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
     node = {"name": "node", "template": {"metadata": step, "spec": {"backoffLimit": 0, "template": pod}}}
     spec = {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [node]}}}
-    return {"apiVersion": trainer.GROUP, "kind": "TrainingRuntime", "metadata": {"name": "plain"}, "spec": spec}
+    return {"apiVersion": GROUP, "kind": "TrainingRuntime", "metadata": {"name": "plain"}, "spec": spec}
 
 
 def train_job(name: str, nodes: int) -> JSON:
     reference = {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": "plain"}
     spec = {"suspend": True, "runtimeRef": reference, "trainer": {"numNodes": nodes}}
     metadata = {"name": name, "labels": {WAIT: "true"}}
-    return {"apiVersion": trainer.GROUP, "kind": "TrainJob", "metadata": metadata, "spec": spec}
+    return {"apiVersion": GROUP, "kind": "TrainJob", "metadata": metadata, "spec": spec}
 
 
 async def test_train_jobs_are_let_in_by_the_pods_of_the_job_sets_that_the_trainer_makes(bed: Bed, trains: Jobs) -> None:

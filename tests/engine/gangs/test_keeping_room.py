@@ -140,8 +140,8 @@ def test_a_fall_that_no_end_explains_in_time_is_anybodys() -> None:
     assert gang.left == 0
 
 
-@pytest.mark.parametrize("end_first", [True, False])
-def test_the_end_of_another_create_of_ours_explains_its_fall(end_first: bool) -> None:
+@pytest.mark.parametrize("told", list(permutations(["end", "fall"])), ids="-".join)
+def test_the_end_of_another_create_of_ours_explains_its_fall(told: tuple[str, ...]) -> None:
     """Such as that of a Task's pod, beside Jobs: who waits need not wait for the lag as well."""
     line = keeping(0, 3)
     line.controller.ends_told(NS, line.now, told=True)
@@ -154,8 +154,11 @@ def test_the_end_of_another_create_of_ours_explains_its_fall(end_first: bool) ->
     line.appear(gang, "m0", "m1")
     line.later(1)
     waiting = line.submit(1)
-    for happens in (line.end, lambda _: line.observe(2, 3)) if end_first else (lambda _: line.observe(2, 3), line.end):
-        happens("single")
+    for news in told:
+        if news == "end":
+            line.end("single")
+        else:
+            line.observe(2, 3)
     line.later(LAG * 0.1)
     assert state_of(waiting) == "sent"
     line.end("m0")
