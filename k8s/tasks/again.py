@@ -19,7 +19,7 @@ import yaml
 from backoff_ctrl.k8s.charges.bounded_yaml import BoundedLoader
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
-from .model import API_VERSION, JSON, KIND
+from .model import API_VERSION, ASKED_LATER, JSON, KIND
 from .reading import read_task, wish_of
 from .store import ConflictError, Stored, Wish
 
@@ -58,7 +58,7 @@ def run_again(task: Stored, changes: Sequence[tuple[str, Any]]) -> Wish:
     """Return the wish that runs a task again. Raises ``TaskSpecError``, and ``ConflictError`` if it has not ended."""
     if task.open:
         raise ConflictError(f"task {task.namespace}/{task.name} has not ended ({task.status.phase}): abort it first")
-    spec = {name: value for name, value in task.spec.items() if name not in {"signal", "again"}}
+    spec = {name: value for name, value in task.spec.items() if name not in ASKED_LATER}
     manifest: JSON = {"spec": deepcopy(spec), "metadata": deepcopy(task.metadata)}
     for path, value in changes:
         if not path.startswith(CHANGEABLE):

@@ -26,6 +26,10 @@ RETRIES_MAX: Final = 1000
 ALIAS: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 SECRETS_MAX: Final = 64
 NEEDS_MAX: Final = 1000
+ASKED_LATER: Final = frozenset({"signal", "again"})
+"""Fields of a spec that ask something of a task that runs, or has ended."""
+MUTABLE: Final = ASKED_LATER | {"abort"}
+"""What may change in the spec of a Task; a store that is no API server keeps the abort beside the spec."""
 JSON = dict[str, Any]
 Whose = Literal["USER", "SYSTEM"]
 """Who has to fix a failure: the author of the task, or the platform."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 from backoff_ctrl.k8s.cluster.rights import Right
 from backoff_ctrl.k8s.plugins.registry import Entry
 
-from .cluster.schema import MUTABLE
+from .model import MUTABLE
 from .reading import first_difference
 
 AHEAD: Final = Right("update", "resourcequotas")

@@ -29,7 +29,7 @@ from backoff_ctrl.k8s.plugins.protocol import TaskContext
 from backoff_ctrl.k8s.status.catalogue import STEP_BUCKETS
 
 from .collecting import Collector
-from .model import TaskStatus, unix
+from .model import ASKED_LATER, TaskStatus, unix
 from .notifying import TaskNotifier
 from .queue import KeyedQueue
 from .stepping import ENDED, OVER, REASON_MAX, Step, Stepper, has_begun
@@ -48,8 +48,6 @@ ERROR_BASE: Final = 0.5
 ERROR_CAP: Final = 60.0
 ERRORS_MAX: Final = 8
 """Errors in a row, over a minute and a half, that end an attempt."""
-_WISHES: Final = frozenset({"signal", "again"})
-"""Fields of a spec that may come later."""
 STORE_PAUSE: Final = 1.0
 """Seconds until a failed write of a status is retried: the disk may be full."""
 
@@ -248,9 +246,8 @@ class Reconciler:
         if known is None:
             self._take_in(task)
             return
-        asked = {
-            name: task.spec[name] for name in _WISHES & task.spec.keys() if task.spec[name] != known.spec.get(name)
-        }
+        asked = {name: task.spec[name] for name in ASKED_LATER & task.spec.keys()}
+        asked = {name: value for name, value in asked.items() if value != known.spec.get(name)}
         if (task.abort and not known.abort) or asked:
             # its status is ours: the store's may be older
             self._tasks[task.uid] = replace(known, abort=known.abort or task.abort, spec={**known.spec, **asked})

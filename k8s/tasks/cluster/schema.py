@@ -16,14 +16,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backoff_ctrl.k8s.tasks.model import API_VERSION, DURATION, JSON, KIND, TaskSpec, TaskStatus
+from backoff_ctrl.k8s.tasks.model import API_VERSION, DURATION, JSON, KIND, MUTABLE, TaskSpec, TaskStatus
 
 GROUP: Final = API_VERSION.partition("/")[0]
 VERSION: Final = API_VERSION.partition("/")[2]
 PLURAL: Final = "tasks"
 NAME: Final = f"{PLURAL}.{GROUP}"
-MUTABLE: Final = frozenset({"abort", "signal", "again"})
-"""What may change in the spec of a Task: requests to one that runs, or has ended."""
 _FREE: Final = "x-kubernetes-preserve-unknown-fields"
 _ATOMIC: Final = "x-kubernetes-map-type"
 _RULES: Final = "x-kubernetes-validations"

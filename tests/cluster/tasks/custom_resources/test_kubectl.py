@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.plugins.registry import Registry
-from backoff_ctrl.k8s.tasks.cluster.schema import MUTABLE, NAME, definition
-from backoff_ctrl.k8s.tasks.model import TaskSpec
+from backoff_ctrl.k8s.tasks.cluster.schema import NAME, definition
+from backoff_ctrl.k8s.tasks.model import MUTABLE, TaskSpec
 from tests.cluster.kubectl.terminals import Said, Terminal
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
