@@ -10,8 +10,8 @@ import asyncio
 import secrets
 import statistics
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final
 
@@ -30,6 +30,8 @@ COMPLETIONS: Final = 200
 FAILS_EVERY: Final = 7
 """Each so many-th pod of the large Job fails, and is made again."""
 CPU: Final = 10
+SILENCE: Final = 30
+"""Seconds after which a watch begins anew: a controller manager of few requests a second may say nothing for longer."""
 
 
 class Pods:
@@ -43,18 +45,29 @@ class Pods:
         self.news = asyncio.Event()
 
     async def follow(self) -> None:
-        """Watch without end: a controller manager of few requests a second may say nothing for a minute."""
+        """Watch without end."""
         path = of_core(self._namespace, "pods")
         version = made(await self._api.get(path))["metadata"]["resourceVersion"]
         while True:
-            with suppress(TimeoutError):
-                async with self._api.watch(path, {"resourceVersion": version}) as events:
-                    async for event in events:
-                        pod = event["object"]
-                        name, version = pod["metadata"]["name"], pod["metadata"]["resourceVersion"]
-                        if event["type"] == "ADDED":
-                            self.appeared[name], self.living[name] = time.perf_counter(), pod
-                            self.news.set()
+            since = {"resourceVersion": version, "timeoutSeconds": str(SILENCE)}
+            async with self._api.watch(path, since) as events:
+                async for event in events:
+                    pod = event["object"]
+                    name, version = pod["metadata"]["name"], pod["metadata"]["resourceVersion"]
+                    if event["type"] == "ADDED":
+                        self.appeared[name], self.living[name] = time.perf_counter(), pod
+                        self.news.set()
+
+
+@asynccontextmanager
+async def followed(api: Api, namespace: str) -> AsyncIterator[Pods]:
+    """Follow the pods of a namespace during the block, which an error of that ends."""
+    pods = Pods(api, namespace)
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(pods.follow())
+        await asyncio.sleep(0.5)
+        yield pods
+        following.cancel()
 
 
 def owner(pod: JSON) -> str:
@@ -71,12 +84,11 @@ async def turnover(server: Server, rate: float) -> None:
         await jobs.create(job("large", **large))
         for number in range(SINGLE):
             await jobs.create(job(f"single-{number}"))
-        pods = Pods(api, jobs.namespace)
-        following = asyncio.create_task(pods.follow())
-        await asyncio.sleep(0.5)
-        async with admitting(server, namespaces=(jobs.namespace,), kinds=(JOB,)) as found:
+        async with (
+            followed(api, jobs.namespace) as pods,
+            admitting(server, namespaces=(jobs.namespace,), kinds=(JOB,)) as found,
+        ):
             between, own = await end_all(jobs, pods, found, rate)
-        following.cancel()
         creates = len(pods.appeared)
         refused = await jobs.refusals()
         ungated = found.counts.ungated.total()
@@ -170,12 +182,12 @@ async def rate_without_room(server: Server, number: int) -> None:
         jobs = await namespace(api, "busy")
         await jobs.limit(50, pods=50)
         await create_all(jobs, number)
-        pods = Pods(api, jobs.namespace)
-        following = asyncio.create_task(pods.follow())
-        await asyncio.sleep(0.5)
         ending: set[asyncio.Task[None]] = set()
-        began = time.perf_counter()
-        async with admitting(server, namespaces=(jobs.namespace,), kinds=(JOB,)) as found:
+        async with (
+            followed(api, jobs.namespace) as pods,
+            admitting(server, namespaces=(jobs.namespace,), kinds=(JOB,)) as found,
+        ):
+            began = time.perf_counter()
             while found.counts.admitted.total() < number:
                 for name in list(pods.living):
                     task = asyncio.create_task(jobs.end(pods.living.pop(name)))
@@ -184,7 +196,6 @@ async def rate_without_room(server: Server, number: int) -> None:
                 await asyncio.sleep(0.005)
             seconds = time.perf_counter() - began
             await asyncio.gather(*ending)
-        following.cancel()
         refused = len(await jobs.refusals())
         print(f"{number} suspended Jobs through a quota of 50: {number / seconds:.0f} a second; refusals {refused}")
 

@@ -30,6 +30,7 @@ async def reconciling(
     """Define kinds of a group and version, and run their manager, one that needs no webhook."""
     for plural in plurals:
         await define_operators_kind(api, plural, f"/apis/{group}/{plural}")
+    await api.until(f"/apis/{group}", lambda found: {each["name"] for each in found["resources"]} >= {*plurals})
     health = free_port()
     command: tuple[str | Path, ...] = (
         programs.path("manager"),
