@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.cluster.admitting.programs import JOBSET, KUBERAY, TRAINER
+from tests.cluster.admitting.programs import JOBSET, KUBEFLOW, KUBERAY, TRAINER
 from tests.cluster.control_plane import binaries
 from tests.cluster.control_plane.go_programs import GoPrograms, ProgramsError
 from tests.cluster.proxying.conformance.suite import SUITE
@@ -60,6 +60,7 @@ OTHERS: Final = {
     "helm_program": HELM,
     "programs": PROMETHEUS,
     "jobset_programs": JOBSET,
+    "kubeflow_programs": KUBEFLOW,
     "kuberay_programs": KUBERAY,
     "trainer_programs": TRAINER,
 }

@@ -50,6 +50,8 @@ LOOK: Final = 1.0
 """Seconds between two looks at what waits."""
 RETRY: Final = 60.0
 """Seconds until what was refused is tried again although no quota has changed."""
+TOLD_WHY: Final = frozenset({Seen.LEFT, Seen.RUNS})
+"""What is said of an object that does not wait although it is asked for."""
 
 
 class Admitting:
@@ -328,7 +330,7 @@ class Admitting:
             case.step(seen)
         except Exception as error:  # noqa: BLE001 - law 18: one object harms no other
             self.gate.ledger.failed_open(error)
-        if seen is Seen.LEFT and (why := case.kind.may_not_be_suspended(case.body)):
+        if seen in TOLD_WHY and (why := case.kind.why_it_runs(case.body)):
             self._teller.say(case, "not-suspended", why)
         if case.state is State.GONE:
             self._cases.pop(case.uid, None)

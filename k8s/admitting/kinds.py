@@ -4,9 +4,11 @@ Pure: the webhook that suspends at CREATE and the operator that lets in ask the 
 
 Sources: ``pkg/apis/batch/v1`` of k8s.io/api v0.36 (Job); ``pkg/webhooks/jobset_webhook.go`` of sigs.k8s.io/jobset
 (what may change while a JobSet is suspended); ``ray-operator/controllers/ray/utils/validation.go`` of KubeRay
-(``ValidateRayJobSpec``); ``pkg/apis/kubeflow.org/v1`` of the training operator; ``pkg/apis/trainer/v1alpha1`` and
-``pkg/runtime/framework/plugins/jobset`` of Kubeflow's Trainer (it makes a TrainJob's JobSet, suspended as that is,
-before anything runs); ``internal/controller/sparkapplication/controller.go`` of the Spark operator (since v2.4); and
+(``ValidateRayJobSpec``); ``pkg/apis/kubeflow.org/v1`` of the training operator;
+``pkg/controller/mpi_job_controller.go`` of the MPI operator (it makes the launcher's Job while its MPIJob is
+suspended, and only resumes it later); ``pkg/apis/trainer/v1alpha1`` and ``pkg/runtime/framework/plugins/jobset`` of
+Kubeflow's Trainer (it makes a TrainJob's JobSet, suspended as that is, before anything runs);
+``internal/controller/sparkapplication/controller.go`` of the Spark operator (since v2.4); and
 ``pkg/controller/jobs`` of Kueue, which suspends the same kinds by the same fields.
 """
 
@@ -84,7 +86,7 @@ class AdmissibleKind:
     ended: Callable[[Mapping[str, Any]], bool] | None = None
     """Says whether one has ended, where these fields can't."""
     labelled: bool = True
-    """Whether labels of its pod templates may change while it is suspended."""
+    """Whether labels that its pod templates get while it is suspended reach all its pods."""
     needs: tuple[Need, ...] = ()
     makes: Makes | None = None
     made_through: str = ""
@@ -117,6 +119,24 @@ class AdmissibleKind:
     def may_not_be_suspended(self, body: Mapping[str, Any]) -> str:
         """Return why an object may not be suspended, with what to do; empty: it may."""
         return next((need.sentence for need in self.needs if bool(field_at(body, need.path)) is not need.given), "")
+
+    def why_it_runs(self, body: Mapping[str, Any]) -> str:
+        """Return why an object runs that was to wait, with what to do; empty: it waits, was let in, or was resumed.
+
+        The API server drops a field that the definition of a kind does not have, so nobody has changed such an object.
+        """
+        dropped = (
+            annotations_of(body).get(SUSPENDED_BY) == WEBHOOK
+            and not self.is_suspended(body)
+            and not is_admitted(body)
+            and metadata_of(body).get("generation") == 1
+        )
+        return (
+            f"it runs without waiting for room: the definition of {self.kind} in this cluster has no field "
+            f"{self.suspend}. Install a version of its operator that can suspend it"
+            if dropped
+            else self.may_not_be_suspended(body)
+        )
 
 
 def field_at(body: Mapping[str, Any], path: str) -> Any:
@@ -153,7 +173,9 @@ _SELECTS_CLUSTER: Final = Need(
 )
 
 
-def _training_job(kind: str, *, version: str = "v1", operator: str = "training-operator") -> AdmissibleKind:
+def _training_job(
+    kind: str, *, version: str = "v1", operator: str = "training-operator", labelled: bool = True
+) -> AdmissibleKind:
     return AdmissibleKind(
         f"kubeflow.org/{version}",
         kind,
@@ -162,6 +184,7 @@ def _training_job(kind: str, *, version: str = "v1", operator: str = "training-o
         "spec.runPolicy.managedBy",
         f"kubeflow.org/{operator}",
         conditions=_ENDED,
+        labelled=labelled,
     )
 
 
@@ -214,7 +237,7 @@ KINDS: Final = (
         manager="ray.io/kuberay-operator",
     ),
     *map(_training_job, ("PyTorchJob", "TFJob", "XGBoostJob", "JAXJob", "PaddleJob")),
-    _training_job("MPIJob", version="v2beta1", operator="mpi-operator"),
+    _training_job("MPIJob", version="v2beta1", operator="mpi-operator", labelled=False),
     _training_job("MPIJob"),
     AdmissibleKind(
         "sparkoperator.k8s.io/v1beta2",

@@ -92,6 +92,22 @@ def test_a_ray_job_that_its_operator_refuses_to_suspend_is_left_alone_with_a_sen
 
 
 @pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        pytest.param({}, True, id="its field was dropped"),
+        pytest.param({"spec": {"suspend": True}}, False, id="it is suspended"),
+        pytest.param({"metadata": {"generation": 2}}, False, id="somebody has resumed it"),
+        pytest.param({"metadata": {"annotations": {ADMITTED: "x"}}}, False, id="let in"),
+        pytest.param({"metadata": {"annotations": {SUSPENDED_BY: None}}}, False, id="the webhook did not see it"),
+    ],
+)
+def test_what_the_server_does_not_let_the_webhook_suspend_is_told(body: dict[str, Any], told: bool) -> None:
+    dropped = {"metadata": {"annotations": {SUSPENDED_BY: WEBHOOK}, "generation": 1}}
+
+    assert ("no field spec.suspend" in named("SparkApplication").why_it_runs(merged(dropped, body))) is told
+
+
+@pytest.mark.parametrize(
     ("body", "namespace", "want"),
     [
         pytest.param({}, {}, Left.UNASKED, id="nobody asks"),

@@ -1,16 +1,21 @@
-"""The controller managers of JobSet, KubeRay and the Trainer for the tests that run them."""
+"""The controller managers of other projects for the tests that run them."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.cluster.admitting.programs import JOBSET, KUBERAY, TRAINER
+from tests.cluster.admitting.programs import JOBSET, KUBEFLOW, KUBERAY, TRAINER
 from tests.cluster.control_plane.go_programs import GoPrograms
 
 
 @pytest.fixture(scope="session")
 def jobset_programs() -> GoPrograms:
     return JOBSET
+
+
+@pytest.fixture(scope="session")
+def kubeflow_programs() -> GoPrograms:
+    return KUBEFLOW
 
 
 @pytest.fixture(scope="session")

@@ -102,9 +102,10 @@ class Jobs:
         made(await self.api.patch(path, {"status": {"phase": phase}}, MERGE))
 
     async def refusals(self) -> list[str]:
-        """Return what the Job controller was refused."""
+        """Return what the Job controller was refused, and what the quota has refused to others."""
         found = made(await self.api.get(of_core(self.namespace, "events")))["items"]
-        return [each["message"] for each in found if each["reason"] == "FailedCreate"]
+        said = ((each["reason"], each["message"]) for each in found)
+        return [message for reason, message in said if reason == "FailedCreate" or "exceeded quota" in message]
 
 
 @asynccontextmanager

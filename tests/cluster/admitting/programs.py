@@ -24,3 +24,5 @@ JOBSET: Final = _manager("JobSet", "sigs.k8s.io/jobset")
 KUBERAY: Final = _manager("KubeRay", "github.com/ray-project/kuberay/ray-operator")
 TRAINER: Final = _manager("Trainer", ".")
 """Kubeflow's: its reconcilers, without its webhooks."""
+KUBEFLOW: Final = _manager("Kubeflow", ".")
+"""The training operator's reconcilers, without its webhooks, and the MPI operator's controller."""

@@ -61,12 +61,6 @@ def body(kind: str, name: str, spec: JSON) -> JSON:
     return {"apiVersion": GROUP, "kind": kind, "metadata": {"name": name, "labels": {WAIT: "true"}}, "spec": spec}
 
 
-async def refusals(jobs: Jobs) -> list[str]:
-    """Return what anybody was refused by the quota."""
-    found = made(await jobs.api.get(of_core(jobs.namespace, "events")))["items"]
-    return [each["message"] for each in found if "exceeded quota" in each["message"]]
-
-
 def begins(ray_job: JSON) -> bool:
     """Return whether KubeRay makes its cluster. It says so of a suspended one too, for a moment."""
     status = ray_job.get("status", {})
@@ -104,7 +98,7 @@ async def test_ray_clusters_are_let_in_as_wholes_one_after_another(bed: Bed, clu
         await clusters.patch("first", {"spec": {"suspend": True}})  # KubeRay may make pods of a deleted one once more
         await clusters.pods_of("second", 1 + WORKERS)
         assert found.counts.admitted == {RAY_CLUSTER.resource: 2}
-    assert await refusals(clusters) == []
+    assert await clusters.refusals() == []
 
 
 async def test_a_worker_that_is_lost_gets_its_room_again(bed: Bed, clusters: Jobs) -> None:
@@ -153,4 +147,4 @@ async def test_a_ray_job_has_room_for_its_cluster_and_for_the_pod_that_submits(b
         assert found.counts.admitted == {RAY_JOB.resource: 1}
         assert found.states()["left alone"] == 2
         assert (await jobs.get("next"))["spec"]["suspend"]
-    assert await refusals(clusters) == []
+    assert await clusters.refusals() == []
