@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.cluster.admitting.programs import JOBSET, KUBEFLOW, KUBERAY, TRAINER
+from tests.cluster.admitting.programs import JOBSET, KUBEFLOW, KUBERAY, SPARK, TRAINER
 from tests.cluster.control_plane import binaries
 from tests.cluster.control_plane.go_programs import GoPrograms, ProgramsError
 from tests.cluster.proxying.conformance.suite import SUITE
@@ -62,6 +62,7 @@ OTHERS: Final = {
     "jobset_programs": JOBSET,
     "kubeflow_programs": KUBEFLOW,
     "kuberay_programs": KUBERAY,
+    "spark_programs": SPARK,
     "trainer_programs": TRAINER,
 }
 """By the fixture through which a test asks for them."""

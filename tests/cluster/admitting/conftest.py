@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.admitting.programs import JOBSET, KUBEFLOW, KUBERAY, TRAINER
+from tests.cluster.admitting.programs import JOBSET, KUBEFLOW, KUBERAY, SPARK, TRAINER
 from tests.cluster.control_plane.go_programs import GoPrograms
 
 
@@ -21,6 +21,11 @@ def kubeflow_programs() -> GoPrograms:
 @pytest.fixture(scope="session")
 def kuberay_programs() -> GoPrograms:
     return KUBERAY
+
+
+@pytest.fixture(scope="session")
+def spark_programs() -> GoPrograms:
+    return SPARK
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import aiohttp
@@ -25,7 +27,13 @@ _TAIL: Final = 2000
 
 @asynccontextmanager
 async def reconciling(
-    api: Api, programs: GoPrograms, folder: Path, group: str, plurals: Sequence[str], *options: str
+    api: Api,
+    programs: GoPrograms,
+    folder: Path,
+    group: str,
+    plurals: Sequence[str],
+    *options: str,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[None]:
     """Define kinds of a group and version, and run their manager, one that needs no webhook."""
     for plural in plurals:
@@ -38,16 +46,24 @@ async def reconciling(
         f"--health-probe-bind-address=127.0.0.1:{health}",
         *options,
     )
-    async with running(programs.title, command, health, folder):
+    async with running(programs.title, command, health, folder, environment):
         yield
 
 
 @asynccontextmanager
-async def running(name: str, command: Sequence[str | Path], health: int, folder: Path) -> AsyncIterator[None]:
+async def running(
+    name: str,
+    command: Sequence[str | Path],
+    health: int,
+    folder: Path,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> AsyncIterator[None]:
     """Run a manager once it is ready at its port for ``health``, until the block ends; its log is in the folder."""
     log = folder / f"{name}.log"
     with Guardian(folder / f"{name}-guard") as guardian, log.open("wb") as words:
-        process = await asyncio.create_subprocess_exec(*command, stdout=words, stderr=words, start_new_session=True)
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=words, stderr=words, start_new_session=True, env={**os.environ, **environment}
+        )
         guardian.watch(process.pid)
         try:
             if not await _is_ready(process, f"http://127.0.0.1:{health}/readyz"):

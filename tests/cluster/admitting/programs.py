@@ -26,3 +26,5 @@ TRAINER: Final = _manager("Trainer", ".")
 """Kubeflow's: its reconcilers, without its webhooks."""
 KUBEFLOW: Final = _manager("Kubeflow", ".")
 """The training operator's reconcilers, without its webhooks, and the MPI operator's controller."""
+SPARK: Final = _manager("Spark", ".")
+"""The Spark operator's controller, without its webhooks."""
