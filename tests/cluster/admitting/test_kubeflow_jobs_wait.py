@@ -107,12 +107,12 @@ async def test_the_launcher_of_an_mpi_job_has_its_room_once(bed: Bed, trained: t
         await single.pods_of("single", 1)
         await jobs.create(training_job(MPI, "second", {"Launcher": 1, "Worker": WORKERS}, "mpi"))
         await jobs.until("second", lambda _: found.states()["waiting"] == 1)
+        await jobs.until("second", lambda _: found.states()["left alone"] == 2)  # the Jobs of both launchers
         for pod in pods:
             await jobs.end(pod)
         await jobs.ended("first")
         await jobs.pods_of("second", 1 + WORKERS)
         assert found.counts.admitted == {MPI.resource: 2, JOB.resource: 1}
-        assert found.states()["left alone"] == 2
     assert await jobs.refusals() == []
 
 

@@ -15,6 +15,7 @@ from tests.cluster.admitting.jobs_at_work import Jobs, admitting
 from tests.cluster.admitting.managers import reconciling
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
+from tests.cluster.custom_kinds import define_operators_kind
 from tests.cluster.objects import made
 from tests.cluster.talking import Api
 
@@ -23,7 +24,9 @@ pytestmark = pytest.mark.long
 JSON = dict[str, Any]
 SPARK = next(kind for kind in KINDS if kind.kind == "SparkApplication")
 NAME_LABEL = "sparkoperator.k8s.io/app-name"
-KINDS_OF_SPARK = ("sparkapplications", "scheduledsparkapplications", "sparkconnects")
+KINDS_OF_SPARK = ("sparkapplications", "scheduledsparkapplications")
+CONNECTS = "sparkconnects"
+"""Of another version."""
 EXECUTORS = 2
 PLAYED = Path(__file__).parent / "spark" / "spark_submit.py"
 
@@ -44,6 +47,7 @@ async def sparks(bed: Bed, spark_programs: GoPrograms, tmp_path: Path) -> AsyncI
     }
     async with Api(bed.server) as api:
         made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
+        await define_operators_kind(api, CONNECTS, f"/apis/{SPARK.group}/v1alpha1/{CONNECTS}")
         options = (f"--namespaces={name}",)
         async with reconciling(
             api, spark_programs, tmp_path, SPARK.api_version, KINDS_OF_SPARK, *options, environment=environment

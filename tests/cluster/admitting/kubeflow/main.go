@@ -11,6 +11,7 @@ import (
 	mpiinformers "github.com/kubeflow/mpi-operator/pkg/client/informers/externalversions"
 	mpi "github.com/kubeflow/mpi-operator/pkg/controller"
 	training "github.com/kubeflow/training-operator/pkg/apis/kubeflow.org/v1"
+	trainingconfig "github.com/kubeflow/training-operator/pkg/config"
 	trainingcontrollers "github.com/kubeflow/training-operator/pkg/controller.v1"
 	"github.com/kubeflow/training-operator/pkg/controller.v1/common"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
@@ -40,6 +41,9 @@ func main() {
 		HealthProbeBindAddress: *health,
 	})
 	must(log, err)
+	trainingconfig.Config.PyTorchInitContainerImage = trainingconfig.PyTorchInitContainerImageDefault
+	trainingconfig.Config.PyTorchInitContainerTemplateFile = trainingconfig.PyTorchInitContainerTemplateFileDefault
+	trainingconfig.Config.PyTorchInitContainerMaxTries = trainingconfig.PyTorchInitContainerMaxTriesDefault
 	for _, kind := range []string{training.PyTorchJobKind, training.TFJobKind} {
 		must(log, trainingcontrollers.SupportedSchemeReconciler[kind](manager, common.GenNonGangSchedulerSetupFunc(), 1))
 	}
