@@ -100,7 +100,8 @@ class Desk:
     server: str
     limits: Callable[[str], Sequence[Item]]
     """The limits of a namespace's LimitRanges."""
-    priority: Callable[[Mapping[str, Any], Sequence[Part]], Awaitable[int]]
+    priority: Callable[[Mapping[str, Any], Sequence[Part]], Awaitable[tuple[int, str]]]
+    """Returns it, and why its annotation does not count as it stands."""
     noted: Callable[[AdmissibleKind, JSON], object]
     """Takes what a request has returned; the watch may report it later."""
     seen: Callable[[AdmissibleKind, JSON], Awaitable[Seen]]
@@ -223,7 +224,9 @@ class Case:
         if not any(self._size):
             self._asked = None
             return None
-        self._priority = await self._ask_priority()
+        self._priority, ignored = await self._ask_priority()
+        if ignored:
+            self._desk.say(self, "priority", ignored)
         self._asked = gang_for(
             self.kind, self.body, self._parts, self._size, server=self._desk.server, priority=self._priority
         )
@@ -244,7 +247,7 @@ class Case:
             raise GangError(f"the object of {self.kind.made_through} that its controller makes is gone")
         return found
 
-    async def _ask_priority(self) -> int:
+    async def _ask_priority(self) -> tuple[int, str]:
         return await self._desk.priority(self._maker(self.body)[1], self._parts)
 
     def _count_shadow(self, asked: GangAsked) -> None:
@@ -374,7 +377,7 @@ class Case:
             self._elastic = elastic_of(self.kind, self.body)
             if any(self._size):
                 label = self._known_label()
-                self._priority = await self._ask_priority()
+                self._priority, _ = await self._ask_priority()
                 self._asked = gang_for(
                     self.kind,
                     self.body,

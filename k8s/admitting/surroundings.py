@@ -112,23 +112,29 @@ class Surroundings:
         elif self._default_class == name:
             self._default_class = ""
 
-    async def priority(self, body: Mapping[str, Any], parts: Sequence[Part]) -> int:
-        """Return the priority of an object: its annotation's, else the highest of its pods' PriorityClasses.
+    async def priority(self, body: Mapping[str, Any], parts: Sequence[Part]) -> tuple[int, str]:
+        """Return the priority of an object, its annotation's or else the highest of its pods' PriorityClasses.
 
-        The annotation may not go above 0, unless who may update the quotas there has allowed it on one of them.
+        The annotation may not go above 0, unless who may update the quotas there has allowed it on one of them. Why it
+        does not count as it stands is returned, too: a sentence, or nothing.
         """
         said = text(annotations_of(body).get(PRIORITY))
         wanted = _number(said)
         if wanted is None:
+            wrong = f"{PRIORITY} must be a whole number, not {said!r}: its PriorityClass counts" if said else ""
             names = [
                 text((found_at(f"{part.template}.spec", body) or {}).get("priorityClassName")) or self._default_class
                 for part in parts
                 if part.template and isinstance(found_at(f"{part.template}.spec", body), dict)
             ]
-            return max((self._priorities.get(name, 0) for name in names), default=0)
-        if wanted <= 0:
-            return wanted
-        return min(wanted, await self._allowed(text(metadata_of(body).get("namespace"))))
+            return max((self._priorities.get(name, 0) for name in names), default=0), wrong
+        allowed = wanted if wanted <= 0 else await self._allowed(text(metadata_of(body).get("namespace")))
+        if wanted <= allowed:
+            return wanted, ""
+        return allowed, (
+            f"{PRIORITY} is {wanted} but counts as {allowed}: more has to be allowed by the annotation "
+            f"{MAX_PRIORITY} of a ResourceQuota of its namespace"
+        )
 
     async def _allowed(self, namespace: str) -> int:
         listed = await _answered(lambda: self._quotas(namespace))

@@ -47,6 +47,8 @@ EVENTS: Final = {
     "admitted": Reason.ADMITTED,
     "never-fits": Reason.NEVER_FITS,
     "waits": Reason.WAITS,
+    "min-parallelism": Reason.IGNORED,
+    "priority": Reason.IGNORED,
 }
 """Reasons that have events of their own; all others are notices."""
 

@@ -35,6 +35,7 @@ class Reason(StrEnum):
     NEVER_FITS = "NeverFits"
     ADMITTED = "Admitted"
     NOTICE = "NotWaiting"
+    IGNORED = "AnnotationIgnored"
 
 
 CONTROLLER: Final = "backoff-ctrl.dev/gate"
@@ -48,6 +49,7 @@ _KINDS: Final[dict[str, tuple[str, str]]] = {
     Reason.NEVER_FITS: ("Warning", "Refusing"),
     Reason.ADMITTED: ("Normal", "Creating"),
     Reason.NOTICE: ("Warning", "Refusing"),
+    Reason.IGNORED: ("Warning", "Waiting"),
     LEFT_OUT: ("Normal", "Counting"),
 }
 """Type and action for each reason. Waiting and refusal are Warnings, like FailedScheduling and FailedCreate: that is

@@ -48,10 +48,16 @@ async def test_what_may_not_be_read_ends_the_chain_and_is_remembered(status: int
             assert [owner.kind for owner in chain] == ["Flow"]
 
 
+TOO_HIGH = (
+    f"{PRIORITY} is 9 but counts as 7: more has to be allowed by the annotation {MAX_PRIORITY} of a ResourceQuota of "
+    "its namespace"
+)
+
+
 async def test_whether_a_priority_is_allowed_is_asked_until_it_is_said() -> None:
     """Else a Job would be let in ungated, or lose its place, because a read failed."""
     quotas = {"items": [{"metadata": {"annotations": {MAX_PRIORITY: "7"}}}, {"metadata": {}}]}
     answers: list[tuple[int, Any]] = [(503, {}), (500, {}), (200, quotas)]
     async with surroundings(lambda: answers.pop(0)) as around:
-        assert await around.priority(job("first", annotations={PRIORITY: "9"}), ()) == 7
+        assert await around.priority(job("first", annotations={PRIORITY: "9"}), ()) == (7, TOO_HIGH)
     assert not answers

@@ -1,4 +1,4 @@
-"""What can't be suspended, though it is asked for, runs: an event on it says why, and what to do."""
+"""What people are told by an event on an object that does not wait as they have asked: why, and what to do."""
 
 from __future__ import annotations
 
@@ -6,8 +6,18 @@ import asyncio
 
 import pytest
 
-from backoff_ctrl.k8s.admitting.kinds import KINDS, SUSPENDED_BY, WAIT, WEBHOOK, AdmissibleKind
-from tests.cluster.admitting.jobs_at_work import Jobs, admitting
+from backoff_ctrl.k8s.admitting.kinds import (
+    JOB,
+    KINDS,
+    MIN_PARALLELISM,
+    PRIORITY,
+    SUSPENDED_BY,
+    WAIT,
+    WEBHOOK,
+    AdmissibleKind,
+)
+from backoff_ctrl.k8s.admitting.surroundings import MAX_PRIORITY
+from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
 from tests.cluster.admitting.trains_at_work import served
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.custom_kinds import definition, establish, fresh_group
@@ -19,14 +29,15 @@ pytestmark = pytest.mark.long
 RAY_JOB = next(kind for kind in KINDS if kind.kind == "RayJob")
 
 
-async def told(jobs: Jobs, name: str) -> str:
+async def told(jobs: Jobs, name: str, reason: str) -> str:
     """Wait for the event on an object, and return what it says."""
     for _ in range(500):
         events = made(await jobs.api.get(of_core(jobs.namespace, "events")))["items"]
-        if found := [each["message"] for each in events if each["involvedObject"]["name"] == name]:
-            return str(found[0])
+        for each in events:
+            if (each["involvedObject"]["name"], each["reason"]) == (name, reason):
+                return str(each["message"])
         await asyncio.sleep(0.02)
-    raise AssertionError(f"there is no event on {name}")
+    raise AssertionError(f"there is no event {reason} on {name}")
 
 
 async def test_a_kind_whose_operator_is_too_old_to_suspend_it(api: Api, server: Server, namespace: str) -> None:
@@ -46,7 +57,7 @@ async def test_a_kind_whose_operator_is_too_old_to_suspend_it(api: Api, server: 
                 "spec": {"size": 1, "suspend": True},
             }
         )
-        said = await told(jobs, "old")
+        said = await told(jobs, "old", "NotWaiting")
     assert "suspend" not in (await jobs.get("old"))["spec"]
     assert "the definition of Thing in this cluster has no field spec.suspend" in said
     assert "Install a version of its operator" in said
@@ -63,4 +74,29 @@ async def test_a_ray_job_that_keeps_its_cluster(api: Api, server: Server, namesp
                 "spec": {"entrypoint": "true", "rayClusterSpec": {"headGroupSpec": {}}},
             }
         )
-        assert "set spec.shutdownAfterJobFinishes" in await told(jobs, "keeps")
+        assert "set spec.shutdownAfterJobFinishes" in await told(jobs, "keeps", "NotWaiting")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "sentence"),
+    [
+        (MIN_PARALLELISM, "9", f"{MIN_PARALLELISM} is 9, above its parallelism of 1: it waits for 1"),
+        (MIN_PARALLELISM, "two", f"{MIN_PARALLELISM} must be a whole number of 1 or more, not 'two'"),
+        (
+            PRIORITY,
+            "100",
+            f"{PRIORITY} is 100 but counts as 0: more has to be allowed by the annotation {MAX_PRIORITY}",
+        ),
+        (PRIORITY, "high", f"{PRIORITY} must be a whole number, not 'high': its PriorityClass counts"),
+    ],
+)
+async def test_an_annotation_that_does_not_count_as_it_stands(
+    api: Api, server: Server, namespace: str, annotation: str, value: str, sentence: str
+) -> None:
+    """The Job waits all the same."""
+    jobs = Jobs(api, namespace)
+    await jobs.limit(0)
+    async with admitting(server, namespaces=(namespace,), kinds=(JOB,)) as found:
+        await jobs.create(job("asks", annotations={annotation: value}))
+        assert sentence in await told(jobs, "asks", "AnnotationIgnored")
+        assert [each["name"] for each in found.waiting()] == ["asks"]
