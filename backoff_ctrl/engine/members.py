@@ -307,6 +307,17 @@ class Members:
     def follow(self, now: float, *, told: bool) -> None:
         """Note whether all ends of members are told from now on; those that were missed have been told before."""
         self._told_at = now if told else None
+        if told:
+            self.missed_changes()
+
+    def missed_changes(self) -> None:
+        """Note that changes of ``used`` or ends were missed: falls that are expected for anybody may be among them.
+
+        One that comes nevertheless is doubted like any other that no end explains.
+        """
+        for ceiling, falls in list(self._falls.items()):
+            for fall in [each for each in falls if each.gang is None]:
+                self._explain(ceiling, fall, fall.amount)
 
     def next_at(self) -> float:
         """Return when time changes something here; infinity if it never does."""

@@ -39,7 +39,7 @@ from .telling import Teller, waiting_document
 
 log = logging.getLogger(__name__)
 
-LONGEST_PAUSE: Final = 30.0
+LONGEST_PAUSE: Final = 10.0
 ASK_AGAIN: Final = 60.0
 """The most seconds between two tries of a watch that failed, and of one that is refused: a kind may come later."""
 READY: Final = 10.0

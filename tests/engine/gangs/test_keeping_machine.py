@@ -89,6 +89,8 @@ class Day:
         self.quota_news: list[tuple[float, TwinQuota]] = []
         self.pod_news: list[tuple[float, str]] = []
         self.lost_at: float | None = None
+        self.blind = False
+        """The watch of the quota is lost; it can be read."""
         self.hasty = dice.random() < 0.5
         """Pods may end before anybody knew them; then their charges are told before them, as etcd stored them."""
         self.begin(0.0)
@@ -105,6 +107,7 @@ class Day:
         self.quota_news.clear()
         self.pod_news.clear()
         self.lost_at = None
+        self.blind = False
         if self.dice.random() < 0.5:
             self.line.controller.ends_told(NS, now, told=True)
         self.line.controller.observe_quota(NS, "compute", seen_of(self.quota), now)
@@ -121,8 +124,12 @@ class Day:
             while done < len(self.line.log):
                 effect = self.line.log[done][1]
                 done += 1
-                assert not isinstance(effect, GivenBack | Look)
-                if isinstance(effect, Refusal):
+                assert not isinstance(effect, GivenBack)
+                if isinstance(effect, Look):
+                    assert self.blind
+                    self.line.controller.observe_quota(NS, "compute", seen_of(self.quota), self.line.now, self.line.now)
+                    self.line.controller.looked(NS, self.line.now, readable=True)
+                elif isinstance(effect, Refusal):
                     assert effect.reason == "never-fits"
                     self.waiting.pop(effect.request)
                 elif isinstance(effect, Grant):
@@ -137,7 +144,7 @@ class Day:
                     if isinstance(uid, str):
                         self.waiting.pop(effect.request)
                     else:
-                        assert self.falling, "refused by our doing: none has just ended"
+                        assert self.falling or self.blind, "refused by our doing: none has just ended"
                         self.line.now += 0.001
                     self.line.controller.settle(effect, outcome, self.line.now)
             self.check()
@@ -172,6 +179,8 @@ class Day:
 
     def changed(self) -> None:
         """Tell of the quota, in time."""
+        if self.blind:
+            return
         self.quota_news.append((self.line.now, copy.deepcopy(self.quota)))
 
     def make_a_pod(self) -> None:
@@ -254,10 +263,25 @@ class Day:
             self.line.controller.members_told(NS, self.line.now, told=True)
         self.advance()
 
+    def lose_the_quota(self) -> None:
+        """The watch of the quota is cut; or it is there again, and has listed: what came between is not told."""
+        if not self.blind and any(job is None for job in self.waiting.values()):
+            return  # single creates probe for room that nobody can see, also that of a gang
+        self.blind = not self.blind
+        if self.blind:
+            self.quota_news.clear()
+            self.line.controller.watch_lost(self.line.now, NS)
+        else:
+            self.line.controller.observe_quota(NS, "compute", seen_of(self.quota), self.line.now)
+            self.line.controller.watching(self.line.now, NS)
+        self.advance()
+
     # -- who asks
 
     def submit(self) -> None:
         """A single create joins."""
+        if self.blind:
+            return
         self.count += 1
         demand = Demand({"cpu": self.dice.randint(0, 3), "pods": 1})
         request = Request(f"r{self.count}", NS, demand, self.dice.choice((0, 0, 3)))
@@ -376,8 +400,8 @@ class Day:
         """Do one thing."""
         things = [
             (self.submit, 3), (self.submit_job, 2), (self.make_a_pod, 10), (self.end_a_pod, 5), (self.recount, 5),
-            (self.tell_quota, 10), (self.tell_pod, 10), (self.lose_the_pods, 0.5), (self.resize, 0.7),
-            (self.give_back, 0.4), (self.absorb, 1), (self.restart, 0.3),
+            (self.tell_quota, 10), (self.tell_pod, 10), (self.lose_the_pods, 0.5), (self.lose_the_quota, 0.5),
+            (self.resize, 0.7), (self.give_back, 0.4), (self.absorb, 1), (self.restart, 0.3),
             (lambda: self.pass_time(self.dice.choice(SPANS)), 6),
         ]  # fmt: skip
         self.dice.choices([do for do, _ in things], [weight for _, weight in things])[0]()
@@ -415,6 +439,8 @@ class Day:
             self.recount()
         if self.lost_at is not None:
             self.lose_the_pods()
+        if self.blind:
+            self.lose_the_quota()
         self.pass_time(2 * LOST_MAX)
         while self.quota_news or self.pod_news:
             self.pass_time(2 * LATE)

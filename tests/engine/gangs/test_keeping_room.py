@@ -200,6 +200,29 @@ def test_room_is_not_held_back_for_ever() -> None:
     assert state_of(waiting) == "sent"
 
 
+@pytest.mark.parametrize("missed", ["changes of the quota", "ends of members"])
+def test_a_fall_that_was_missed_is_not_expected_any_more(missed: str) -> None:
+    """Something else was charged meanwhile: the quota shows no fall. The next is a member's whose end comes later."""
+    line, gang = full()
+    line.end("m1")
+    line.resize(gang, 1)  # so that the fall of m1 is anybody's
+    if missed == "changes of the quota":
+        line.watch_lost(NS)
+        line.observe(2, 2)
+        line.watching(NS)
+    else:
+        line.told(False)
+        line.told(True)
+    waiting = line.ask(1)
+    line.later(0.1)
+    line.observe(1, 2)
+    line.later(0.1)
+    assert state_of(waiting) == "waiting"
+    line.end("m0")
+    line.later(2 * LAG)
+    assert state_of(waiting) == "waiting", "the next member of its gang has that room"
+
+
 def test_a_successor_may_appear_before_the_fall_is_seen() -> None:
     """Where the quota is not full."""
     line = keeping(0, 5)
