@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.building import Building
 from tests.engine.measuring import EngineCoverage
-from tests.farewells import Loop
+from tests.farewells import Loop, use_everywhere
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -35,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let `--cov` measure the engine's own tests, and build what the others run."""
     config.pluginmanager.register(EngineCoverage())
     config.pluginmanager.register(Building(config), "building")
+    use_everywhere()
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], AbstractEventLoop]]:

@@ -1,8 +1,9 @@
-"""The event loop of asynchronous tests: it leaves no connection behind that nobody can close."""
+"""The event loop of tests, and of sandboxes beside them: it leaves no connection behind that nobody can close."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from asyncio.sslproto import SSLProtocol
 from socket import socket
 from typing import Any
@@ -34,3 +35,16 @@ class Loop(asyncio.SelectorEventLoop):
                     transport.abort()
             self.run_until_complete(asyncio.sleep(0))
         super().close()
+
+
+def use_everywhere() -> None:
+    """Give threads of ``asyncio.run`` that loop, too. Later Pythons have no policies, nor half-made connections."""
+    if sys.version_info < (3, 14):
+        asyncio.set_event_loop_policy(_Policy())
+
+
+if sys.version_info < (3, 14):
+
+    class _Policy(asyncio.DefaultEventLoopPolicy):
+        def new_event_loop(self) -> asyncio.AbstractEventLoop:
+            return Loop()

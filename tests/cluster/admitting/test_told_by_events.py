@@ -20,7 +20,7 @@ from backoff_ctrl.k8s.admitting.surroundings import MAX_PRIORITY
 from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
 from tests.cluster.admitting.trains_at_work import served
 from tests.cluster.control_plane.servers import Server
-from tests.cluster.custom_kinds import definition, establish, fresh_group
+from tests.cluster.custom_kinds import definition, establish, fresh_group, retire
 from tests.cluster.objects import made, of_core
 from tests.cluster.talking import Api
 
@@ -59,6 +59,7 @@ async def test_a_kind_whose_operator_is_too_old_to_suspend_it(api: Api, server: 
         )
         said = await told(jobs, "old", "NotWaiting")
     assert "suspend" not in (await jobs.get("old"))["spec"]
+    await retire(api, f"things.{group}")
     assert "the definition of Thing in this cluster has no field spec.suspend" in said
     assert "Install a version of its operator" in said
 

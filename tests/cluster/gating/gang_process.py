@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from typing import Any
 
 from kubernetes import client
@@ -41,8 +42,9 @@ def create(asked: dict[str, Any]) -> None:
         there = {int(pod.metadata.labels[LABEL]) for pod in living}
         lacking = [member(number) for number in range(asked["members"]) if number not in there]
         say("waits")
-        with gang(core, lacking, namespace=namespace, timeout=asked["timeout"]) as admitted:
-            say(f"whole {admitted.whole}")
+        whole = gang(core, lacking, namespace=namespace, timeout=asked["timeout"]) if lacking else nullcontext()
+        with whole as admitted:
+            say(f"whole {admitted is None or admitted.whole}")
             for number in range(asked["members"]):
                 with waiting(key=f"member-{number}", timeout=asked["timeout"]):
                     core.create_namespaced_pod(namespace, member(number))
