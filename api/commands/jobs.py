@@ -6,7 +6,7 @@ import asyncio
 import getpass
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -127,15 +127,15 @@ def _who() -> str:
 
 
 def _cells(job: WaitingJob, now: datetime) -> tuple[str, ...]:
-    said: dict[str, Any] = job.waits_for
+    said = job.waits_for
     try:
         waited = span((now - datetime.fromisoformat(job.created)).total_seconds())
     except ValueError:
         waited = "-"
-    words = [str(said.get("message") or "")]
-    if not words[0] and said.get("quota"):
+    words = [said.get("message", "")]
+    if not words[0] and "quota" in said:
         words = [f"{said['quota']} {said.get('resource', '')}: asked {said.get('asked')}, left {said.get('left')}"]
-    if isinstance(said.get("estimate"), int):
+    if "estimate" in said:
         words.append(f"about {span(said['estimate'])}")
-    why = ", ".join(filter(None, words)) or str(said.get("reason") or "the operator has not said it yet")
+    why = ", ".join(filter(None, words)) or said.get("reason", "the operator has not said it yet")
     return job.namespace, f"{job.kind.kind}/{job.name}", waited, str(said.get("place", "-")), why

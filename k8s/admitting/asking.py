@@ -16,7 +16,7 @@ from backoff_ctrl.k8s.gate.gangs import GangAsked
 from backoff_ctrl.k8s.status.admission_rules import Item, fill_in
 from backoff_ctrl.k8s.status.bodies import found_at
 
-from .kinds import JOB, MIN_PARALLELISM, PARALLELISM, AdmissibleKind, field_at
+from .kinds import JOB, MIN_PARALLELISM, PARALLELISM, AdmissibleKind, field_at, whole_number
 
 NO_ROOT: Final[Mapping[str, Any]] = {"metadata": {}}
 """Says of a gang that others make its pods from an object, which is noted once it is resumed."""
@@ -96,9 +96,9 @@ def _left(body: Mapping[str, Any], succeeded: int) -> int:
 def _indexes(text_of: object) -> int:
     """Return how many indexes ``1,3-5`` names: those that have failed for good are not tried again."""
     ends = [each.partition("-") for each in text(text_of).split(",")]
-    if not all(first.isdecimal() and (not dash or last.isdecimal()) for first, dash, last in ends):
-        return 0
-    return sum((int(last) if dash else int(first)) - int(first) + 1 for first, dash, last in ends)
+    runs = [(whole_number(first), whole_number(last) if dash else whole_number(first)) for first, dash, last in ends]
+    known = [last - first + 1 for first, last in runs if first is not None and last is not None]
+    return sum(known) if len(known) == len(runs) else 0
 
 
 def succeeded_of(body: Mapping[str, Any]) -> int:
@@ -119,12 +119,13 @@ def elastic_of(kind: AdmissibleKind, body: Mapping[str, Any]) -> Elastic | None:
     if not said or not kind.parallelism:
         return None
     now, asked = field_at(body, kind.parallelism), text(annotations_of(body).get(PARALLELISM))
-    most = max(int(asked) if asked.isdecimal() else 0, 1 if now is None else _number(now))
-    if not said.isdecimal() or not int(said):
+    most = max(whole_number(asked) or 0, 1 if now is None else _number(now))
+    least = whole_number(said) or 0
+    if least < 1:
         return Elastic(most, most, f"{MIN_PARALLELISM} must be a whole number of 1 or more, not {said!r}")
-    if int(said) > most:
+    if least > most:
         return Elastic(most, most, f"{MIN_PARALLELISM} is {said}, above its parallelism of {most}: it waits for {most}")
-    return Elastic(int(said), most)
+    return Elastic(least, most)
 
 
 def as_elastic(kind: AdmissibleKind, body: Mapping[str, Any], number: int) -> Mapping[str, Any]:

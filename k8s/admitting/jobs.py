@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from backoff_ctrl.k8s.answers.fields import annotations_of, mappings, metadata_of, text
+from backoff_ctrl.k8s.answers.fields import mappings, metadata_of, text
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
 from backoff_ctrl.k8s.plugins.protocol import JSON
@@ -19,7 +18,7 @@ from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import Kind as Watched
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 
-from .kinds import KINDS, WAITS_FOR, AdmissibleKind
+from .kinds import DIGITS_MAX, KINDS, WAITS_FOR, AdmissibleKind, noted_at
 from .life import Seen, seen_of
 from .patches import released
 
@@ -29,6 +28,10 @@ AT_A_TIME: Final = 16
 """Objects that are released at a time."""
 TRIES: Final = 5
 CONFLICT: Final = 409
+WORDS: Final = frozenset({"reason", "message", "quota", "resource", "asked", "left"})
+NUMBERS: Final = frozenset({"place", "estimate"})
+"""What the operator says of an object that waits."""
+MOST: Final = 10**DIGITS_MAX
 
 
 class JobsError(Exception):
@@ -44,7 +47,7 @@ class WaitingJob:
     namespace: str
     name: str
     created: str
-    waits_for: dict[str, Any]
+    waits_for: Mapping[str, Any]
 
     @property
     def label(self) -> str:
@@ -53,7 +56,7 @@ class WaitingJob:
     def document(self) -> dict[str, Any]:
         """Return it for lists and pages, as ``Admitting.waiting`` does."""
         about = {"kind": self.kind.kind, "resource": self.kind.resource, "namespace": self.namespace}
-        return {**about, "name": self.name, "created": self.created, **self.waits_for}
+        return {**self.waits_for, **about, "name": self.name, "created": self.created}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +140,11 @@ def _waiting_job(kind: AdmissibleKind, body: JSON) -> WaitingJob:
 
 
 def _said(body: JSON) -> dict[str, Any]:
-    try:
-        said = json.loads(text(annotations_of(body).get(WAITS_FOR)) or "{}")
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}
+    """Return what the annotation says as far as it is as the operator writes it: its user may write there, too."""
+    said = noted_at(body, WAITS_FOR)
+    words = {key: said[key] for key in WORDS & said.keys() if isinstance(said[key], str)}
+    numbers = {key: said[key] for key in NUMBERS & said.keys() if isinstance(said[key], int)}
+    return words | {key: number for key, number in numbers.items() if 0 <= number < MOST}
 
 
 async def _release(objects: Objects, gate: asyncio.Semaphore, job: WaitingJob, by: str) -> Released:

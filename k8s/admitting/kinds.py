@@ -14,6 +14,7 @@ Kubeflow's Trainer (it makes a TrainJob's JobSet, suspended as that is, before a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -46,6 +47,7 @@ PRIORITY: Final = "backoff-ctrl.dev/priority"
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 """The label of an object that Kueue lets in."""
 TRUE: Final = "true"
+DIGITS_MAX: Final = 10
 
 Makes: TypeAlias = Callable[[Mapping[str, Any]], tuple[Part, ...]]
 """Says what one resumed object makes, where ``charges/parts`` does not know the kind. Raises ``FieldError``."""
@@ -153,6 +155,20 @@ def patch_at(path: str, value: object) -> dict[str, Any]:
     for name in reversed(names[1:]):
         value = {name: value}
     return {names[0]: value}
+
+
+def whole_number(said: str) -> int | None:
+    """Return a whole number as people write it; None: it is none, or has more digits than any number here needs."""
+    digits = said.removeprefix("-")
+    return int(said) if digits.isascii() and digits.isdecimal() and len(digits) <= DIGITS_MAX else None
+
+
+def noted_at(body: Mapping[str, Any], annotation: str) -> Mapping[str, Any]:
+    """Return what an annotation says as a JSON object; empty: it is none. Whoever may change an object writes there."""
+    try:
+        return mapping(json.loads(text(annotations_of(body).get(annotation))))
+    except (ValueError, RecursionError):
+        return {}
 
 
 _FINISHED: Final = frozenset({"Complete", "Failed"})

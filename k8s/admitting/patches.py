@@ -12,7 +12,7 @@ from backoff_ctrl.k8s.answers.fields import annotations_of, metadata_of, text
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.gate.expected_pods import with_label
 
-from .kinds import ADMITTED, PARALLELISM, RELEASED_BY, WAITS_FOR, AdmissibleKind, field_at, patch_at
+from .kinds import ADMITTED, PARALLELISM, RELEASED_BY, WAITS_FOR, AdmissibleKind, field_at, noted_at, patch_at
 
 _LIST: Final = re.compile(r"\[\d+\]")
 
@@ -57,11 +57,7 @@ def admission(body: Mapping[str, Any], *, now: datetime, granted: Mapping[str, A
 
 def admitted_gang(body: Mapping[str, Any]) -> str:
     """Return the label of the gang with which an object was let in; empty: there was none."""
-    try:
-        said = json.loads(text(annotations_of(body).get(ADMITTED)))
-    except ValueError:
-        return ""
-    return text(said.get("gang")) if isinstance(said, dict) else ""
+    return text(noted_at(body, ADMITTED).get("gang"))
 
 
 def grown(kind: AdmissibleKind, parallelism: int, asked: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import Kind as Watched
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 
-from .kinds import PRIORITY, AdmissibleKind, controller_of, kind_of
+from .kinds import PRIORITY, AdmissibleKind, controller_of, kind_of, whole_number
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class Surroundings:
         does not count as it stands is returned, too: a sentence, or nothing.
         """
         said = text(annotations_of(body).get(PRIORITY))
-        wanted = _number(said)
+        wanted = _priority(said)
         if wanted is None:
             wrong = f"{PRIORITY} must be a whole number, not {said!r}: its PriorityClass counts" if said else ""
             names = [
@@ -138,7 +138,7 @@ class Surroundings:
 
     async def _allowed(self, namespace: str) -> int:
         listed = await _answered(lambda: self._quotas(namespace))
-        numbers = [_number(text(annotations_of(each).get(MAX_PRIORITY))) for each in listed]
+        numbers = [_priority(text(annotations_of(each).get(MAX_PRIORITY))) for each in listed]
         return max((number for number in numbers if number is not None), default=0)
 
     async def _quotas(self, namespace: str) -> Sequence[Mapping[str, Any]]:
@@ -208,9 +208,6 @@ def _ends(owner: Owner, kinds: Sequence[AdmissibleKind]) -> bool:
     return (group, owner.kind) == CRON_JOB or kind_of(owner, kinds) is not None
 
 
-def _number(said: str) -> int | None:
-    """Return a whole number as people write it; None: it is none, or too large."""
-    digits = said.removeprefix("-")
-    if not digits.isascii() or not digits.isdecimal() or len(digits) > len(str(PRIORITY_MAX)):
-        return None
-    return max(-PRIORITY_MAX, min(int(said), PRIORITY_MAX))
+def _priority(said: str) -> int | None:
+    number = whole_number(said)
+    return None if number is None else max(-PRIORITY_MAX, min(number, PRIORITY_MAX))

@@ -1,0 +1,74 @@
+"""Whoever may create a Job may write any annotation on it: that harms nobody else, and is no error of ours."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from backoff_ctrl.k8s.admitting.jobs import list_jobs, release
+from backoff_ctrl.k8s.admitting.kinds import ADMITTED, JOB, MIN_PARALLELISM, PARALLELISM, PRIORITY, WAITS_FOR
+from backoff_ctrl.k8s.cluster.finding import find_place
+from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
+from tests.cluster.control_plane.servers import Server
+from tests.cluster.talking import Api
+
+pytestmark = pytest.mark.long
+
+DEEP = "[" * 100_000
+LONG = "1" * 5_000
+LIES = json.dumps(
+    {
+        "name": "another",
+        "namespace": "kube-system",
+        "kind": "Pod",
+        "place": 10**4000,
+        "estimate": "soon",
+        "quota": [[1]],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "annotation", [{MIN_PARALLELISM: LONG}, {MIN_PARALLELISM: "1", PARALLELISM: LONG}, {PRIORITY: LONG}]
+)
+async def test_a_number_without_end_lets_nothing_in(
+    api: Api, server: Server, namespace: str, annotation: dict[str, str]
+) -> None:
+    """It waits in its turn, as without the annotation."""
+    jobs = Jobs(api, namespace)
+    await jobs.limit(0)
+    async with admitting(server, namespaces=(namespace,), kinds=(JOB,)) as found:
+        await jobs.create(job("odd", annotations=annotation))
+        await jobs.until("odd", lambda seen: WAITS_FOR in seen["metadata"].get("annotations", {}))
+        assert found.counts.ungated.total() == 0
+
+
+@pytest.mark.parametrize("said", [DEEP, "{" * 100_000, "5", LIES], ids=["deep", "objects", "number", "lies"])
+async def test_what_waits_is_listed_and_released_whatever_is_written_on_it(
+    api: Api, server: Server, namespace: str, said: str
+) -> None:
+    jobs, configuration = (
+        Jobs(api, namespace),
+        find_place(None, str(server.kubeconfig("tester")), None, None).configuration,
+    )
+    await jobs.create(job("odd", annotations={WAITS_FOR: said}))
+    await jobs.create(job("plain"))
+    found = await list_jobs(configuration, namespaces=(namespace,), kinds=(JOB,))
+    assert [(each.label, dict(each.waits_for)) for each in found] == [
+        (f"Job {namespace}/{name}", {}) for name in ("odd", "plain")
+    ]
+    assert [each.document()["name"] for each in found] == ["odd", "plain"]
+    freed = await release(configuration, by="me", namespaces=(namespace,), kinds=(JOB,))
+    assert [each.error for each in freed] == ["", ""]
+
+
+async def test_what_runs_is_followed_whatever_is_written_on_it(api: Api, server: Server, namespace: str) -> None:
+    """A new leader reads there with what it was let in."""
+    jobs = Jobs(api, namespace)
+    await jobs.limit(1)
+    await jobs.create(job("odd", suspend=False, annotations={ADMITTED: DEEP}))
+    async with admitting(server, namespaces=(namespace,), kinds=(JOB,)) as found:
+        await jobs.create(job("next"))
+        await jobs.until("next", lambda seen: WAITS_FOR in seen["metadata"].get("annotations", {}))
+        assert found.gate.ledger.counts.failed_open == 0
