@@ -50,7 +50,9 @@ def listing(
 ) -> int:
     """Show what waits suspended, the eldest first, and what for.
 
-    Exit codes: 0 answered, also if nothing waits; 2 wrong usage, or the cluster can't be used.
+    Kinds that can't be listed are left out, and named.
+
+    Exit codes: 0 answered, also if nothing waits; 2 wrong usage, or Jobs can't be listed.
     """
     from backoff_ctrl.k8s.admitting.jobs import JobsError, list_jobs  # noqa: PLC0415 - imports aiohttp
 
@@ -60,13 +62,17 @@ def listing(
     except JobsError as error:
         raise BadInput(str(error)) from None
     if as_json:
-        click.echo(json.dumps({"items": [each.document() for each in found]}))
-    elif found:
+        left_out = [{"resource": each.resource, "where": each.where, "why": each.why} for each in found.unlisted]
+        click.echo(json.dumps({"items": [each.document() for each in found.jobs], "leftOut": left_out}))
+        return DONE
+    if found.jobs:
         now = datetime.now(UTC)
-        rows = [tuple(map(printable, _cells(each, now))) for each in found]
+        rows = [tuple(map(printable, _cells(each, now))) for each in found.jobs]
         click.echo(aligned([HEAD, *rows], [HEAD.index("waited"), HEAD.index("place")]))
     else:
         click.echo("No Job waits.")
+    for each in found.unlisted:
+        click.echo(f"backoff-ctrl: left out: {printable(str(each))}", err=True)
     return DONE
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import mappings, metadata_of, text
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
@@ -18,7 +19,7 @@ from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import Kind as Watched
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 
-from .kinds import DIGITS_MAX, KINDS, WAITS_FOR, AdmissibleKind, noted_at
+from .kinds import DIGITS_MAX, JOB, KINDS, WAITS_FOR, AdmissibleKind, noted_at
 from .life import Seen, seen_of
 from .patches import released
 
@@ -28,6 +29,7 @@ AT_A_TIME: Final = 16
 """Objects that are released at a time."""
 TRIES: Final = 5
 CONFLICT: Final = 409
+NOT_FOUND: Final = 404
 WORDS: Final = frozenset({"reason", "message", "quota", "resource", "asked", "left"})
 NUMBERS: Final = frozenset({"place", "estimate"})
 """What the operator says of an object that waits."""
@@ -60,8 +62,28 @@ class WaitingJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Unlisted:
+    """A kind of which nobody knows what waits: its list was refused, or can't be read."""
+
+    resource: str
+    where: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"can't list {self.resource} in {self.where}: {self.why}"
+
+
+@dataclass(slots=True)
+class Listing:
+    """What waits suspended, the eldest first, as far as it could be listed."""
+
+    jobs: list[WaitingJob] = field(default_factory=list)
+    unlisted: list[Unlisted] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class Released:
-    """How the release of one object ended. ``error`` is empty where it was released."""
+    """How the release of one object ended, or of all of a kind. ``error`` is empty where it was released."""
 
     label: str
     error: str = ""
@@ -69,10 +91,10 @@ class Released:
 
 async def list_jobs(
     configuration: Any, *, namespaces: Iterable[str] = (), kinds: Sequence[AdmissibleKind] = KINDS
-) -> list[WaitingJob]:
-    """Return what waits suspended, the eldest first; ``namespaces``: none means all.
+) -> Listing:
+    """Return what waits suspended; ``namespaces``: none means all.
 
-    Kinds that the server lacks are left out. Raises ``JobsError`` where a list is refused, or fails.
+    Kinds that the server lacks are left out. Raises ``JobsError`` where Jobs can't be listed.
     """
     async with ClusterSession(configuration) as session:
         return await _listed(session, tuple(namespaces), kinds)
@@ -89,16 +111,20 @@ async def release(
     """Let in what waits without any room being reserved: what has this name, or (empty) all of it.
 
     A name may begin with its kind, ``job/train`` or ``jobset.jobset.x-k8s.io/train``. ``by`` is noted on the object.
-    Raises ``JobsError`` where nothing of this name waits, and as ``list_jobs`` does.
+    Where all are to be let in, kinds that can't be listed count as not released. Raises ``JobsError`` where nothing of
+    this name waits, and as ``list_jobs`` does.
     """
     async with ClusterSession(configuration) as session:
         found = await _listed(session, tuple(namespaces), kinds)
         wanted, _, plain = name.rpartition("/")
-        chosen = [each for each in found if not name or (each.name == plain and _is_called(each.kind, wanted))]
+        chosen = [each for each in found.jobs if not name or (each.name == plain and _is_called(each.kind, wanted))]
         if name and not chosen:
-            raise JobsError(f"nothing of the name {name} waits: `backoff-ctrl jobs list` shows what does")
+            unknown = "".join(f"; {each}" for each in found.unlisted)
+            raise JobsError(f"nothing of the name {name} waits: `backoff-ctrl jobs list` shows what does{unknown}")
         objects, gate = Objects(session), asyncio.Semaphore(AT_A_TIME)
-        return list(await asyncio.gather(*(_release(objects, gate, each, by) for each in chosen)))
+        released = await asyncio.gather(*(_release(objects, gate, each, by) for each in chosen))
+        missed = [] if name else [Released(f"{each.resource} in {each.where}", each.why) for each in found.unlisted]
+        return [*released, *missed]
 
 
 def _is_called(kind: AdmissibleKind, word: str) -> bool:
@@ -106,31 +132,43 @@ def _is_called(kind: AdmissibleKind, word: str) -> bool:
     return word.lower() in {each.lower() for each in words}
 
 
-async def _listed(
-    session: ClusterSession, namespaces: Sequence[str], kinds: Sequence[AdmissibleKind]
-) -> list[WaitingJob]:
-    source = ClusterSource(session)
-    found = {
-        text(metadata_of(body).get("uid")): _waiting_job(kind, body)
-        for kind in kinds
-        for place in namespaces or (None,)
-        async for body in _objects(source, kind, place)
-        if seen_of(kind, body, kinds=kinds) is Seen.SUSPENDED
-    }
-    return sorted(found.values(), key=lambda each: (each.created, each.namespace, each.name))
+async def _listed(session: ClusterSession, namespaces: Sequence[str], kinds: Sequence[AdmissibleKind]) -> Listing:
+    source, listing = ClusterSource(session), Listing()
+    found: dict[str, WaitingJob] = {}
+    for kind in kinds:
+        for place in namespaces or (None,):
+            try:
+                async for body in _objects(source, kind, place):
+                    if seen_of(kind, body, kinds=kinds) is Seen.SUSPENDED:
+                        found[text(metadata_of(body).get("uid"))] = _waiting_job(kind, body)
+            except WatchAbsentError:
+                continue
+            except (WatchForbiddenError, WatchBrokenError) as error:
+                unlisted = Unlisted(kind.resource, place or "all namespaces", str(error))
+                if kind is JOB:
+                    raise JobsError(str(unlisted)) from error
+                if await _is_served(Objects(session), kind):
+                    listing.unlisted.append(unlisted)
+    listing.jobs = sorted(found.values(), key=lambda each: (each.created, each.namespace, each.name))
+    return listing
+
+
+async def _is_served(objects: Objects, kind: AdmissibleKind) -> bool:
+    """Return whether the server has a kind: whoever may not list it is refused, and not told, where it has not."""
+    try:
+        answer = await objects.ask("GET", kind.path)
+    except (NotSent, OutcomeUnknown):
+        return True
+    if not answer.ok:
+        return answer.status != NOT_FOUND
+    return any(each.get("name") == kind.plural for each in mappings((answer.json() or {}).get("resources")))
 
 
 async def _objects(source: ClusterSource, kind: AdmissibleKind, place: str | None) -> AsyncIterator[JSON]:
     watched = Watched(kind.path, kind.plural, frozenset({kind.kind}))
-    try:
-        async for page in source.pages(watched, place):
-            for body in mappings(page.get("items")):
-                yield {"apiVersion": kind.api_version, "kind": kind.kind, **body}
-    except WatchAbsentError:
-        return
-    except (WatchForbiddenError, WatchBrokenError) as error:
-        where = place or "all namespaces"
-        raise JobsError(f"can't list {kind.resource} in {where}: {error}") from error
+    async for page in source.pages(watched, place):
+        for body in mappings(page.get("items")):
+            yield {"apiVersion": kind.api_version, "kind": kind.kind, **body}
 
 
 def _waiting_job(kind: AdmissibleKind, body: JSON) -> WaitingJob:

@@ -98,8 +98,8 @@ async def test_they_are_listed_and_released_by_their_description(
     configuration = find_place(None, str(server.kubeconfig("tester")), None, None).configuration
     await trains.create(train("one", 1))
     here = (trains.namespace,)
-    assert await list_jobs(configuration, namespaces=here) == []
-    assert [each.label for each in await list_jobs(configuration, namespaces=here, kinds=kinds)] == [
+    assert (await list_jobs(configuration, namespaces=here)).jobs == []
+    assert [each.label for each in (await list_jobs(configuration, namespaces=here, kinds=kinds)).jobs] == [
         f"Train {trains.namespace}/one"
     ]
     assert [each.error for each in await release(configuration, by="me", namespaces=here, kinds=kinds)] == [""]

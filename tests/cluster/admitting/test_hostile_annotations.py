@@ -54,7 +54,7 @@ async def test_what_waits_is_listed_and_released_whatever_is_written_on_it(
     )
     await jobs.create(job("odd", annotations={WAITS_FOR: said}))
     await jobs.create(job("plain"))
-    found = await list_jobs(configuration, namespaces=(namespace,), kinds=(JOB,))
+    found = (await list_jobs(configuration, namespaces=(namespace,), kinds=(JOB,))).jobs
     assert [(each.label, dict(each.waits_for)) for each in found] == [
         (f"Job {namespace}/{name}", {}) for name in ("odd", "plain")
     ]

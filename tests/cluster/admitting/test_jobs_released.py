@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.admitting.jobs import JobsError, list_jobs, release
-from backoff_ctrl.k8s.admitting.kinds import JOB, RELEASED_BY
+from backoff_ctrl.k8s.admitting.kinds import JOB, RELEASED_BY, AdmissibleKind
 from backoff_ctrl.k8s.cluster.finding import find_place
 from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
 from tests.cluster.control_plane.servers import Server
-from tests.cluster.objects import made
+from tests.cluster.custom_kinds import definition, establish, fresh_group
+from tests.cluster.objects import made, of_core
 from tests.cluster.talking import Api
 
 pytestmark = pytest.mark.long
@@ -34,7 +35,7 @@ async def test_what_waits_is_released_by_name_or_all_of_it(kubernetes: Server, j
     await jobs.create(job("held", asks=False))
     here = (jobs.namespace,)
 
-    assert [each.name for each in await list_jobs(configuration, namespaces=here)] == ["a", "b", "c"]
+    assert [each.name for each in (await list_jobs(configuration, namespaces=here)).jobs] == ["a", "b", "c"]
     with pytest.raises(JobsError, match="nothing of the name held waits"):
         await release(configuration, "held", by="me", namespaces=here)
     assert [each.error for each in await release(configuration, "job/b", by="me", namespaces=here)] == [""]
@@ -45,7 +46,7 @@ async def test_what_waits_is_released_by_name_or_all_of_it(kubernetes: Server, j
         assert await jobs.running() == ["b"]
     assert len(await release(configuration, by="me", namespaces=here)) == 2
     assert await jobs.running() == ["a", "b", "c"]
-    assert await list_jobs(configuration, namespaces=here) == []
+    assert (await list_jobs(configuration, namespaces=here)).jobs == []
     made(await jobs.api.delete(f"/api/v1/namespaces/{jobs.namespace}"))
 
 
@@ -53,3 +54,44 @@ async def test_whoever_may_not_list_is_told_so(kubernetes: Server) -> None:
     configuration = find_place(None, str(kubernetes.kubeconfig("nobody")), None, None).configuration
     with pytest.raises(JobsError, match=r"can't list jobs\.batch in all namespaces: 403"):
         await list_jobs(configuration)
+
+
+async def test_kinds_that_one_may_not_list_are_left_out_and_named(
+    real_api: Api, kubernetes: Server, jobs: Jobs
+) -> None:
+    """Who may edit a namespace has no right on custom resources there; what the server does not have is not missed."""
+    group, here = fresh_group(), (jobs.namespace,)
+    await establish(real_api, definition(group))
+    things, absent = (AdmissibleKind(f"{group}/v1", kind, kind.lower() + "s") for kind in ("Thing", "Other"))
+    await real_api.until(f"{things.path}/things", lambda listed: "items" in listed)
+    elsewhere = AdmissibleKind(f"no.{group}/v1", "Thing", "things")
+    kinds = (JOB, things, absent, elsewhere)
+    place = find_place(None, str(kubernetes.kubeconfig("nobody")), None, None)
+    configuration = place.as_bearer(await editor(real_api, jobs.namespace)).configuration
+    for name in ("a", "b"):
+        await jobs.create(job(name))
+
+    found = await list_jobs(configuration, namespaces=here, kinds=kinds)
+    assert [each.name for each in found.jobs] == ["a", "b"]
+    assert [(each.resource, each.where) for each in found.unlisted] == [(things.resource, jobs.namespace)]
+    with pytest.raises(JobsError, match=f"nothing of the name c waits.*can't list {things.resource}"):
+        await release(configuration, "c", by="me", namespaces=here, kinds=kinds)
+    assert [each.error for each in await release(configuration, "a", by="me", namespaces=here, kinds=kinds)] == [""]
+    let_go, missed = await release(configuration, by="me", namespaces=here, kinds=kinds)
+    assert (let_go.error, missed.label) == ("", f"{things.resource} in {jobs.namespace}")
+    assert "403" in missed.error
+    assert await jobs.running() == ["a", "b"]
+
+
+async def editor(api: Api, namespace: str) -> str:
+    """Make an account that may edit a namespace; return its token."""
+    accounts = of_core(namespace, "serviceaccounts")
+    made(await api.post(accounts, {"metadata": {"name": "editor"}}))
+    binding = {
+        "metadata": {"name": "editor"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"kind": "ServiceAccount", "name": "editor", "namespace": namespace}],
+    }
+    made(await api.post(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings", binding))
+    token: str = made(await api.post(f"{accounts}/editor/token", {"spec": {}}))["status"]["token"]
+    return token
