@@ -124,7 +124,7 @@ async def test_without_the_definition_jobs_are_let_in_and_once_it_is_there_tasks
             pass
 
         said = await only.end(signal.SIGTERM)
-        assert said.count("Tasks are not carried out") == 1, said
+        assert said.count("has no kind tasks.backoff-ctrl.dev") == 1, said
     await defined(bed, jobs.api, wanted=False)
 
 
