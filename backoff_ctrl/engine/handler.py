@@ -510,8 +510,8 @@ class ComputeResourceAwareBackOffHandler:
         if self.knowledge.observing != healthy:
             self.knowledge.observing = healthy
             self.knowledge.undated_at = now
-            if self.knowledge.members is not None:
-                self.knowledge.members.missed_changes()
+            if healthy and self.knowledge.members is not None:
+                self.knowledge.members.shown_again(now)
             self.probing.dissolve()
             self._admission.rescan(now)
 

@@ -308,15 +308,26 @@ class Members:
         """Note whether all ends of members are told from now on; those that were missed have been told before."""
         self._told_at = now if told else None
         if told:
-            self.missed_changes()
+            self._expect_no_more(kept=False)
 
-    def missed_changes(self) -> None:
-        """Note that changes of ``used`` or ends were missed: falls that are expected for anybody may be among them.
+    def shown_again(self, now: float) -> None:
+        """Note that the quotas are shown after changes of them were missed: any fall may have been among these.
 
-        One that comes nevertheless is doubted like any other that no end explains.
+        One that comes nevertheless is doubted like others that no end explains. Where less is used than members are
+        charged, some have ended: what else is left is doubted as far, until their ends are told.
         """
+        self._expect_no_more(kept=True)
+        for ceiling in {ceiling for member in self._by_uid.values() for ceiling, _ in member.shape.meets}:
+            hidden = ceiling.members - ceiling.fact_used - ceiling.unclear
+            if hidden > 0:
+                ceiling.settles(-hidden)
+                ceiling.unclear += hidden
+                self._doubted[ceiling] = [*self._doubts(ceiling), Doubted(hidden, 0, ceiling.epoch, now, now)]
+
+    def _expect_no_more(self, *, kept: bool) -> None:
+        """Expect no falls of anybody's room any more, since they may have been missed; ``kept``: nor of a gang's."""
         for ceiling, falls in list(self._falls.items()):
-            for fall in [each for each in falls if each.gang is None]:
+            for fall in [each for each in falls if kept or each.gang is None]:
                 self._explain(ceiling, fall, fall.amount)
 
     def next_at(self) -> float:
