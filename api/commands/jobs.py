@@ -101,7 +101,7 @@ def release(
     from backoff_ctrl.k8s.admitting.jobs import release as let_go  # noqa: PLC0415
 
     if (name is None) is not everything:
-        raise BadInput("give the NAME of what is to be let go, or --all")
+        raise BadInput("give either the NAME of what is to be let go, or --all")
     waiting, place = kinds_of(kinds), _place(server, kubeconfig, context)
     try:
         found = asyncio.run(let_go(place.configuration, name or "", by=_who(), namespaces=namespaces, kinds=waiting))

@@ -12,7 +12,8 @@ the members is lost, only when it is back. An end that comes meanwhile says whos
 A member is charged before it appears. A rise that no hold claims may be such a charge (``Ceiling.early``): room may be
 below zero for it, and the member that appears then is not held, since ``used`` has it.
 
-Every expectation ends by time, so that nothing is counted twice for long, whatever was missed.
+Every expectation ends by time, so that nothing is counted twice for long, whatever was missed. Where changes were
+missed, none is expected any more: it would explain the fall of another member, whose room would be given away.
 """
 
 from __future__ import annotations

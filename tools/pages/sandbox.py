@@ -39,7 +39,8 @@ NOT_PROMISED: Final = """\
   and `port-forward` do not exist, nor do evictions and bindings.
 - **Controllers**, except for quota, garbage collection, namespaces and what every namespace contains: the service
   account `default` and the ConfigMap `kube-root-ca.crt`, which has no certificate in it. Jobs, Deployments and others
-  are stored, counted by `count/...` quotas and scaled, but no controller creates their pods. A real
+  are stored, counted by `count/...` quotas and scaled, but no controller creates their pods. `backoff-ctrl
+  sandbox --run-jobs` has a simulated one for Jobs. A real
   kube-controller-manager may do that: it works beside the sandbox (`--kubeconfig`, `--controllers=job-controller,...`).
 - **Authentication and authorization.** Every client may do everything; tokens are not checked, and `kubectl auth can-i`
   says yes. The sandbox listens on 127.0.0.1 by default: leave it there.

@@ -122,7 +122,7 @@ class PluginManager:
     async def handle(self, task: TaskContext, state: JSON | None) -> Handled:
         """Take the next step of an attempt. Never waits for quota, and never raises for errors of tasks or clusters."""
         try:
-            known = read_state(state)
+            known = read_state(state, task.metadata.namespace)
         except StateError as error:
             return Handled(system_failure(CORRUPTED_STATE, str(error), retryable=False), state)
         if known.over:
@@ -149,7 +149,7 @@ class PluginManager:
         Another phase means that the API server has not done it yet: call it again.
         """
         try:
-            known = read_state(state)
+            known = read_state(state, task.metadata.namespace)
         except StateError:
             known = State()  # an object with the task's labels is found all the same
         if known.over and not (known.phase.is_failure and known.cleanup):
@@ -174,7 +174,7 @@ class PluginManager:
         ``state`` is what the abort returned; its ``doubt`` says whether that may happen. Raises ``ClusterError`` if the
         API server did not do it: call it again.
         """
-        known = read_state(state)
+        known = read_state(state, task.metadata.namespace)
         await self._ender.sweep(task, self._plugin(task, known), known)
 
     async def finalize(self, task: TaskContext, state: JSON | None) -> None:
@@ -183,7 +183,7 @@ class PluginManager:
         Raises ``ClusterError`` if the API server did not do it: call it again.
         """
         try:
-            known = read_state(state)
+            known = read_state(state, task.metadata.namespace)
         except StateError:
             known = State()
         try:

@@ -58,10 +58,14 @@ class State(Reported):
 _STATES: Final = StoredState(State)
 
 
-def read_state(stored: object) -> State:
-    """Read a stored state; None is that of a new attempt. Raises ``StateError``."""
+def read_state(stored: object, namespace: str) -> State:
+    """Read a stored state of a task in this namespace; None is that of a new attempt. Raises ``StateError``.
+
+    Whoever may write the status of a Task must not have an object of another namespace read for him.
+    """
     state = _STATES.read(stored)
-    if state.stage is Stage.STARTED and state.made is None:
+    missing = state.stage is Stage.STARTED and state.made is None
+    if missing or (state.made is not None and state.made.namespace != namespace):
         assert isinstance(stored, dict)
         raise damaged("object", stored)
     return state

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.admitting.jobs import JobsError, list_jobs, release
 from backoff_ctrl.k8s.admitting.kinds import JOB, RELEASED_BY, AdmissibleKind
 from backoff_ctrl.k8s.cluster.finding import find_place
+from tests.admitting.trains import DESCRIPTION, written
 from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.custom_kinds import definition, establish, fresh_group
@@ -57,7 +62,7 @@ async def test_whoever_may_not_list_is_told_so(kubernetes: Server) -> None:
 
 
 async def test_kinds_that_one_may_not_list_are_left_out_and_named(
-    real_api: Api, kubernetes: Server, jobs: Jobs
+    real_api: Api, kubernetes: Server, jobs: Jobs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Who may edit a namespace has no right on custom resources there; what the server does not have is not missed."""
     group, here = fresh_group(), (jobs.namespace,)
@@ -66,8 +71,10 @@ async def test_kinds_that_one_may_not_list_are_left_out_and_named(
     await real_api.until(f"{things.path}/things", lambda listed: "items" in listed)
     elsewhere = AdmissibleKind(f"no.{group}/v1", "Thing", "things")
     kinds = (JOB, things, absent, elsewhere)
-    place = find_place(None, str(kubernetes.kubeconfig("nobody")), None, None)
-    configuration = place.as_bearer(await editor(real_api, jobs.namespace)).configuration
+    nobody = kubernetes.kubeconfig("nobody").read_text()
+    own = tmp_path / "editor.kubeconfig"
+    own.write_text(nobody.replace(kubernetes.token("nobody"), await editor(real_api, jobs.namespace)))
+    configuration = find_place(None, str(own), None, None).configuration
     for name in ("a", "b"):
         await jobs.create(job(name))
 
@@ -80,6 +87,16 @@ async def test_kinds_that_one_may_not_list_are_left_out_and_named(
     let_go, missed = await release(configuration, by="me", namespaces=here, kinds=kinds)
     assert (let_go.error, missed.label) == ("", f"{things.resource} in {jobs.namespace}")
     assert "403" in missed.error
+    resource = f"{group}/v1, kind: Thing, plural: things"
+    file = written(tmp_path, DESCRIPTION.replace("example.com/v1, kind: Train, plural: trains", resource))
+    words = ["jobs", "list", "--kubeconfig", str(own), "-n", jobs.namespace, "--kinds", str(file)]
+    assert await asyncio.to_thread(run, words) == 0
+    assert f"left out: can't list {things.resource} in {jobs.namespace}: 403" in capsys.readouterr().err
+    assert await asyncio.to_thread(run, [*words, "--json"]) == 0
+    (left_out,) = [
+        each for each in json.loads(capsys.readouterr().out)["leftOut"] if each["resource"] == things.resource
+    ]
+    assert left_out["where"] == jobs.namespace
     assert await jobs.running() == ["a", "b"]
 
 

@@ -27,8 +27,8 @@ FULL = State(
 
 
 def test_a_state_reads_back_as_it_was() -> None:
-    assert read_state(json.loads(json.dumps(FULL.json()))) == FULL
-    assert read_state(State().json()) == State() == read_state(None)
+    assert read_state(json.loads(json.dumps(FULL.json())), "team") == FULL
+    assert read_state(State().json(), "team") == State() == read_state(None, "team")
 
 
 DAMAGED: list[tuple[Any, str]] = [
@@ -40,6 +40,7 @@ DAMAGED: list[tuple[Any, str]] = [
     ({**FULL.json(), "object": None}, "its field object is None"),
     ({**FULL.json(), "object": {"name": "x"}}, "its field object"),
     ({**FULL.json(), "object": {**FULL.json()["object"], "name": ""}}, "its field object"),
+    ({**FULL.json(), "object": {**FULL.json()["object"], "namespace": "kube-system"}}, "its field object"),
     ({**FULL.json(), "phase": 99}, "its field phase is 99"),
     ({**FULL.json(), "phaseVersion": -1}, "its field phaseVersion"),
     ({**FULL.json(), "reason": 3}, "its field reason"),
@@ -52,7 +53,7 @@ DAMAGED: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("stored", "said"), DAMAGED, ids=[each[1] + str(n) for n, each in enumerate(DAMAGED)])
 def test_a_damaged_or_newer_state_is_named(stored: Any, said: str) -> None:
     with pytest.raises(StateError, match=said):
-        read_state(stored)
+        read_state(stored, "team")
 
 
 async def test_nothing_is_created_for_a_state_that_can_not_be_read_and_it_comes_back_as_it_was(bench: Bench) -> None:
