@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import reaching
 from tests.building import Building
 from tests.engine.measuring import EngineCoverage
 from tests.farewells import Loop, use_everywhere
@@ -35,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let `--cov` measure the engine's own tests, and build what the others run."""
     config.pluginmanager.register(EngineCoverage())
     config.pluginmanager.register(Building(config), "building")
+    config.pluginmanager.register(reaching, "reaching")
     use_everywhere()
 
 

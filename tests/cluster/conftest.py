@@ -78,7 +78,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     tokens = {user: user for user in USERS}
     with running_sandbox(seed=7) as running:
         folder, compact = tmp_path_factory.mktemp("sandbox"), lambda: running.call(lambda sandbox: sandbox.compact())
-        yield Server("sandbox", 36, running.url, None, wanted(), folder, tokens, compact)
+        yield Server("sandbox", 36, running.url, None, folder, tokens, compact)
 
 
 @pytest.fixture(scope="session")
@@ -121,10 +121,11 @@ async def real_namespace(real_api: Api) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-def kubectl(sandbox: Server, kubernetes: Server) -> Iterator[Terminals]:
+def kubectl(sandbox: Server, kubernetes: Server, binaries: Binaries) -> Iterator[Terminals]:
     """kubectl on both, in a new namespace of the same name."""
     name = f"test-{secrets.token_hex(5)}"
-    both = Terminals(Terminal(sandbox, name), Terminal(kubernetes, name), name)
+    ours, real = (Terminal(server, binaries.kubectl, name) for server in (sandbox, kubernetes))
+    both = Terminals(ours, real, name)
     both("create", "namespace", name)
     yield both
     both.each("delete", "namespace", name, "--wait=false", "--ignore-not-found")

@@ -80,7 +80,7 @@ class Bed:
         logs: Path | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._binaries = binaries
+        self.binaries = binaries
         self._kcm_qps = kcm_qps
         self._api_flags = (*api_flags, *(() if accounts else ("--disable-admission-plugins=ServiceAccount",)))
         self._controllers = (*_CONTROLLERS, *controllers)
@@ -138,7 +138,7 @@ class Bed:
         assert component not in self._running, f"{component} runs already"
         with (self._folder / "logs" / f"{component}.log").open("ab") as log:
             process = subprocess.Popen(
-                [self._binaries.path(component), *self.flags(component)],
+                [self.binaries.path(component), *self.flags(component)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -205,7 +205,6 @@ class Bed:
             minor=0,  # it will tell
             url=f"https://127.0.0.1:{self._ports[API]}",
             certificate=self._folder / "certs" / "apiserver.crt",
-            binaries=self._binaries,
             folder=self._folder,
             tokens=tokens,
             compact=self.compact,

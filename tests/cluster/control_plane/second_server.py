@@ -30,7 +30,7 @@ def second_server(bed: Bed) -> Iterator[Server]:
     server = replace(bed.server, url=f"https://127.0.0.1:{port}", folder=folder)
     with Guardian(folder) as guardian:
         process = subprocess.Popen(
-            [bed.server.binaries.path(API), *flags, f"--secure-port={port}"],
+            [bed.binaries.path(API), *flags, f"--secure-port={port}"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

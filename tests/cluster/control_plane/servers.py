@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from tests.cluster.control_plane.binaries import Binaries
-
 USERS: Final = ("admin", "tester", "creator", "learner", "nobody")
 """admin: system:masters, only to set up (no permission and no fair share of the server is ever denied to it).
 tester: may do everything, but by a role. creator: may create, and watch quotas. learner: as creator, but may not
@@ -46,7 +44,6 @@ class Server:
     url: str
     certificate: Path | None
     """Whom to trust; nothing where plain HTTP is spoken."""
-    binaries: Binaries
     folder: Path
     """Where kubeconfigs are written."""
     tokens: Mapping[str, str]

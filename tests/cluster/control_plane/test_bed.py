@@ -51,12 +51,12 @@ async def test_each_user_may_do_what_a_user_of_that_name_may(
             assert (await api.post(CORE, {"metadata": {"name": f"of-{user}"}})).status == 403
 
 
-def test_kubectl_finds_the_server_with_its_kubeconfig(kubernetes: Server) -> None:
+def test_kubectl_finds_the_server_with_its_kubeconfig(kubernetes: Server, binaries: Binaries) -> None:
     """The kubeconfig of a user is all that kubectl needs, and both have the same version."""
-    command = [str(kubernetes.binaries.kubectl), f"--kubeconfig={kubernetes.kubeconfig('nobody')}", "version"]
+    command = [str(binaries.kubectl), f"--kubeconfig={kubernetes.kubeconfig('nobody')}", "version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     versions = re.findall(r"^(?:Client|Server) Version: (\S+)$", done.stdout, re.MULTILINE)
-    assert versions == [f"v{kubernetes.binaries.recipe.version}"] * 2
+    assert versions == [f"v{binaries.recipe.version}"] * 2
 
 
 @pytest.mark.long

@@ -62,7 +62,7 @@ def has_finished(pods: int, job: dict[str, Any]) -> bool:
 async def test_real_controllers_run_jobs_and_deployments_on_the_sandbox(binaries: Binaries, tmp_path: Path) -> None:
     """A Job's pods wait for quota, finish, and complete it; a Deployment gets its ReplicaSet and its pod."""
     with running_sandbox(seed=3) as running:
-        server = Server("sandbox", 36, running.url, None, binaries, tmp_path, {"admin": "admin"}, lambda: None)
+        server = Server("sandbox", 36, running.url, None, tmp_path, {"admin": "admin"}, lambda: None)
         with controllers(binaries, server, tmp_path):
             async with Api(server, "admin") as api:
                 await api.post("/api/v1/namespaces", {"metadata": {"name": "team"}})

@@ -21,6 +21,7 @@ from backoff_ctrl.k8s.gate.aio import AsyncGate, Gate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.client import GatedApiClient
 from tests.aio_configuration import aio_configuration
+from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.kubectl.terminals import Terminal
 from tests.cluster.quotas.quota_room import Room
@@ -155,13 +156,13 @@ async def test_any_owner_and_any_note_make_a_valid_event(server: Server, api: Ap
     assert sender.counts.errors == 0
 
 
-async def test_kubectl_shows_them(kubernetes: Server, real_api: Api, real_namespace: str) -> None:
+async def test_kubectl_shows_them(kubernetes: Server, binaries: Binaries, real_api: Api, real_namespace: str) -> None:
     """`kubectl get events` and `kubectl events --for` print when, how often, what and why."""
     with telling(kubernetes) as sender:
         sender.report(waits(real_namespace, Owner("v1", "ConfigMap", "train", "uid"), note="pods p-* waits"))
         sender.report(waits(real_namespace, Owner("v1", "ConfigMap", "train", "uid")))
         await real_api.until(events_at(real_namespace), lambda found: of_reason(found, "WaitingForQuota", 2))
-    terminal = Terminal(kubernetes, real_namespace)
+    terminal = Terminal(kubernetes, binaries.kubectl, real_namespace)
     said = await asyncio.to_thread(terminal.run, "get", "events", "--no-headers")
     assert said.out.split()[1:] == ["Warning", "WaitingForQuota", "configmap/train", "pods", "p-*", "waits"]
     assert "<unknown>" not in said.out

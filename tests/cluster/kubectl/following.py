@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -60,11 +61,13 @@ class Informers:
 
 
 @asynccontextmanager
-async def informers(server: Server, namespace: str, *, streaming: bool, url: str = "") -> AsyncIterator[Informers]:
+async def informers(
+    program: Path, server: Server, namespace: str, *, streaming: bool, url: str = ""
+) -> AsyncIterator[Informers]:
     """Run the program, through ``url`` if that is given, until the block ends."""
     command = [f"--kubeconfig={server.kubeconfig()}", f"--namespace={namespace}", "--for=15m", f"--server={url}"]
     process = await asyncio.create_subprocess_exec(
-        server.binaries.informers,
+        program,
         *command,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

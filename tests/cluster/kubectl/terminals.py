@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from tests.cluster.control_plane.servers import Server
@@ -111,12 +112,12 @@ def _without_cells(line: str, starts: list[int]) -> str:
 class Terminal:
     """kubectl as one user of one server, in one namespace."""
 
-    def __init__(self, server: Server, namespace: str, user: str = "tester") -> None:
+    def __init__(self, server: Server, kubectl: Path, namespace: str, user: str = "tester") -> None:
         self.server = server
         home = server.folder / "home"
         home.mkdir(exist_ok=True)
         self._environment = {"HOME": str(home), "PATH": os.environ["PATH"], "KUBECONFIG": str(server.kubeconfig(user))}
-        self._command = [str(server.binaries.kubectl), "--namespace", namespace]
+        self._command = [str(kubectl), "--namespace", namespace]
 
     def run(self, *arguments: str, stdin: str | None = None) -> Said:
         done = subprocess.run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
@@ -50,7 +51,7 @@ class Scene:
         await self.told.until(lambda lines: [x["used"].get("pods") for x in lines if "used" in x][-1:] == [pods])
 
 
-async def _scene(stack: AsyncExitStack, server: Server, *, streaming: bool) -> Scene:
+async def _scene(stack: AsyncExitStack, program: Path, server: Server, *, streaming: bool) -> Scene:
     api = await stack.enter_async_context(Api(server))
     namespace = f"test-{secrets.token_hex(5)}"
     assert (await api.post("/api/v1/namespaces", {"metadata": {"name": namespace}})).status == 201
@@ -59,7 +60,7 @@ async def _scene(stack: AsyncExitStack, server: Server, *, streaming: bool) -> S
     assert (await api.post(f"{place}/resourcequotas", quota)).status == 201
     await api.until(f"{place}/resourcequotas/q", lambda q: "hard" in q.get("status", {}))
     tap = await stack.enter_async_context(Tap(server).tapped())
-    told = await stack.enter_async_context(informers(server, namespace, streaming=streaming, url=tap.url))
+    told = await stack.enter_async_context(informers(program, server, namespace, streaming=streaming, url=tap.url))
     return Scene(api, namespace, tap, told)
 
 
@@ -68,12 +69,14 @@ def _is_synced(lines: list[dict[str, object]]) -> bool:
 
 
 @pytest.mark.parametrize("streaming", [True, False], ids=["streaming", "listing"])
-async def test_informers_see_the_same_sequence(sandbox: Server, kubernetes: Server, streaming: bool) -> None:
+async def test_informers_see_the_same_sequence(
+    sandbox: Server, kubernetes: Server, binaries: Binaries, streaming: bool
+) -> None:
     """The existing objects, then each change in order, whether they start with a list or with WatchList streaming."""
     stories = []
     for server in (kubernetes, sandbox):
         async with AsyncExitStack() as stack:
-            scene = await _scene(stack, server, streaming=streaming)
+            scene = await _scene(stack, binaries.informers, server, streaming=streaming)
             await scene.told.until(_is_synced)
             await scene.create("a")
             await scene.charged("1")
@@ -99,12 +102,14 @@ async def test_informers_see_the_same_sequence(sandbox: Server, kubernetes: Serv
     assert asked == (["stream"] if streaming else ["list", "watch"])
 
 
-async def test_informers_resume_where_a_connection_broke(sandbox: Server, kubernetes: Server) -> None:
+async def test_informers_resume_where_a_connection_broke(
+    sandbox: Server, kubernetes: Server, binaries: Binaries
+) -> None:
     """What changed in between arrives as single events, without a new list."""
     stories = []
     for server in (kubernetes, sandbox):
         async with AsyncExitStack() as stack:
-            scene = await _scene(stack, server, streaming=True)
+            scene = await _scene(stack, binaries.informers, server, streaming=True)
             await scene.told.until(_is_synced)
             await scene.create("a")
             await scene.told.seen("add", "a")
@@ -136,7 +141,7 @@ async def test_informers_survive_a_compacted_history(sandbox: Server, binaries: 
         forgets: list[tuple[Server, Callable[[], None] | None]] = [(bed.server, restart), (sandbox, None)]
         for server, forget in forgets:
             async with AsyncExitStack() as stack:
-                scene = await _scene(stack, server, streaming=streaming)
+                scene = await _scene(stack, binaries.informers, server, streaming=streaming)
                 await scene.told.until(_is_synced)
                 for name in ("a", "b"):
                     await scene.create(name)

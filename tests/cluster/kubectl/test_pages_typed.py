@@ -133,10 +133,10 @@ def test_kubectl_knows_the_options_of_its_commands(binaries: Binaries, page: str
 
 
 async def test_kubernetes_takes_what_is_typed_on_a_cluster(
-    kubernetes: Server, real_namespace: str, tmp_path: Path
+    kubernetes: Server, binaries: Binaries, real_namespace: str, tmp_path: Path
 ) -> None:
     """Of the README after the chart is installed, of the chart's README, and of docs/how-to/dask.md."""
-    base = [str(kubernetes.binaries.kubectl), f"--kubeconfig={kubernetes.kubeconfig('admin')}", "-n", real_namespace]
+    base = [str(binaries.kubectl), f"--kubeconfig={kubernetes.kubeconfig('admin')}", "-n", real_namespace]
     container = "{name: main, image: busybox}"
     (tmp_path / "pod.yaml").write_text(
         f"{{apiVersion: v1, kind: Pod, metadata: {{name: a}}, spec: {{containers: [{container}]}}}}"

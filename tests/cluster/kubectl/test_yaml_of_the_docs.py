@@ -15,6 +15,7 @@ from backoff_ctrl.api.commands.proxy import command as proxy
 from backoff_ctrl.api.status.command import command
 from backoff_ctrl.api.status.gates_found import LABEL, gates_of
 from backoff_ctrl.k8s.status.endpoints import URLS
+from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.servers import Server
 from tests.pages import KUBERNETES, PAGES, blocks, typed
 
@@ -59,11 +60,13 @@ def manifests(page: str, namespace: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if manifests(page, "")])
-async def test_kubernetes_takes_every_manifest(kubernetes: Server, real_namespace: str, page: str) -> None:
+async def test_kubernetes_takes_every_manifest(
+    kubernetes: Server, binaries: Binaries, real_namespace: str, page: str
+) -> None:
     """By a dry run that refuses unknown fields."""
     text = yaml.safe_dump_all(manifests(page, real_namespace))
     words = ["create", "--dry-run=server", "--validate=strict", "-n", real_namespace, "-f", "-"]
-    kubectl = [str(kubernetes.binaries.kubectl), f"--kubeconfig={kubernetes.kubeconfig('admin')}"]
+    kubectl = [str(binaries.kubectl), f"--kubeconfig={kubernetes.kubeconfig('admin')}"]
     done = await asyncio.to_thread(
         subprocess.run, [*kubectl, *words], input=text, capture_output=True, text=True, timeout=60, check=False
     )

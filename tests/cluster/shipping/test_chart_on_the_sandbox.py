@@ -22,7 +22,7 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/gates/deployments"
 def empty(binaries: Binaries, tmp_path: Path) -> Iterator[Server]:
     """A sandbox of the test's own: the chart has objects of the whole cluster."""
     with running_sandbox() as running:
-        yield Server("sandbox", 36, running.url, None, binaries, tmp_path, {user: user for user in USERS}, lambda: None)
+        yield Server("sandbox", 36, running.url, None, tmp_path, {user: user for user in USERS}, lambda: None)
 
 
 async def test_helm_installs_upgrades_and_uninstalls_the_chart(empty: Server, helm_program: GoPrograms) -> None:

@@ -16,6 +16,7 @@ import pytest
 from kubernetes import client, watch
 
 from tests.cluster.control_plane.bed import API, Bed
+from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.kubectl.terminals import PATIENCE, manifest, pod
 
@@ -25,12 +26,12 @@ BIG: Final = {f"key-{number}": "x" * 1000 for number in range(500)}
 class Sidecar:
     """A proxy with TLS towards creators, and kubectl as one of them."""
 
-    def __init__(self, server: Server, folder: Path, port: str) -> None:
+    def __init__(self, server: Server, kubectl: Path, folder: Path, port: str) -> None:
         self.url = f"https://127.0.0.1:{port}"
         self.trusted = str(folder / "account" / "ca.crt")
         self.token = server.token("tester")
         self.kubectl = [
-            *(str(server.binaries.kubectl), "--kubeconfig=/dev/null", f"--cache-dir={folder / 'cache'}"),
+            *(str(kubectl), "--kubeconfig=/dev/null", f"--cache-dir={folder / 'cache'}"),
             *(f"--server={self.url}", f"--certificate-authority={self.trusted}", f"--token={self.token}"),
         ]
 
@@ -45,7 +46,7 @@ class Sidecar:
 
 
 @contextmanager
-def _sidecar(server: Server, folder: Path) -> Iterator[Sidecar]:
+def _sidecar(server: Server, kubectl: Path, folder: Path) -> Iterator[Sidecar]:
     real = folder / "real"
     real.mkdir()
     (real / "token").write_text(server.token("tester"))
@@ -58,16 +59,16 @@ def _sidecar(server: Server, folder: Path) -> Iterator[Sidecar]:
             assert process.stdout is not None
             line = process.stdout.readline().strip()
             assert line.startswith("listening on https://127.0.0.1:")
-            yield Sidecar(server, folder, line.rpartition(":")[2])
+            yield Sidecar(server, kubectl, folder, line.rpartition(":")[2])
         finally:
             process.terminate()
         assert process.wait(30) == 0
 
 
 @pytest.mark.long
-def test_kubectl_works_unchanged(kubernetes: Server, real_namespace: str, tmp_path: Path) -> None:
+def test_kubectl_works_unchanged(kubernetes: Server, binaries: Binaries, real_namespace: str, tmp_path: Path) -> None:
     """create, apply both ways, get in every form, a large object, a log that is not there, delete; wait by watch."""
-    with _sidecar(kubernetes, tmp_path) as sidecar:
+    with _sidecar(kubernetes, binaries.kubectl, tmp_path) as sidecar:
         here = f"--namespace={real_namespace}"
         assert "created" in sidecar("create", "-f", "-", here, stdin=pod("one"))
         assert "created" in sidecar("apply", "-f", "-", here, stdin=manifest("ConfigMap", "m", data={"a": "1"}))
@@ -86,9 +87,11 @@ def test_kubectl_works_unchanged(kubernetes: Server, real_namespace: str, tmp_pa
 
 
 @pytest.mark.long
-def test_a_watch_streams_and_can_be_broken_off(kubernetes: Server, real_namespace: str, tmp_path: Path) -> None:
+def test_a_watch_streams_and_can_be_broken_off(
+    kubernetes: Server, binaries: Binaries, real_namespace: str, tmp_path: Path
+) -> None:
     """By the Python client, over TLS: events come as they happen; then the proxy has no connection left for it."""
-    with _sidecar(kubernetes, tmp_path) as sidecar:
+    with _sidecar(kubernetes, binaries.kubectl, tmp_path) as sidecar:
         configuration = client.Configuration(host=sidecar.url)
         configuration.ssl_ca_cert = sidecar.trusted
         configuration.api_key = {"authorization": f"Bearer {sidecar.token}"}
@@ -112,7 +115,7 @@ def test_a_watch_streams_and_can_be_broken_off(kubernetes: Server, real_namespac
 @pytest.mark.long
 def test_an_upstream_that_restarts_is_survived(breakable: Bed, tmp_path: Path) -> None:
     """The proxy says 503 with Retry-After while nobody answers, which kubectl repeats; then all goes on."""
-    with _sidecar(breakable.server, tmp_path) as sidecar:
+    with _sidecar(breakable.server, breakable.binaries.kubectl, tmp_path) as sidecar:
         assert "default" in sidecar("get", "namespaces")
         breakable.stop(API)
         host, port = sidecar.url.removeprefix("https://").split(":")

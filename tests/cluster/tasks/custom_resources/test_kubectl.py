@@ -11,6 +11,7 @@ import pytest
 from backoff_ctrl.k8s.plugins.registry import Registry
 from backoff_ctrl.k8s.tasks.cluster.schema import NAME, definition
 from backoff_ctrl.k8s.tasks.model import MUTABLE, TaskSpec
+from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.kubectl.terminals import Said, Terminal
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
@@ -29,42 +30,44 @@ UNSEEN = {"custom", "needs"}
 """Fields that may be of several types: CEL does not see them, and the webhook of Tasks holds them."""
 
 
-async def run(api: Api, namespace: str, *arguments: str, body: object = None) -> Said:
-    terminal = Terminal(api.server, namespace)
+@pytest.fixture
+def terminal(kind: Api, binaries: Binaries, namespace: str) -> Terminal:
+    return Terminal(kind.server, binaries.kubectl, namespace)
+
+
+async def run(terminal: Terminal, *arguments: str, body: object = None) -> Said:
     stdin = None if body is None else json.dumps(body)
     return await asyncio.to_thread(terminal.run, *arguments, stdin=stdin)
 
 
-async def test_a_task_is_applied_shown_awaited_and_deleted(kind: Api, namespace: str) -> None:
+async def test_a_task_is_applied_shown_awaited_and_deleted(kind: Api, namespace: str, terminal: Terminal) -> None:
     """Columns say how far it is, which try it is, and what it waits for."""
     full = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
     made(await kind.post(f"/api/v1/namespaces/{namespace}/resourcequotas", full))
     async with managed(kind.server, namespace, Registry([PODS])):
-        assert (await run(kind, namespace, "apply", "-f", "-", body=task("train"))).code == 0
+        assert (await run(terminal, "apply", "-f", "-", body=task("train"))).code == 0
         await kind.until(path(namespace, "train"), lambda found: (found.get("status") or {}).get("waitsFor"))
-        head, row = (await run(kind, namespace, "get", "tasks")).out.splitlines()
+        head, row = (await run(terminal, "get", "tasks")).out.splitlines()
         assert head.split() == ["NAME", "TYPE", "PHASE", "TRY", "WAITS", "FOR", "AGE"]
         assert row.split()[:-1] == ["train", "container", "WaitingForResources", "1", "none:", "pods"]
         quota = f"/api/v1/namespaces/{namespace}/resourcequotas/none"
         made(await kind.patch(quota, {"spec": {"hard": {"pods": "1"}}}, MERGE))
         pod = (await pod_of(kind, namespace, "train"))["metadata"]["name"]
-        waiting = asyncio.create_task(
-            run(kind, namespace, "wait", "--for=condition=Succeeded", "task/train", "--timeout=60s")
-        )
+        waiting = asyncio.create_task(run(terminal, "wait", "--for=condition=Succeeded", "task/train", "--timeout=60s"))
         status = f"/api/v1/namespaces/{namespace}/pods/{pod}/status"
         made(await kind.patch(status, {"status": {"phase": "Succeeded"}}, MERGE))
         assert (await waiting).out.strip() == "task.backoff-ctrl.dev/train condition met"
-    assert (await run(kind, namespace, "delete", "task", "train", "--timeout=60s")).code == 0
+    assert (await run(terminal, "delete", "task", "train", "--timeout=60s")).code == 0
 
 
 @REAL
-async def test_explain_says_what_a_field_means(kind: Api, namespace: str) -> None:
+async def test_explain_says_what_a_field_means(kind: Api, namespace: str, terminal: Terminal) -> None:
     """Each field has a description; values and fields at each depth."""
     await kind.until("/openapi/v3", lambda found: "apis/backoff-ctrl.dev/v1alpha1" in found["paths"])  # a second later
-    said = (await run(kind, namespace, "explain", "task.spec")).out
+    said = (await run(terminal, "explain", "task.spec")).out
     assert "The task type: it chooses the plugin." in " ".join(said.split())
     for each in ("task.spec", "task.spec.retries", "task.status", "task.status.history"):
-        assert "<no description>" not in (await run(kind, namespace, "explain", each)).out, each
+        assert "<no description>" not in (await run(terminal, "explain", each)).out, each
 
 
 @REAL
@@ -85,11 +88,13 @@ async def test_explain_says_what_a_field_means(kind: Api, namespace: str) -> Non
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
 )
-async def test_a_wrong_field_is_refused_with_its_path(kind: Api, namespace: str, spec: Any, said: str) -> None:
+async def test_a_wrong_field_is_refused_with_its_path(
+    kind: Api, namespace: str, terminal: Terminal, spec: Any, said: str
+) -> None:
     """By the server, before anything is stored."""
     body = task("train", **spec)
     body["spec"] = {name: value for name, value in body["spec"].items() if value is not None}
-    refused = await run(kind, namespace, "create", "-f", "-", body=body)
+    refused = await run(terminal, "create", "-f", "-", body=body)
     assert refused.code == 1
     assert said in refused.err
 

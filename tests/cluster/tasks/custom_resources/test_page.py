@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from backoff_ctrl.k8s.plugins.registry import registry
+from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
 from tests.cluster.tasks.custom_resources.conftest import managed, path
@@ -24,7 +25,7 @@ COMMANDS = {each.command: each.printed for each in typed(PAGE)}
 (TASK,) = (block.text for block in blocks(PAGE, "yaml"))
 
 
-async def test_its_commands_do_what_it_says(kind: Api, namespace: str, tmp_path: Path) -> None:
+async def test_its_commands_do_what_it_says(kind: Api, binaries: Binaries, namespace: str, tmp_path: Path) -> None:
     """In the order of the page; between two of them there is room in the quota, and the pod ends."""
     (tmp_path / "train.yaml").write_text(TASK)
     wrong = yaml.safe_load(TASK)
@@ -34,7 +35,7 @@ async def test_its_commands_do_what_it_says(kind: Api, namespace: str, tmp_path:
     config = yaml.safe_load(kind.server.kubeconfig("admin").read_text())
     config["contexts"][0]["context"]["namespace"] = namespace
     (tmp_path / "config").write_text(yaml.safe_dump(config))
-    programs = {"kubectl": [str(kind.server.binaries.kubectl)], "backoff-ctrl": [sys.executable, "-m", "backoff_ctrl"]}
+    programs = {"kubectl": [str(binaries.kubectl)], "backoff-ctrl": [sys.executable, "-m", "backoff_ctrl"]}
 
     async def run(command: str) -> str:
         name, *words = shlex.split(command)
