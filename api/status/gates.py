@@ -462,8 +462,8 @@ class Gates:
             try:
                 found = await self._pages(gate, "/v1/namespaces", {})
                 gate.namespaces = {read(str, each["namespace"]): each for each in found}
-                gate.why = ""
                 await self._look_at_ceilings(gate)
+                gate.why = ""  # not before: what it holds would count as nothing
             except (GateError, KeyError, TypeError, ValueError) as error:
                 gate.namespaces, gate.told, gate.why = {}, {}, str(error) or "it is not a gate"
             await asyncio.sleep(max(LOOK_EVERY, RESTING * (time.monotonic() - begun)))
