@@ -73,13 +73,17 @@ REAL_TIMEOUT: Final = 900
 """Seconds until a test that is `real` hangs: it may start a server, or break one, on a machine ten times as slow."""
 
 
+def asks_for_kubernetes(item: pytest.Function) -> bool:
+    """Say whether a test runs on the Kubernetes server that a process has for the whole run."""
+    asked = getattr(item, "callspec", None)
+    return "kubernetes" in item.fixturenames or (asked is not None and asked.params.get("server") == "kubernetes")
+
+
 def needs(item: pytest.Item) -> list[str]:
     """Name the sets of programs that a test runs, the control plane first."""
     if not isinstance(item, pytest.Function):
         return []
-    asked = getattr(item, "callspec", None)
-    on_kubernetes = asked is not None and asked.params.get("server") == "kubernetes"
-    first = [ControlPlane.title] if on_kubernetes or {"kubernetes", "binaries"} & {*item.fixturenames} else []
+    first = [ControlPlane.title] if asks_for_kubernetes(item) or "binaries" in item.fixturenames else []
     return first + [programs.title for fixture, programs in OTHERS.items() if fixture in item.fixturenames]
 
 

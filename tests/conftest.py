@@ -6,15 +6,20 @@ import gc
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import reaching
-from tests.building import Building
+from tests.building import Building, asks_for_kubernetes
+from tests.cpu_seconds import CpuSeconds
 from tests.engine.measuring import EngineCoverage
 from tests.farewells import Loop, use_everywhere
+from tests.left_out import LeftOut
+from tests.survivors import go_on_in_a_child
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -32,11 +37,20 @@ settings.register_profile("thorough", parent=settings.get_profile("default"), ma
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cpu-seconds", action="store_true", help="print what the run costs, by folder")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Let `--cov` measure the engine's own tests, and build what the others run."""
+    """Let `--cov` measure the engine's own tests, build what the others run, and leave no process behind."""
+    if not hasattr(config, "workerinput") and not config.option.collectonly:
+        go_on_in_a_child()
     config.pluginmanager.register(EngineCoverage())
     config.pluginmanager.register(Building(config), "building")
     config.pluginmanager.register(reaching, "reaching")
+    config.pluginmanager.register(LeftOut(config), "left-out")
+    if config.option.cpu_seconds:
+        config.pluginmanager.register(CpuSeconds(config), "cpu-seconds")
     use_everywhere()
 
 
@@ -51,19 +65,46 @@ gc.disable()  # until all is collected: to look for garbage then costs a third a
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     """Where several processes share the tests: one of them runs all that share a fixture of their module.
 
+    Every second process alone starts a Kubernetes server for the whole run: each costs a core some seconds to start,
+    and again for each kind that is defined on it.
+
     What needs no program that is not built yet goes first, and the rest in the order in which programs are built.
     """
     building = config.pluginmanager.get_plugin("building")
     assert isinstance(building, Building)
     for item in items:
-        if isinstance(item, pytest.Function) and "module" in _scopes(item):
+        if group := _group(item, config.rootpath):
             after = building.after(item)
-            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{after}" if after else item.path.stem))
+            item.add_marker(pytest.mark.xdist_group(f"{group}-{after}" if after else group))
     yield
+    _check_groups(config, items)
     turns: dict[int, list[pytest.Item]] = {}
     for item in items:
         turns.setdefault(building.after(item), []).append(item)
     items[:] = [item for _, some in sorted(turns.items()) for item in _spread(some)]
+
+
+def _group(item: pytest.Item, root: Path) -> str:
+    """Name what a test shares with others; nothing, if it may run anywhere."""
+    if not isinstance(item, pytest.Function):
+        return ""
+    place = item.path.relative_to(root).as_posix()
+    if asks_for_kubernetes(item):
+        servers = max(1, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) // 2)
+        return f"kubernetes-{crc32(place.encode()) % servers}"
+    return place if "module" in _scopes(item) else ""
+
+
+def _check_groups(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """End a run whose groups fall apart: each of their tests would start the module's servers anew.
+
+    pytest-xdist reads a group from the end of a test's name, which it writes into a private attribute of pytest's.
+    """
+    if not getattr(config.option, "loadgroup", False):
+        return
+    lost = [each.nodeid for each in items if each.get_closest_marker("xdist_group") and "@" not in each.nodeid]
+    if lost:
+        pytest.exit(f"pytest {pytest.__version__} and pytest-xdist lose the groups of {len(lost)} tests", returncode=3)
 
 
 def _spread(items: list[pytest.Item]) -> list[pytest.Item]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.server
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -16,14 +15,16 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
+from tests.browser import REMEDY, find
+from tests.patience import PATIENCE
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from tests.serve.conftest import Served
 
 pytestmark = pytest.mark.long
-BROWSERS = ("chromium-headless-shell", "chrome-headless-shell", "chromium", "chromium-browser", "google-chrome")
 EVIL = "evil.example"
 ATTACK = """<!doctype html><title>attack</title><pre id="out"></pre><script>
 const told = (text) => { document.getElementById("out").textContent += text + "\\n"; };
@@ -46,10 +47,9 @@ async function attempt(name, run) {
 @pytest.fixture(scope="module")
 def browser() -> str:
     """The program."""
-    for name in BROWSERS:
-        if found := shutil.which(name):
-            return found
-    pytest.skip(f"there is no browser on this machine: install one of {', '.join(BROWSERS)}")
+    if found := find():
+        return str(found)
+    pytest.skip(f"there is no browser on this machine: {REMEDY}")
 
 
 @pytest.fixture
@@ -105,11 +105,20 @@ class Tab:
         """Give an order, and return its answer."""
         self._count += 1
         await self._socket.send_json({"id": self._count, "method": method, "params": params})
-        async with asyncio.timeout(60):
-            while (answer := await self._socket.receive_json()).get("id") != self._count:
-                pass
-        found: dict[str, Any] = answer["result"]
+        found: dict[str, Any] = (await self._told(lambda told: told.get("id") == self._count))["result"]
         return found
+
+    async def load(self, url: str) -> None:
+        """Open a page, and wait until it is there: a script that runs meanwhile may never be answered."""
+        await self.order("Page.navigate", url=url)
+        await self._told(lambda told: told.get("method") == "Page.loadEventFired")
+
+    async def _told(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        async with asyncio.timeout(PATIENCE):
+            while not holds(told := await self._socket.receive_json()):
+                pass
+        answer: dict[str, Any] = told
+        return answer
 
     async def run(self, script: str) -> Any:
         """Run a script, and return its value."""
@@ -119,7 +128,7 @@ class Tab:
 
     async def until(self, script: str) -> None:
         """Run a script until its value is true."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while not await self.run(script):  # noqa: ASYNC110 - a page that changes, polled
                 await asyncio.sleep(0.05)
 
@@ -139,8 +148,7 @@ async def tab(browser: str, url: str, profile: Path) -> AsyncIterator[Tab]:
                     "document.addEventListener('securitypolicyviolation', (e) => breaches.push(e.blockedURI));"
                 )
                 await page.order("Page.addScriptToEvaluateOnNewDocument", source=script)
-                await page.order("Page.navigate", url=url)
-                await page.until("document.readyState === 'complete' && location.href !== 'about:blank'")
+                await page.load(url)
                 yield page
 
 

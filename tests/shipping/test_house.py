@@ -7,13 +7,16 @@ import subprocess
 import sys
 import tomllib
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 
 import pytest
 import yaml
+from _pytest.mark.expression import Expression
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("backoff_ctrl", "k8s", "api")
+ALL = ("test", "test-go", "test-scheduled")
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
@@ -82,11 +85,25 @@ def test_the_documented_make_targets_exist() -> None:
     } <= TARGETS
 
 
+def test_what_one_target_leaves_out_another_runs() -> None:
+    """Whatever marks a test has; what `.ci/run` does not run the scheduled workflow does."""
+    made = (ROOT / "Makefile").read_text()
+    found = re.findall(r"^(test[a-z-]*):.*\n.*pytest -m (?:'([a-z ]+)'|([a-z]+)) ", made, re.MULTILINE)
+    chosen = {target: Expression.compile(several or one) for target, several, one in found}
+    marks = ("go", "real", "long", "scheduled")
+    for each in product((True, False), repeat=len(marks)):
+        has = dict(zip(marks, each, strict=True))
+        assert any(chosen[target].evaluate(lambda name, /, **_: has[name]) for target in ALL), has  # noqa: B023
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "scheduled.yml").read_text())
+    steps = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    assert steps == ["make test-bare", "make test-scheduled"]
+
+
 def test_everybody_runs_the_same_checks() -> None:
     """The CI script, the workflow of the code host and the git hook lead to the same targets."""
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
-    assert "make check test" in script.read_text()
+    assert script.read_text().endswith("make browser\nexec make check test test-go\n")
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
     steps = workflow["jobs"]["check-and-test"]["steps"]
     assert [step["run"] for step in steps if "run" in step] == ["bash .ci/run"]

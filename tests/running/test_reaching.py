@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.control_plane import reaching_sample as sample
+from tests.patience import PATIENCE
 from tests.reaching import lacking
+from tests.running import reaching_sample as sample
 
 SAMPLE = Path(sample.__file__)
-ROOT = SAMPLE.parents[3]
+ROOT = SAMPLE.parents[2]
 
 
 def test_its_module_fails_with_a_sentence() -> None:
     """The sentence names the test, the way to the program, and the fixture that it lacks."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", str(SAMPLE)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == pytest.ExitCode.INTERRUPTED, done
     said = "test_on_the_sandbox does not wait until a program is built that it reaches for (test_on_the_sandbox)"
     assert said in done.stdout
