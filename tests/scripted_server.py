@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.patience import PATIENCE
+
 Reply = tuple[int, Mapping[str, Any] | bytes | Iterator[bytes]]
 
 
@@ -83,7 +85,7 @@ def scripted_server(answer: Callable[[Seen], Reply]) -> Iterator[Script]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(timeout=45)
+        thread.join(timeout=PATIENCE)
 
 
 class _Server(ThreadingHTTPServer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from backoff_ctrl.k8s.watching.objects import (
     WatchForbiddenError,
 )
 from backoff_ctrl.k8s.watching.quotas import QuotaWatch
+from tests.patience import PATIENCE, pause_after
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -37,11 +39,14 @@ elapse = asyncio.sleep
 """In virtual time this takes no real time: the clock jumps."""
 
 
-async def until(holds: Callable[[], object], within: float = 100, every: float = 0.005) -> None:
+async def until(holds: Callable[[], object], within: float = PATIENCE, every: float = 0.005) -> None:
     """Poll every few milliseconds of real time, for changes made by other tasks, threads and programs."""
     async with asyncio.timeout(within):
-        while not holds():  # noqa: ASYNC110 - the ledger has no event for it
-            await asyncio.sleep(every)
+        while True:
+            begun = time.monotonic()
+            if holds():
+                return
+            await asyncio.sleep(pause_after(time.monotonic() - begun, every))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from backoff_ctrl.engine.quotas import ObservedQuota
 from backoff_ctrl.k8s.status.actions import audit
 from backoff_ctrl.k8s.status.token import read_token
 from tests.gated_creates import pod
+from tests.patience import PATIENCE
 from tests.status.asking import Answer, ask
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def test_a_paused_namespace_sends_nothing_until_it_is_resumed(crowd: Crowd) -> N
     assert found == {"team": False, "other": True}
     done = act(crowd, "resume", namespace="other")
     assert (done.status, done.json["done"]) == (200, "creates in namespace other continue")
-    crowd.threads[0].join(30)
+    crowd.threads[0].join(PATIENCE)
     assert not crowd.threads[0].is_alive()
     assert crowd.core.read_namespaced_pod("late", "other").metadata.name == "late"
     again = act(crowd, "resume", namespace="other")
@@ -92,7 +93,7 @@ def test_a_waiter_is_moved_to_the_front(crowd: Crowd) -> None:
         ("second", 0, 2),
     ]
     crowd.make_room("first")
-    crowd.threads[1].join(30)
+    crowd.threads[1].join(PATIENCE)
     assert [each.metadata.name for each in crowd.core.list_namespaced_pod("team").items] == ["third"]
 
 
@@ -113,7 +114,7 @@ def test_a_cancelled_create_leaves_the_line_and_its_caller_learns_why(crowd: Cro
     until(lambda: len(waiting(crowd)) == 2)
     (victim,) = (each["id"] for each in waiting(crowd) if each["name"] == "second")
     assert act(crowd, "cancel", id=victim, by="ann", why="wrong team").status == 200
-    thread.join(30)
+    thread.join(PATIENCE)
     assert [str(error) for error in errors] == ["pods team/second was cancelled by ann: wrong team"]
     assert [each["name"] for each in waiting(crowd)] == ["third"]
     assert crowd.get(f"/v1/requests/{victim}")["history"][-1]["event"] == "cancelled"
@@ -133,7 +134,7 @@ def test_a_learned_quota_is_forgotten_a_watched_one_is_not(crowd: Crowd) -> None
         plain.delete_namespaced_pod("first", "team", grace_period_seconds=0)
         until(lambda: plain.read_namespaced_resource_quota("q", "team").status.used == {"pods": "0"})
     assert act(crowd, "forget", namespace="team", quota="q").status == 200
-    crowd.threads[0].join(30)  # nothing holds it any more
+    crowd.threads[0].join(PATIENCE)  # nothing holds it any more
     assert not crowd.threads[0].is_alive()
 
 

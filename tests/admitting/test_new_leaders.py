@@ -13,6 +13,7 @@ from backoff_ctrl.k8s.admitting.kinds import ADMITTED, JOB
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.sandbox import Sandbox
 from tests.cluster.admitting.jobs_at_work import job
+from tests.patience import PATIENCE
 
 
 async def test_what_runs_has_its_room_before_anybody_who_waits() -> None:
@@ -70,7 +71,7 @@ def owners(sandbox: Sandbox, number: int) -> list[dict[str, Any]]:
 
 
 async def until_it_waits(admitting: Admitting) -> dict[str, Any]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while True:
             assert not admitting.counts.admitted
             for each in admitting.waiting():

@@ -21,6 +21,7 @@ from backoff_ctrl.api.commands.waiting import cells
 from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.status.shapes import Block, Ceiling, Decision, Waiting
 from tests import scripted_server as scripts
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +46,7 @@ def instance(url: str) -> Instance:
 
 async def until(holds: Callable[[], bool], pilot: Any) -> None:
     """Let the screen take in what its threads tell, until it shows that."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not holds():
             await pilot.pause(0.02)
 

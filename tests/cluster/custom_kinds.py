@@ -84,7 +84,7 @@ async def establish(api: Api, body: JSON) -> JSON:
 async def retire(api: Api, *names: str) -> None:
     """Delete definitions that a test no longer needs; on a real server they stay until it is stopped.
 
-    If a kind is gone before the quota controller lists it, all quotas wait 30 s (see ``talking.PATIENCE``).
+    If a kind is gone before the quota controller lists it, all quotas wait 30 s (see ``patience.PATIENCE``).
     """
     if api.server.kind == "kubernetes":
         return

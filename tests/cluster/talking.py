@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 import aiohttp
 
 from tests.cluster.control_plane.servers import Server
+from tests.patience import PATIENCE, pause_after
 
 JSON = dict[str, Any]
 JSON_PATCH: Final = "application/json-patch+json"
@@ -20,12 +21,6 @@ MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 
-PATIENCE: Final = 50.0
-"""Seconds after which a silent watch, or a state that does not come about, is a failure.
-
-The quota controller may pause for 30 s: it discovers new kinds every 30 s and counts nothing until it has listed them;
-if such a kind is already gone, it waits the full time (``Sync`` of ``resource_quota_controller.go``).
-"""
 _POLL: Final = 0.02
 
 
@@ -90,7 +85,7 @@ class Api:
             headers["Content-Type"] = content_type or "application/json"
         data = body if body is None or isinstance(body, bytes | str) else json.dumps(body)
         async with (
-            asyncio.timeout(45),  # longer than the 34 s after which a server gives up by itself
+            asyncio.timeout(PATIENCE),  # longer than the 34 s after which a server gives up by itself
             self._session.request(method, path, data=data, params=params, headers=headers) as answer,
         ):
             return Reply(answer.status, answer.headers, await answer.text())
@@ -126,11 +121,12 @@ class Api:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
         while True:
+            begun = loop.time()
             seen = await self.get(path)
             if seen.status == 200 and holds(seen.json):
                 return seen.json
             assert loop.time() < deadline, f"{path} after {within:g} s: {seen.status} {seen.text}"
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(pause_after(loop.time() - begun, _POLL))
 
 
 async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[JSON]:

@@ -14,6 +14,7 @@ from backoff_ctrl.k8s.gated.client import GatedApiClient
 from backoff_ctrl.k8s.runtime.host import RUNTIME
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from tests.conversing import conversation
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +45,7 @@ def at_work() -> Callable[[], int]:
     def count() -> int:
         counted: queue.SimpleQueue[int] = queue.SimpleQueue()
         RUNTIME.post(lambda: counted.put(len(asyncio.all_tasks())))
-        return counted.get(timeout=45)
+        return counted.get(timeout=PATIENCE)
 
     return count
 

@@ -28,6 +28,7 @@ from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
 from tests.official import aio as client
 from tests.official import only_since_37
+from tests.patience import PATIENCE
 from tests.transports import Transport
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ async def test_a_thousand_creates_into_an_unknown_namespace_keep_at_most_16_in_f
 
 async def until_in(tasks: list[asyncio.Task[Any]], enough: Callable[[], bool]) -> None:
     """Wait until so many creates have succeeded."""
-    async with asyncio.timeout(45):
+    async with asyncio.timeout(PATIENCE):
         for made in asyncio.as_completed(tasks):
             await made
             if enough():
@@ -118,19 +119,20 @@ async def test_overload_is_waited_out_as_the_server_asks(sandbox: BackgroundSand
         for _ in range(5):
             await refused.acquire()
         sandbox.faults.clear()
-        await asyncio.wait_for(asyncio.gather(*tasks), 45)
+        await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
 
     assert sandbox.counters.creates.max_in_flight <= 16
     assert sandbox.counters.creates.created == 40
 
 
 @pytest.mark.long
+@pytest.mark.scheduled
 @only_since_37  # the bounds are for the way of that client
 @pytest.mark.parametrize(("way", "most"), [("threads", 3500), ("async_req", 2900), ("asyncio", 2900)])
 def test_a_waiting_create_takes_little_memory(way: str, most: int) -> None:
     """The gate's own part in bytes, beside the client's copy of the body; `make bench` prints both."""
     command = [sys.executable, str(ROOT / "benchmarks" / "waiting_creates.py"), way, "400"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE)
     assert 330 < json.loads(done.stdout)["gate"] < most
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from kubernetes import client as sync
 
+from tests.patience import PATIENCE
+
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
@@ -189,7 +191,7 @@ def test_one_ctrl_c_ends_the_jobs_of_an_executor(sandbox: BackgroundSandbox, end
             program.send_signal(signal.SIGINT)
         assert program.stdout.readline() == "interrupted\n"
         try:
-            _, errors = program.communicate(timeout=45)
+            _, errors = program.communicate(timeout=PATIENCE)
         finally:
             program.kill()
 
@@ -210,7 +212,7 @@ def test_an_error_of_the_programs_own_leaves_the_jobs_of_an_executor_their_waits
     assert not select.select([program.stdout], [], [], 2)[0]
     with sync.ApiClient(sync.Configuration(host=sandbox.url)) as api:
         sync.CoreV1Api(api).delete_namespaced_pod("first", "team", grace_period_seconds=0)
-    out, _ = program.communicate(timeout=45)
+    out, _ = program.communicate(timeout=PATIENCE)
 
     assert (out, program.returncode) == ("created job-1\n", 0)
 
@@ -223,7 +225,7 @@ def test_a_program_that_ends_with_creates_waiting_ends(sandbox: BackgroundSandbo
 
     assert program.stdout is not None
     assert program.stdout.readline() == "waiting\n"
-    _, errors = program.communicate(timeout=45)
+    _, errors = program.communicate(timeout=PATIENCE)
 
     assert "pods team/second" in errors
     assert program.returncode == 0
@@ -240,7 +242,7 @@ def test_no_thread_of_ours_lives_when_the_interpreter_ends(sandbox: BackgroundSa
     threading.Thread(target=work, daemon=True).start()
     """
     program = start(sandbox, LOOKING_BACK + BEGINNING + waits + WATCHED)
-    out, errors = program.communicate(timeout=45)
+    out, errors = program.communicate(timeout=PATIENCE)
 
     running, after = out.splitlines()
     assert "'backoff-ctrl'" in running
@@ -294,7 +296,7 @@ def test_a_main_thread_that_returns_leaves_other_threads_their_waits(
 
     with sync.ApiClient(sync.Configuration(host=sandbox.url)) as api:
         sync.CoreV1Api(api).delete_namespaced_pod("first", "team", grace_period_seconds=0)
-    out, errors = program.communicate(timeout=45)
+    out, errors = program.communicate(timeout=PATIENCE)
 
     assert [line for line in errors.splitlines() if not allowed or allowed not in line] == []
     assert out == "created second\n"

@@ -14,6 +14,7 @@ from backoff_ctrl.k8s.settings import VARIABLES
 from tests.admitting.trains import written
 from tests.kubeconfigs import write_kubeconfig
 from tests.official import skip_without_proxy
+from tests.patience import PATIENCE
 from tests.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
@@ -326,7 +327,7 @@ def test_an_answer_that_never_ends_is_abandoned() -> None:
     over = threading.Event()
 
     def answer(_: Seen) -> Any:
-        over.wait(30)
+        over.wait(PATIENCE)
         return 200, {}
 
     with scripted_server(answer) as server:

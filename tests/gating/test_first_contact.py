@@ -26,6 +26,7 @@ from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, AsyncWaitTime
 from backoff_ctrl.k8s.gated.client import GatedApiClient, WaitTimeout, waiting
 from tests.gated_creates import pod
 from tests.official import aio
+from tests.patience import PATIENCE
 from tests.transports import AsyncTransport, Transport, creation
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def test_a_create_interrupted_while_listing_lets_the_others_go_on() -> None:
     class Interrupted(Transport):
         def list_quotas(self) -> Answer:
             listed.set()
-            assert others_wait.wait(45)
+            assert others_wait.wait(PATIENCE)
             raise KeyboardInterrupt
 
     transport = Interrupted()
@@ -120,10 +121,10 @@ def test_a_create_interrupted_while_listing_lets_the_others_go_on() -> None:
 
     reader = threading.Thread(target=first)
     reader.start()
-    assert listed.wait(45)
+    assert listed.wait(PATIENCE)
     threading.Timer(0.1, others_wait.set).start()
     assert gate.create(creation(), transport).status == 201
-    reader.join(45)
+    reader.join(PATIENCE)
 
 
 class Listing(AsyncTransport):
@@ -227,7 +228,7 @@ def test_creates_that_fit_by_the_list_are_sent_at_once(sandbox: BackgroundSandbo
         all_there = threading.Barrier(30)
 
         def create() -> None:
-            all_there.wait(45)
+            all_there.wait(PATIENCE)
             try:
                 made.append(core.create_namespaced_pod("team", POD))
             except GateClosed as error:

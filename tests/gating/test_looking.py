@@ -20,6 +20,7 @@ from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gate.unfinished import Unfinished
 from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
 from backoff_ctrl.k8s.sharing.memory import MemoryFile
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +80,7 @@ def test_a_create_that_ends_while_its_own_thread_holds_the_lock_is_told_once_tha
 
     thread = threading.Thread(target=decide, daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert not thread.is_alive(), "it waits for itself"
     assert asks.asked == 2
     assert not ledger.under_way()

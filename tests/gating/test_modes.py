@@ -12,6 +12,7 @@ import pytest
 from backoff_ctrl.engine import ObservedQuota
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Gate
+from tests.patience import PATIENCE
 from tests.transports import FULL, POD, AsyncTransport, Transport, creation, stored
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ async def test_an_error_in_the_engine_lets_creates_through_is_counted_and_logged
     """Refused creates make the engine draw jitter, which breaks it: each caller gets the server's own answer."""
     gate, server = AsyncGate(rng=Defective()), AsyncTransport(Room(1))
 
-    answers = await asyncio.wait_for(asyncio.gather(*[gate.create(creation(), server) for _ in range(6)]), 45)
+    answers = await asyncio.wait_for(asyncio.gather(*[gate.create(creation(), server) for _ in range(6)]), PATIENCE)
 
     assert sorted(answer.status for answer in answers) == [201, 403, 403, 403, 403, 403]
     assert gate.counts.failed_open >= 1
@@ -108,7 +109,7 @@ async def test_after_an_error_the_gate_gates_again() -> None:
         await asyncio.wait_for(asyncio.shield(late), 0.1)  # it waits again, as it should
     server.answer = stored
 
-    assert (await asyncio.wait_for(late, 45)).status == 201
+    assert (await asyncio.wait_for(late, PATIENCE)).status == 201
 
 
 async def test_a_manifest_that_cannot_be_read_goes_to_the_server() -> None:
@@ -131,7 +132,7 @@ async def test_a_failing_callback_of_the_callers_does_no_harm(caplog: pytest.Log
     asked = creation()
     asked.on_wait = broken
 
-    assert (await asyncio.wait_for(gate.create(asked, server), 45)).status == 201
+    assert (await asyncio.wait_for(gate.create(asked, server), PATIENCE)).status == 201
     assert "the on_wait callback of pods team/p-* failed" in caplog.text
 
 
@@ -156,7 +157,7 @@ async def test_the_longest_wait_of_the_policy_is_a_time_out() -> None:
     gate, server = AsyncGate(policy=Policy(wait_max=0.1)), AsyncTransport(Room(0))
 
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(gate.create(creation(), server), 45)
+        await asyncio.wait_for(gate.create(creation(), server), PATIENCE)
 
 
 async def test_a_new_engine_knows_what_the_watch_has_reported() -> None:

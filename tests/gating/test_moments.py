@@ -11,6 +11,7 @@ import pytest
 from backoff_ctrl.k8s.gate.gangs import gang_of
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.threads import Gate
+from tests.patience import PATIENCE
 from tests.transports import POD, Transport, creation
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def test_a_signal_handler_or_a_finalizer_may_ask_a_gate_that_its_own_thread_is_b
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(45)
+    thread.join(PATIENCE)
 
     assert done == ["asked", "worked"]
     assert gate.create(creation(), Transport()).ok  # what was held is free again

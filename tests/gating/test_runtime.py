@@ -9,11 +9,13 @@ import textwrap
 
 import pytest
 
+from tests.patience import PATIENCE
+
 
 def output(program: str) -> list[str]:
     """Run a program; return the lines it prints."""
     run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=45, check=True
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=PATIENCE, check=True
     )
     return run.stdout.splitlines()
 
@@ -36,10 +38,10 @@ def test_the_runtime_may_be_needed_in_the_midst_of_its_start() -> None:
 
         asyncio.set_event_loop_policy(Policy())
         RUNTIME.call_later(0, lambda: rung.put("after"))
-        print(sorted(rung.get(timeout=30) for _ in range(2)))
+        print(sorted(rung.get(timeout=200) for _ in range(2)))
         ours = [each for each in threading.enumerate() if each.name == THREAD]
         for each in ours[:-1]:
-            each.join(30)  # the one that was not needed ends
+            each.join(200)  # the one that was not needed ends
         print(sum(each.is_alive() for each in ours))
     """
     assert output(program) == ["['after', 'within']", "1"]

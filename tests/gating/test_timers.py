@@ -19,6 +19,7 @@ from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.runtime import exits as exiting
 from backoff_ctrl.k8s.runtime.host import THREAD, LoopAlarms, RuntimeAlarms
+from tests.patience import PATIENCE
 from tests.transports import FULL, AsyncTransport, Transport, creation, stored
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def test_a_call_that_fails_does_not_stop_the_clock(caplog: pytest.LogCaptureFixt
 
     alarms.call_at(alarms.now(), fails)
     alarms.call_at(alarms.now(), came.set)
-    assert came.wait(45)
+    assert came.wait(PATIENCE)
     assert "a bug" in caplog.text
 
 
@@ -49,7 +50,7 @@ def test_what_is_cancelled_is_not_called() -> None:
     alarms.call_at(11.0, came.set)
     cancel()
     now = 12.0
-    assert came.wait(45)
+    assert came.wait(PATIENCE)
     assert called == []
 
 
@@ -61,7 +62,7 @@ async def test_an_alarm_that_a_clock_jumped_over_rings_soon() -> None:
     alarms.call_at(alarms.now() + 600.0, came.set)
     offset = 3600.0
 
-    async with asyncio.timeout(45):
+    async with asyncio.timeout(PATIENCE):
         await came.wait()
 
 
@@ -122,7 +123,7 @@ def test_alarms_outlast_the_loop_of_another_thread() -> None:
 
     asyncio.run(first())
     server.answer = stored
-    assert ended.wait(45)
+    assert ended.wait(PATIENCE)
 
 
 def test_the_time_is_known_after_the_loop_has_ended() -> None:

@@ -15,7 +15,11 @@ from tests.generations.overlays import NEWEST_ASYNCIO, OLDEST
 if TYPE_CHECKING:
     from tests.generations.overlays import Clients
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]  # the first run on a machine installs them
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.scheduled,
+    pytest.mark.timeout(900),
+]  # the first run on a machine installs them
 
 
 @pytest.mark.parametrize("clients", [OLDEST, NEWEST_ASYNCIO], ids=lambda each: each.title)

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from backoff_ctrl.api.main import cli
 from backoff_ctrl.k8s.proxy.authority import new_authority
 from tests.injecting.test_strangers import review
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,14 +94,14 @@ def test_it_serves_on_at_its_end_until_its_service_has_forgotten_it(tmp_path: Pa
             pass
         assert asked(port, "/inject", review()) == (200, "close")  # and API servers connect anew, elsewhere
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def asked(port: int, path: str, body: bytes | None = None) -> tuple[int, str]:
     """Return status and Connection header of an answer."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=60)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=PATIENCE)
     connection.request("GET" if body is None else "POST", path, body)
     answer = connection.getresponse()
     answer.read()

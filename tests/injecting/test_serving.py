@@ -18,6 +18,7 @@ from backoff_ctrl.k8s.proxy.certificates import CertificatesError, GivenCertific
 from backoff_ctrl.k8s.proxy.place import find_place as read_place
 from backoff_ctrl.k8s.proxy.serving import own_rights
 from backoff_ctrl.k8s.proxy.upstream import ApiServer
+from tests.patience import PATIENCE
 from tests.scripted_server import scripted_server
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ async def test_a_step_that_fails_does_not_end_those_to_come() -> None:
         raise ZeroDivisionError
 
     task = asyncio.create_task(_again(step, 0))
-    await asyncio.wait_for(third.wait(), 10)
+    await asyncio.wait_for(third.wait(), PATIENCE)
     task.cancel()
 
 

@@ -25,6 +25,7 @@ from backoff_ctrl.api.injection.server import (
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.proxy.authority import new_authority
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -62,7 +63,7 @@ class Port:
     async def status(self, connection: Connection) -> int:
         """Return the status of the answer."""
         reader, writer = connection
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             line = await reader.readline()
         writer.close()
         return int(line.split()[1])
@@ -112,7 +113,7 @@ async def test_of_too_many_bodies_the_one_that_takes_longest_is_given_up() -> No
     bodies = Bodies(patience=3600)
     count = ALL_MAX // BODY_MAX
     reading = [asyncio.create_task(bodies.read(Stalled())) for _ in range(count + 2)]  # type: ignore[arg-type]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         done = await asyncio.gather(*reading[:2], return_exceptions=True)
     assert [type(each) for each in done] == [web.HTTPRequestTimeout] * 2
     assert not any(each.done() for each in reading[2:])
@@ -181,7 +182,7 @@ async def test_idle_connections_are_limited_and_an_api_server_keeps_its_own(tmp_
             head = await server[0].readuntil(b"\r\n\r\n")
             length = next(line for line in head.splitlines() if line.lower().startswith(b"content-length"))
             await server[0].readexactly(int(length.partition(b":")[2]))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 assert [await reader.read() for reader, _ in idle[:5]] == [b""] * 5, "they were closed"
         assert not any(reader.at_eof() for reader, _ in idle[5:])
         for _, writer in (server, *idle):

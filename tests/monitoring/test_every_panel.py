@@ -26,6 +26,7 @@ from tests.gated_creates import pod
 from tests.monitoring.prometheus.relay import Relay
 from tests.monitoring.prometheus.server import RULES, Prometheus, running
 from tests.monitoring.running import EVERY, certify, gate, injecting, pods_of, raise_quota, reads
+from tests.patience import PATIENCE
 from tests.serve.serving import serving
 from tests.status.asking import ask
 from tests.tasks.serving.test_tasks_over_http import post
@@ -263,7 +264,7 @@ class Work:
 
     def _review(self, document: Any, status: int) -> None:
         context = ssl._create_unverified_context()
-        connection = http.client.HTTPSConnection(self._hooks, context=context, timeout=30)
+        connection = http.client.HTTPSConnection(self._hooks, context=context, timeout=PATIENCE)
         connection.request("POST", "/inject", json.dumps(document), {"Content-Type": "application/json"})
         assert connection.getresponse().status == status
         connection.close()
@@ -321,7 +322,7 @@ async def test_every_panel_shows_what_is_so(
         targets = {name: f"{address}/metrics" for name, address in addresses.items()}
         shown = Shown(Prometheus(stack.enter_context(running(programs, tmp_path, targets, RULES, EVERY)), None))
         await until(lambda: reads(shown.prometheus, len(targets)), every=POLL)
-        listening = http.client.HTTPConnection(gates["b"].address, timeout=30)
+        listening = http.client.HTTPConnection(gates["b"].address, timeout=PATIENCE)
         listening.request("GET", "/v1/decisions")
         stack.callback(listening.close)
 

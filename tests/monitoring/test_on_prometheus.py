@@ -15,6 +15,7 @@ import yaml
 from backoff_ctrl.k8s.status.catalogue import BY_NAME
 from tests.monitoring.prometheus.exporter import Exporter, names
 from tests.monitoring.prometheus.server import Prometheus, running
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +70,7 @@ def prometheus(programs: GoPrograms, tmp_path_factory: pytest.TempPathFactory) -
     with Exporter(at) as exporter:
         targets = {"a": f"127.0.0.1:{exporter.port}/a", "b": f"127.0.0.1:{exporter.port}/b"}
         with running(programs, folder, targets) as url:
-            assert exporter.read(timeout=120), (folder / "log").read_text()
+            assert exporter.read(timeout=PATIENCE), (folder / "log").read_text()
             yield Asked(url, at, exporter)
 
 
@@ -109,7 +110,7 @@ def test_a_rule_has_the_answer_expected(rule: dict[str, Any], prometheus: Asked)
     for _ in range(10):  # the rules are evaluated every second, too
         if found or not expected:
             break
-        assert prometheus.exporter.read(timeout=60)
+        assert prometheus.exporter.read(timeout=PATIENCE)
         found = prometheus.series(expr)
     late = 120 if name == "BackoffCtrlWaitingTooLong" else 0  # its age was recorded a minute or two before
     assert found == pytest.approx(expected, rel=1e-6, abs=late), found

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cluster.control_plane.go_programs import ProgramsError
 from tests.monitoring.prometheus.programs import PROMETHEUS
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,7 +29,7 @@ def test_without_its_programs_a_run_fails_and_says_so(tmp_path: Path, processes:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=PATIENCE,
         check=False,
     )
     said = done.stdout + done.stderr

@@ -20,6 +20,7 @@ import tenacity
 
 from backoff_ctrl.k8s.events.webhooks import EVENTS, Delivery, Notifier, Receiver
 from backoff_ctrl.k8s.runtime.host import LOADING
+from tests.patience import PATIENCE
 from tests.scripted_server import Seen, scripted_server
 from tests.status.asking import ask
 
@@ -52,7 +53,7 @@ class Hook:
     def told(self, count: int) -> list[dict[str, Any]]:
         """Return the events, once there are so many."""
         with self.news:
-            assert self.news.wait_for(lambda: len(self.seen) >= count, 30), self.seen
+            assert self.news.wait_for(lambda: len(self.seen) >= count, PATIENCE), self.seen
             return [each.body for each in self.seen]
 
 
@@ -77,9 +78,9 @@ def test_each_event_is_sent_once_whichever_threads_come_first() -> None:
                 delivery.put({"id": str(number)})
 
             puts = [pool.submit(put, number) for number in range(8)]
-            assert all(each.wait(30) for each in begun)
+            assert all(each.wait(PATIENCE) for each in begun)
         for each in puts:
-            each.result(30)
+            each.result(PATIENCE)
         seen.told(8)
         delivery.put({"id": "last"})
         assert sorted(each["id"] for each in seen.told(9)) == [*map(str, range(8)), "last"]
@@ -152,7 +153,7 @@ def test_each_receiver_has_filters_and_patience_of_its_own(crowd: Crowd) -> None
         crowd.wait_with("second")
         soon.told(1)
         crowd.make_room("first")
-        crowd.threads[0].join(30)
+        crowd.threads[0].join(PATIENCE)
         notifier.close(5)
         assert (len(soon.seen), late.seen) == (1, [])  # its creation is not among the usual events
 
@@ -222,7 +223,7 @@ def test_nobody_is_told_in_place_of_the_receiver() -> None:
             delivery.put({"id": "1"})
             until(lambda: delivery.counts.total() == 1)
             server.shutdown()
-            thread.join(30)
+            thread.join(PATIENCE)
         delivery.close(0)
         assert (delivery.counts["failed"], elsewhere.seen) == (1, [])
 
@@ -271,7 +272,7 @@ def test_the_environment_names_the_file_and_nothing_is_loaded_without_it(tmp_pat
     def program(**variables: str) -> list[str]:
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM],
-            env={**os.environ, **variables}, capture_output=True, text=True, check=True, timeout=60,
+            env={**os.environ, **variables}, capture_output=True, text=True, check=True, timeout=PATIENCE,
         )  # fmt: skip
         return done.stdout.splitlines()
 

@@ -15,6 +15,7 @@ from backoff_ctrl.k8s.proxy.passing import Shared
 from backoff_ctrl.k8s.proxy.place import place_at
 from backoff_ctrl.k8s.proxy.upstream import ApiServer
 from backoff_ctrl.k8s.sandbox import Sandbox
+from tests.patience import PATIENCE
 from tests.proxying.holding.in_memory import pod
 from tests.proxying.passing.wire import until
 
@@ -38,7 +39,7 @@ async def test_a_create_waits_for_room_and_gets_in_by_the_watch(caplog: pytest.L
             await until(lambda: "pods team/second waits" in caplog.text)
             async with session.delete(f"{PODS}/first", params={"gracePeriodSeconds": 0}) as gone:
                 assert gone.status == 200
-            async with await asyncio.wait_for(waiting, 20) as second:
+            async with await asyncio.wait_for(waiting, PATIENCE) as second:
                 assert (second.status, (await second.json())["metadata"]["name"]) == (201, "second")
         assert sandbox.counters.creates.refused == 0
         await holding.close()

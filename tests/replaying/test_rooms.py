@@ -20,6 +20,7 @@ from backoff_ctrl.k8s.cluster.finding import ReachError, find_place
 from backoff_ctrl.k8s.replay.rooms import Rooms
 from backoff_ctrl.k8s.replay.workload import Workload, make_workload, read_trace
 from tests.cluster.gating.test_demo import demo, trace
+from tests.patience import PATIENCE
 from tests.scripted_server import Reply, Script, Seen, failure, scripted_server
 
 SPACES = "/api/v1/namespaces"
@@ -106,7 +107,7 @@ def test_a_namespace_being_created_at_ctrl_c_is_deleted(tmp_path: Path) -> None:
         if not makes_a_namespace(seen):
             return None
         asked.set()
-        may_go_on.wait(30)
+        may_go_on.wait(PATIENCE)
         made = cluster.store(seen.body)
         stored.set()
         return 201, made
@@ -117,12 +118,12 @@ def test_a_namespace_being_created_at_ctrl_c_is_deleted(tmp_path: Path) -> None:
         scripted_server(cluster.answer) as script,
         demo(kubeconfig(script, tmp_path), tmp_path, "--trace", str(rows), "--pods", "4") as process,
     ):
-        assert asked.wait(40)
+        assert asked.wait(PATIENCE)
         process.send_signal(signal.SIGINT)
         said = line_of(process, "deleting 1 namespace ...")
         may_go_on.set()
-        assert stored.wait(45)
-        _, err = process.communicate(timeout=45)
+        assert stored.wait(PATIENCE)
+        _, err = process.communicate(timeout=PATIENCE)
 
     assert said
     assert not cluster.spaces
@@ -243,7 +244,7 @@ def test_a_second_ctrl_c_ends_cleaning_up_and_reports_what_is_left(tmp_path: Pat
     def before(seen: Seen) -> Reply | None:
         if "dryRun" in seen.path:
             furnished.set()
-            over.wait(60)
+            over.wait(PATIENCE)
         elif looks_at_a_namespace(seen):
             stuck.set()
             return 200, trickle()
@@ -256,12 +257,12 @@ def test_a_second_ctrl_c_ends_cleaning_up_and_reports_what_is_left(tmp_path: Pat
         path = kubeconfig(script, tmp_path)
         arguments = ("--context", "mine", "--trace", str(rows), "--pods", "4")
         process = stack.enter_context(demo(path, tmp_path, *arguments))
-        assert furnished.wait(40)
+        assert furnished.wait(PATIENCE)
         process.send_signal(signal.SIGINT)
         assert line_of(process, "deleting 2 namespaces ...")
-        assert stuck.wait(45)
+        assert stuck.wait(PATIENCE)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=45)  # less than the call in progress may take
+        _, err = process.communicate(timeout=PATIENCE)  # less than the call in progress may take
 
     run = next(iter(cluster.spaces.values()))["metadata"]["labels"]["backoff-ctrl.dev/demo"]
     command = f"kubectl --kubeconfig '{path}' --context mine delete namespace -l backoff-ctrl.dev/demo={run}"

@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 
 from backoff_ctrl.k8s.sandbox import Sandbox
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,5 +25,5 @@ async def sandbox() -> AsyncIterator[Sandbox]:
 @pytest.fixture
 async def session(sandbox: Sandbox) -> AsyncIterator[aiohttp.ClientSession]:
     """A session with the sandbox's URL as its base."""
-    async with aiohttp.ClientSession(sandbox.url, timeout=aiohttp.ClientTimeout(total=45)) as made:
+    async with aiohttp.ClientSession(sandbox.url, timeout=aiohttp.ClientTimeout(total=PATIENCE)) as made:
         yield made

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.k8s.sandbox import BackgroundSandbox, Sandbox, running_sandbox
+from tests.patience import PATIENCE
 from tests.sandbox.talking import APPLY, JSON_PATCH, MERGE, PODS, STRATEGIC, TEAM, ask, create, pod
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def send(server: BackgroundSandbox, method: str, path: str, data: bytes, content
     """Send one request with http.client: raw bytes, raw path."""
     import http.client  # noqa: PLC0415
 
-    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=45)
+    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=PATIENCE)
     connection.request(method, path, body=data, headers={"Content-Type": content_type or "application/json"})
     answer = connection.getresponse()
     text = answer.read()

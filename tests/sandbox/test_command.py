@@ -17,6 +17,7 @@ from kubernetes.client import CoreV1Api
 from kubernetes.config import new_client_from_config
 
 from backoff_ctrl.api.commands.sandbox import command
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,7 +48,7 @@ class Running:
 
     def get(self, path: str) -> dict[str, object]:
         """Get a path: the JSON of the answer."""
-        with urllib.request.urlopen(self.url + path, timeout=45) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=PATIENCE) as answer:
             found: dict[str, object] = json.loads(answer.read())
         return found
 
@@ -55,11 +56,11 @@ class Running:
         request = urllib.request.Request(
             self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
-        urllib.request.urlopen(request, timeout=45).close()
+        urllib.request.urlopen(request, timeout=PATIENCE).close()
 
     def until(self, path: str, holds: Callable[[Any], Any]) -> Any:
         """Watch until a state of an object holds; return that state."""
-        with urllib.request.urlopen(f"{self.url}{path}?watch=1&resourceVersion=0", timeout=45) as watch:
+        with urllib.request.urlopen(f"{self.url}{path}?watch=1&resourceVersion=0", timeout=PATIENCE) as watch:
             while True:
                 found = json.loads(watch.readline())["object"]
                 if holds(found):
@@ -68,7 +69,7 @@ class Running:
     def end(self, number: signal.Signals) -> tuple[int, str, str]:
         """Send a signal: exit code, the rest of stdout, stderr."""
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=45)
+        out, err = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, out, err
 
 
@@ -89,7 +90,7 @@ def test_it_says_how_to_use_it_and_ends_cleanly(running: Running, number: signal
     quotas = running.get("/api/v1/namespaces/team/resourcequotas")["items"]
     assert isinstance(quotas, list)
     assert quotas[0]["status"] == {"hard": {"pods": "1"}, "used": {"pods": "0"}}
-    with urllib.request.urlopen(f"{running.url}/api/v1/pods?watch=1", timeout=45):
+    with urllib.request.urlopen(f"{running.url}/api/v1/pods?watch=1", timeout=PATIENCE):
         code, out, err = running.end(number)
 
     assert (code, err) == (0, "")
@@ -205,7 +206,7 @@ def test_a_missing_quota_file_gives_one_sentence(tmp_path: Path) -> None:
     """The same for a directory, and for bytes that are not text."""
     missing = ["--port", "0", "--quota-file", str(tmp_path / "none.yaml")]
     _refuses(missing, "No such file")
-    done = subprocess.run([*COMMAND, *missing], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run([*COMMAND, *missing], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == _ran(missing).stderr
     _refuses(["--port", "0", "--quota-file", str(tmp_path)], "Is a directory")

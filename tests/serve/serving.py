@@ -8,6 +8,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tests.patience import PATIENCE
 from tests.watch_script import until as holds_in_time
 
 if TYPE_CHECKING:
@@ -26,18 +27,18 @@ def serving(*arguments: str, listen: str = "127.0.0.1:0", quiet: bool = True) ->
             line = process.stdout.readline()
             if not line.startswith("listening on "):
                 process.terminate()
-                raise AssertionError(process.communicate(timeout=30))
+                raise AssertionError(process.communicate(timeout=PATIENCE))
             yield line.removeprefix("listening on ").strip()
         finally:
             process.terminate()
-            rest, said = process.communicate(timeout=60)
+            rest, said = process.communicate(timeout=PATIENCE)
         assert (process.returncode, rest) == (0, ""), said
         assert not (quiet and said), said
 
 
 def fails(*arguments: str) -> str:
     """Return the one sentence with which ``serve`` ends, with exit code 2."""
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (2, ""), done
     (sentence,) = done.stderr.splitlines()
     return sentence

@@ -10,6 +10,7 @@ import urllib.request
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.serve.serving import until
 from tests.status.asking import ask
 
@@ -23,7 +24,7 @@ def test_it_prints_where_its_page_is_and_goes_on_until_ctrl_c() -> None:
         assert process.stdout is not None
         try:
             told = re.search(r"The live page is at (http://127\.0\.0\.1:\d+)$", process.stdout.readline().strip())
-            assert told, process.communicate(timeout=30)
+            assert told, process.communicate(timeout=PATIENCE)
             url = told[1]
             until(lambda: ask(url, "/").status == 200)
             until(lambda: len(re.findall('<span class="event created">', ask(url, "/pieces/decisions").body.decode())))
@@ -33,7 +34,7 @@ def test_it_prints_where_its_page_is_and_goes_on_until_ctrl_c() -> None:
             assert ask(url, "/v1/gates").json["items"][0]["started_at"] == gate["started_at"]
         finally:
             process.send_signal(signal.SIGINT)
-            rest, said = process.communicate(timeout=60)
+            rest, said = process.communicate(timeout=PATIENCE)
     ended = re.search(r"Stopped: (\d+) pods were created and (\d+) creates rejected in (\d+) complete rounds", rest)
     assert ended, (rest, said)
     assert int(ended[3]) >= 1
@@ -42,7 +43,7 @@ def test_it_prints_where_its_page_is_and_goes_on_until_ctrl_c() -> None:
 
 def _hear(url: str, count: int) -> None:
     """Listen until so many decisions were told."""
-    with urllib.request.urlopen(f"{url}/v1/decisions", timeout=60) as stream:
+    with urllib.request.urlopen(f"{url}/v1/decisions", timeout=PATIENCE) as stream:
         for line in stream:
             count -= line.startswith(b"event: decision")
             if not count:

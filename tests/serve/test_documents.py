@@ -12,6 +12,7 @@ import pytest
 
 from backoff_ctrl.k8s.status.bodies import BODY_MAX
 from tests.gated_creates import pod
+from tests.patience import PATIENCE
 from tests.serve.serving import serving, until
 from tests.status.asking import ask
 
@@ -71,7 +72,7 @@ def test_the_commands_pass_on_that_no_gate_is_connected(alone: str) -> None:
 
     def said(*arguments: str) -> str:
         command = [sys.executable, "-m", "backoff_ctrl", *arguments, "--server", alone]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
 
     assert said("waiting").startswith("Who waits is not known: no gate connected: lines are in gates; ")
     for command in (("waiting", "--json"), ("ceilings", "--json"), ("top", "--json")):
@@ -265,7 +266,7 @@ def test_decisions_of_all_gates_are_one_stream(served: Served) -> None:
     from urllib.parse import urlsplit  # noqa: PLC0415
 
     def listen(last: str, count: int) -> list[tuple[str, dict[str, Any]]]:
-        connection = http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=60)
+        connection = http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=PATIENCE)
         connection.request("GET", "/v1/decisions", headers={"Last-Event-ID": last})
         response = connection.getresponse()
         assert response.getheader("content-type", "").startswith("text/event-stream")

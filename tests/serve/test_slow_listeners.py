@@ -19,6 +19,7 @@ from backoff_ctrl.api.status.gates import Merged
 from backoff_ctrl.api.status.listening import bind
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.streams import RETRY
+from tests.patience import PATIENCE
 from tests.serve.serving import serving, until
 from tests.status.asking import ask
 
@@ -80,7 +81,7 @@ def talking() -> Iterator[Talk]:
         if talk.loop is not None:
             talk.loop.call_soon_threadsafe(talk.streams.close)
         talk.server.should_exit = True
-        talk.thread.join(30)
+        talk.thread.join(PATIENCE)
 
 
 @pytest.mark.long

@@ -13,6 +13,10 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.patience import PATIENCE
+
+pytestmark = pytest.mark.go
+
 ROOT = Path(__file__).parents[2]
 COMMAND = ["-m", "backoff_ctrl"]
 COLLECTOR = [
@@ -49,7 +53,7 @@ def run(folder: Path, command: list[str], terminal: int = subprocess.DEVNULL) ->
     variables = {**ours, "PYTHONPATH": str(folder), "TERM": "xterm"}
     done = subprocess.run(
         [sys.executable, "-S", *command], cwd=folder.parent, env=variables, stderr=subprocess.PIPE, text=True,
-        check=False, timeout=60, stdin=terminal, stdout=terminal,
+        check=False, timeout=PATIENCE, stdin=terminal, stdout=terminal,
     )  # fmt: skip
     return done.returncode, done.stderr
 

@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from backoff_ctrl.k8s.sandbox import running_sandbox
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,7 +136,7 @@ def started(tree: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
 def said(tree: Path, *words: str, stdin: str = "") -> str:
     """Run a program of the image to its end; return what it prints."""
     with started(tree, *words) as process:
-        out, error = process.communicate(stdin, timeout=60)
+        out, error = process.communicate(stdin, timeout=PATIENCE)
     assert process.returncode == 0, error
     return out
 
@@ -193,6 +194,7 @@ def test_the_chart_runs_the_user_and_programs_of_the_image() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.go
 def test_every_mode_starts_as_nobody_in_a_tree_that_nobody_can_write(tree: Path) -> None:
     """Each with all that it needs: the sidecar, the webhook, the page, tasks, and the command of `helm test`."""
     _holds_no_tools(tree)
@@ -215,11 +217,11 @@ def test_every_mode_starts_as_nobody_in_a_tree_that_nobody_can_write(tree: Path)
             with started(tree, "backoff-ctrl", *words) as process:
                 assert process.stdout is not None
                 line = process.stdout.readline()
-                assert line.startswith("listening on http://127.0.0.1:"), process.communicate(timeout=30)
-                with urllib.request.urlopen(line.split()[-1] + path, timeout=30) as answer:
+                assert line.startswith("listening on http://127.0.0.1:"), process.communicate(timeout=PATIENCE)
+                with urllib.request.urlopen(line.split()[-1] + path, timeout=PATIENCE) as answer:
                     assert answer.status == 200
                 process.terminate()
-                out, error = process.communicate(timeout=30)
+                out, error = process.communicate(timeout=PATIENCE)
                 assert (process.returncode, out, "Traceback" in error) == (0, "", False), error
 
 
@@ -234,5 +236,5 @@ def _holds_no_tools(tree: Path) -> None:
     assert sources
     assert sources <= compiled
     with started(tree, "python", "-c", f"open({str(tree / 'lib' / 'x')!r}, 'w')") as process:
-        _, error = process.communicate(timeout=30)
+        _, error = process.communicate(timeout=PATIENCE)
     assert "PermissionError" in error or os.geteuid() != 0

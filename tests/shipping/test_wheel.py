@@ -24,6 +24,9 @@ from backoff_ctrl.k8s.plugins.protocol import PluginError
 from backoff_ctrl.k8s.plugins.registry import installed_entries
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from tests.pages import blocks, text_of, typed
+from tests.patience import PATIENCE
+
+pytestmark = pytest.mark.go
 
 ROOT = Path(__file__).parents[2]
 ANSWER = b'pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2'
@@ -269,7 +272,7 @@ def test_a_plugin_of_another_package_is_found_in_a_fresh_environment_and_runs_a_
             assert container.resources.requests == {"cpu": "1", "memory": "1Gi"}
             status = {"observedGeneration": 1, "replicas": 3, "updatedReplicas": 3, "availableReplicas": 3}
             api.patch_namespaced_deployment_status(deployment.metadata.name, "team-a", {"status": status})
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=PATIENCE)
         assert running.returncode == 0, out + err
         assert '"Success' in out or '"Succeeded' in out, out
 

@@ -16,6 +16,7 @@ from backoff_ctrl.k8s.gated.client import GatedApiClient
 from backoff_ctrl.k8s.gated.gating import waiting
 from backoff_ctrl.k8s.status.serving import Service
 from tests.gated_creates import Met, pod
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
@@ -37,7 +38,7 @@ class Answer(NamedTuple):
 
 def ask(url: str, path: str, *, method: str = "GET", body: bytes | None = None, **headers: str) -> Answer:
     """Send one request. ``If_None_Match`` becomes ``If-None-Match``."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE)
     try:
         connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
         response = connection.getresponse()
@@ -83,7 +84,7 @@ class Crowd:
         thread = threading.Thread(target=create)
         thread.start()
         self.threads.append(thread)
-        assert met.wait(30)
+        assert met.wait(PATIENCE)
         return thread
 
     def make_room(self, name: str, namespace: str = "team") -> None:
@@ -95,6 +96,6 @@ class Crowd:
         """End everything; creates that still wait are cancelled."""
         self.gate.close()
         for thread in self.threads:
-            thread.join(30)
+            thread.join(PATIENCE)
         self.service.close()
         self.api.close()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backoff_ctrl.api.main import run
+from tests.patience import PATIENCE
 from tests.proxying.passing.certificates import make_pair
 from tests.scripted_server import scripted_server
 
@@ -195,7 +196,7 @@ def raw() -> Iterator[tuple[str, dict[str, bytes | None]]]:
         server.shutdown(socket.SHUT_RDWR)
         for connection in kept:
             connection.close()
-    thread.join(30)
+    thread.join(PATIENCE)
 
 
 def test_a_server_that_hangs_is_given_up(

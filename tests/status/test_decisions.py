@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from backoff_ctrl.k8s.status.decisions import Decisions
 from backoff_ctrl.k8s.status.serving import Service
 from backoff_ctrl.k8s.status.streams import PAUSE_MAX, PIECE, Streams
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -73,7 +74,7 @@ class Ear:
     async def event(self) -> tuple[str, str, dict[str, object]]:
         """Return the next event: its id, its kind, its data."""
         while not self.unread:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 self.unread = [each for each in (await anext(self.pieces)).decode().split("\n\n") if each]
         fields = dict(line.split(": ", 1) for line in self.unread.pop(0).split("\n"))
         return fields.get("id", ""), fields["event"], json.loads(fields["data"])
@@ -289,7 +290,7 @@ async def test_a_slow_listener_is_dropped_and_the_others_are_not_kept_waiting(mo
     for number in range(60):
         service.ring.tell(0.0, "gate", "waits", (f"{number}", "team", "pods", long))
     heard = 0
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while heard < 60:
             line = await quick.readuntil(b"\n\n")
             heard += line.count(b"event: decision")

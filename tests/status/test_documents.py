@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from tests.gated_creates import pod
+from tests.patience import PATIENCE
 from tests.status.asking import ask
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def test_a_request_has_a_history_while_it_waits_and_after_it(crowd: Crowd) -> No
     assert found["waiting"] == waiting
     assert [each["event"] for each in found["history"]] == ["refused", "waits"]
     crowd.make_room("first")
-    thread.join(30)
+    thread.join(PATIENCE)
     stored = crowd.core.read_namespaced_pod("second", "team")
     assert stored.metadata.annotations[CREATE_ID] == waiting["id"]
     found = crowd.get(f"/v1/requests/{waiting['id']}")

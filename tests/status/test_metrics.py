@@ -20,6 +20,7 @@ from backoff_ctrl.k8s.status.metrics import collector, exposition, gather
 from backoff_ctrl.k8s.status.serving import Service
 from backoff_ctrl.k8s.status.sources import Source
 from backoff_ctrl.k8s.watching.status import WatchRecord
+from tests.patience import PATIENCE
 from tests.status.asking import ask
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def test_an_observed_quota_that_creates_wait_for_is_blocked_too(crowd: Crowd) ->
     assert {series: value for series, value in scrape(crowd).items() if series[0] == pods[0]} == {pods: 1}
     crowd.core.delete_namespaced_pod("first", "team", grace_period_seconds=0)
     crowd.gate.ledger.observe_quota("team", "q", ObservedQuota(hard, hard, {"pods": 0, "count/pods": 0}))
-    thread.join(30)
+    thread.join(PATIENCE)
     assert pods not in scrape(crowd)
 
 
@@ -96,12 +97,12 @@ def test_a_wait_that_is_over_is_in_the_histogram_and_saved_calls(crowd: Crowd) -
     """It was in line once, and nobody was asked meanwhile."""
     thread = crowd.wait_with("second")
     crowd.make_room("first")
-    thread.join(30)
+    thread.join(PATIENCE)
     found = scrape(crowd)
     team = (("namespace", "team"),)
     assert found["backoff_ctrl_wait_seconds_count", team] == 1
     assert found["backoff_ctrl_wait_seconds_bucket", (("le", "+Inf"), *team)] == 1
-    assert 0 < found["backoff_ctrl_wait_seconds_sum", team] < 30
+    assert 0 < found["backoff_ctrl_wait_seconds_sum", team] < PATIENCE
     assert found["backoff_ctrl_probes_total", (*team, ("result", "passed"))] == 1
     assert ("backoff_ctrl_waiting", (*team, ("reason", "quota"))) not in found
 

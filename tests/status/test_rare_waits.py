@@ -13,6 +13,7 @@ from backoff_ctrl.engine.quotas import ObservedQuota
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchRecord
 from tests.gated_creates import pod
+from tests.patience import PATIENCE
 from tests.serve.serving import until
 from tests.status.asking import Crowd, ask
 
@@ -49,7 +50,7 @@ def test_who_follows_another_create_is_shown_behind_the_line(crowd: Crowd) -> No
     assert crowd.get(f"/v1/requests/{listed[2]['id']}")["state"] == "waiting"
     crowd.make_room("first")
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     until(lambda: [each["reason"] for each in crowd.get("/v1/waiting")["items"]] == ["quota"])  # it was let probe, too
     assert not any("same-key" in line for line in metrics(crowd, "backoff_ctrl_waiting"))
 

@@ -269,7 +269,7 @@ def program(tmp_path: Path, **environment: str) -> str:
     """Run it and return what it printed; it must end by itself."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=True,
+        cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     return done.stdout
 

@@ -17,6 +17,7 @@ import pytest
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.runtime.host import RUNTIME
 from backoff_ctrl.k8s.status.serving import Service
+from tests.patience import PATIENCE
 
 HOST = "Host: localhost\r\n"
 SPEC = {"containers": [{"name": "c", "image": "i"}]}
@@ -211,6 +212,6 @@ def test_a_program_that_ends_meanwhile_says_nothing(how: str) -> None:
     """While it forks, or answers: nothing is in its log, and it does not wait for those who ask."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, how],
-        env={**os.environ, "PYTHONASYNCIODEBUG": ""}, capture_output=True, text=True, timeout=60, check=True,
+        env={**os.environ, "PYTHONASYNCIODEBUG": ""}, capture_output=True, text=True, timeout=PATIENCE, check=True,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("", "")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.store import Wish
+from tests.patience import PATIENCE, pause_after
 
 NAMESPACE = "team"
 
@@ -28,7 +30,10 @@ def wish(name: str = "train", **spec: Any) -> Wish:
     return wish_of(read_task(manifest(name, **spec)))
 
 
-async def until(holds: Callable[[], Awaitable[bool]], seconds: float = 30) -> None:
+async def until(holds: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
     async with asyncio.timeout(seconds):
-        while not await holds():  # noqa: ASYNC110 - it may be written by another process
-            await asyncio.sleep(0.01)
+        while True:
+            begun = time.monotonic()
+            if await holds():
+                return
+            await asyncio.sleep(pause_after(time.monotonic() - begun))

@@ -19,6 +19,7 @@ from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.tracing import Spans
 from tests.gated_creates import pod
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +91,7 @@ def test_a_create_that_ends_without_an_object_is_an_error(crowd: Crowd, traced: 
     """Its status says how."""
     crowd.gate.ledger.subscribe(Spans(traced.provider))
     thread = crowd.wait_with("second", timeout=0.2)
-    thread.join(30)
+    thread.join(PATIENCE)
     (span,) = traced.ours()
     assert (span.parent, span.status.status_code, span.status.description) == (None, StatusCode.ERROR, "WaitedTooLong")
 
@@ -139,7 +140,7 @@ def test_nothing_is_loaded_unless_it_is_asked_for_and_what_is_missing_is_said() 
     def program(*arguments: str, **variables: str) -> list[str]:
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, *arguments],
-            env={**os.environ, **variables}, capture_output=True, text=True, check=True, timeout=60,
+            env={**os.environ, **variables}, capture_output=True, text=True, check=True, timeout=PATIENCE,
         )  # fmt: skip
         return done.stdout.splitlines()
 

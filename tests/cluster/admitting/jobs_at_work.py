@@ -13,6 +13,7 @@ from backoff_ctrl.k8s.cluster.finding import find_place
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import made, of_core, of_group
 from tests.cluster.talking import MERGE, Api
+from tests.patience import PATIENCE
 
 JSON = dict[str, Any]
 BATCH: Final = "batch/v1"
@@ -90,12 +91,12 @@ class Jobs:
 
     async def pods_of(self, name: str, number: int) -> list[JSON]:
         """Wait until one has so many living pods."""
-        found: list[JSON] = []
-        for _ in range(500):
-            if len(found := await self.pods(name)) == number:
-                return found
-            await asyncio.sleep(0.02)
-        raise AssertionError(f"{name} has {len(found)} pods, not {number}: {await self.refusals()}")
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + PATIENCE
+        while len(found := await self.pods(name)) != number:
+            assert clock() < deadline, f"{name} has {len(found)} pods, not {number}: {await self.refusals()}"
+            await asyncio.sleep(0.05)
+        return found
 
     async def end(self, pod: JSON, phase: str = "Succeeded") -> None:
         path = of_core(self.namespace, "pods", pod["metadata"]["name"], "status")

@@ -18,9 +18,8 @@ from tests.cluster.control_plane.guardian import Guardian
 from tests.cluster.custom_kinds import define_operators_kind
 from tests.cluster.proxying.crowd import free_port
 from tests.cluster.talking import Api
+from tests.patience import PATIENCE
 
-PATIENCE: Final = 60.0
-"""Seconds until a manager that is not ready is given up."""
 POLL: Final = 0.05
 _TAIL: Final = 2000
 

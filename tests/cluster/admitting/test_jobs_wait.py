@@ -28,6 +28,7 @@ from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.objects import made, of_core
 from tests.cluster.talking import Api
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.long
 
@@ -205,7 +206,7 @@ async def test_who_may_lead_no_more_lets_nothing_in(bed: Bed, jobs: Jobs) -> Non
         return leads
 
     async with admitting(bed.server, namespaces=(jobs.namespace,), kinds=(JOB,), certain=certain) as found:
-        await asyncio.wait_for(asked.wait(), 20)
+        await asyncio.wait_for(asked.wait(), PATIENCE)
         assert found.states()["granted"] == 1
         assert await jobs.running() == []
         leads = True
@@ -223,7 +224,7 @@ async def test_a_job_that_others_resume_while_it_is_let_in_takes_its_room_once(b
         return leads
 
     async with admitting(bed.server, namespaces=(jobs.namespace,), kinds=(JOB,), certain=certain):
-        await asyncio.wait_for(asked.wait(), 20)
+        await asyncio.wait_for(asked.wait(), PATIENCE)
         await jobs.patch("first", {"spec": {"suspend": False}})
         await jobs.pods_of("first", 1)
         leads = True
@@ -246,7 +247,7 @@ async def test_a_job_gets_the_pods_that_it_grew_by_though_the_first_patch_failed
         await jobs.pods_of("wide", 2)
         leads = False
         await jobs.limit(3)
-        await asyncio.wait_for(refused.wait(), 20)
+        await asyncio.wait_for(refused.wait(), PATIENCE)
         leads = True
         await jobs.pods_of("wide", 3)
 

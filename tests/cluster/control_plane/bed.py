@@ -6,6 +6,7 @@ There are no nodes: pods stay Pending until somebody writes their status or dele
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 import signal
@@ -143,6 +144,7 @@ class Bed:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self._folder,
+                env={**os.environ, "GOGC": "400"},  # a sixth less of the CPU, for 100 MiB more of memory
                 start_new_session=True,  # Ctrl-C is for the tests: they end what they have started
             )
         self._guardian.watch(process.pid)
@@ -164,7 +166,7 @@ class Bed:
         """Start the controllers anew after the API server was lost.
 
         What they make of that is not ours to test: now and then the quota controller counts nothing for minutes,
-        perhaps since it learns the kinds anew (see ``talking.PATIENCE``).
+        perhaps since it learns the kinds anew (see ``patience.PATIENCE``).
         """
         self.stop(CONTROLLERS, grace=0)
         self.start(CONTROLLERS)

@@ -10,13 +10,11 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final
 
 from tests.cluster.control_plane.bed import API, Bed, BedError
 from tests.cluster.control_plane.guardian import Guardian
 from tests.cluster.control_plane.servers import Server
-
-_PATIENCE: Final = 150.0
+from tests.patience import PATIENCE
 
 
 @contextmanager
@@ -48,7 +46,7 @@ def second_server(bed: Bed) -> Iterator[Server]:
 
 
 def _wait(process: subprocess.Popen[bytes], server: Server) -> None:
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while not _is_ready(server):
         if process.poll() is not None or time.monotonic() > deadline:
             raise BedError(f"the second API server is not ready (exit code {process.poll()})")

@@ -17,6 +17,7 @@ from tests.cluster.control_plane.bed import COMPONENTS, Bed, BedError
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import Api
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 POD = {"metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "main", "image": "busybox:1"}]}}
@@ -54,7 +55,7 @@ async def test_each_user_may_do_what_a_user_of_that_name_may(
 def test_kubectl_finds_the_server_with_its_kubeconfig(kubernetes: Server, binaries: Binaries) -> None:
     """The kubeconfig of a user is all that kubectl needs, and both have the same version."""
     command = [str(binaries.kubectl), f"--kubeconfig={kubernetes.kubeconfig('nobody')}", "version"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     versions = re.findall(r"^(?:Client|Server) Version: (\S+)$", done.stdout, re.MULTILINE)
     assert versions == [f"v{binaries.recipe.version}"] * 2
 
@@ -114,7 +115,7 @@ def test_nothing_outlives_the_process_that_started_it(person: subprocess.Popen[s
 
     person.send_signal(end)
 
-    assert person.wait(90) == (-signal.SIGKILL if end == signal.SIGKILL else 0)
+    assert person.wait(PATIENCE) == (-signal.SIGKILL if end == signal.SIGKILL else 0)
     guardian_is_done = person.stdout.read()  # the guardian holds this pipe open until it is done
     assert guardian_is_done == ""
     assert not _working_in(kubeconfig.parent)

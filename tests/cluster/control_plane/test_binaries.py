@@ -15,6 +15,7 @@ import pytest
 
 from tests.cluster.control_plane.binaries import HERE, PACKAGES, BinariesError, Recipe, build, wanted
 from tests.cluster.control_plane.toolchain import ToolchainError, find_go
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 MODULES = [HERE / "go.mod", HERE / "oldest" / "go.mod"]
@@ -70,7 +71,7 @@ def test_two_runs_at_once_take_turns(compiler: Path) -> None:
 
         try:
             for each in [pool.submit(build, wanted(), tell) for _ in range(2)]:
-                each.result(timeout=100)
+                each.result(timeout=PATIENCE)
         finally:
             opened.enter_context(go_on.open("rb+", buffering=0))  # a test that fails ends, too
     assert sorted((compiler.parent / "calls").read_text().split()) == sorted(PACKAGES.values())
@@ -116,7 +117,7 @@ def test_without_its_programs_a_run_fails_and_says_so(tmp_path: Path, processes:
         "no:cacheprovider",
         "tests/cluster/control_plane/test_bed.py",
     ]
-    run = partial(subprocess.run, command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=80)
+    run = partial(subprocess.run, command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     done = run(check=False)
     for _ in range(5):
         if "cannot send to <Channel" in done.stdout:  # pytest-xdist had no time to hear that its worker has gone

@@ -14,6 +14,7 @@ from backoff_ctrl.k8s.cluster.session import ClusterSession
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import Api
 from tests.monitoring.prometheus.relay import Relay
+from tests.patience import PATIENCE
 
 TERMS = Terms(duration=2, deadline=1.4, retry=0.3)
 
@@ -70,7 +71,7 @@ async def lease(api: Api, namespace: str) -> dict[str, object]:
 
 async def test_one_leads_and_an_orderly_end_hands_over_at_once(api: Api, namespace: str) -> None:
     """The Lease shows who holds it, and how often it changed hands."""
-    async with replicas(api, namespace, "one", "two") as (one, two), asyncio.timeout(30):
+    async with replicas(api, namespace, "one", "two") as (one, two), asyncio.timeout(PATIENCE):
         one.start()
         await one.leads.wait()
         two.start()
@@ -101,7 +102,7 @@ async def test_a_lease_that_somebody_deletes_is_made_anew(api: Api, namespace: s
 
 async def test_who_dies_is_followed_once_the_lease_has_lapsed(api: Api, namespace: str) -> None:
     """A killed leader gives nothing back."""
-    async with replicas(api, namespace, "dead", "next") as (dead, following), asyncio.timeout(30):
+    async with replicas(api, namespace, "dead", "next") as (dead, following), asyncio.timeout(PATIENCE):
         assert await dead.election.attempt()
         following.start()
         began = asyncio.get_running_loop().time()
@@ -116,7 +117,7 @@ async def test_a_leader_that_cant_reach_the_server_stops_before_another_begins(s
     """And leads again once it can, if nobody else does."""
     async with Api(sandbox) as api:
         with Relay(sandbox.url) as relay:
-            async with replicas(api, "default", "far", server=relay.url) as (far,), asyncio.timeout(30):
+            async with replicas(api, "default", "far", server=relay.url) as (far,), asyncio.timeout(PATIENCE):
                 far.start()
                 await far.leads.wait()
                 relay.cut()

@@ -30,6 +30,7 @@ from tests.cluster.faults.storm import small_pod
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import MERGE, Api
 from tests.official import aio
+from tests.patience import PATIENCE
 from tests.tasks.tasks_written import until
 from tests.tasks.workload.running import ManagerProcess
 
@@ -38,7 +39,6 @@ MEMBERS: Final = 3
 """Pods of a gang."""
 SORTS: Final = {"observed": 1, "learned": 1, "gangs": MEMBERS, "tasks": 1}
 """What waits, each in a namespace of its own, and how many pods each is."""
-PATIENCE: Final = 120.0
 
 
 @dataclass

@@ -24,6 +24,7 @@ from tests.aio_configuration import aio_configuration
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import MERGE, Api
 from tests.official import aio
+from tests.patience import PATIENCE
 
 CREATES: Final = 300
 HARD: Final = 30
@@ -33,8 +34,6 @@ RUNS_FOR: Final = 0.25
 ROW: Final = "row"
 """The label with the number of the create that a pod comes from."""
 QUOTA: Final = "team"
-PATIENCE: Final = 60.0
-"""Seconds within which something must happen: the quota controller may pause for 30 (``talking.PATIENCE``)."""
 
 ROUNDS: Final = 3
 """How often a storm is measured at the most, before it counts as slow."""

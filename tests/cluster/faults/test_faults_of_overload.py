@@ -12,10 +12,11 @@ import pytest
 
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.faults.fault_record import record
-from tests.cluster.faults.storm import CREATES, PATIENCE, ROUNDS, Pace, Storm
+from tests.cluster.faults.storm import CREATES, ROUNDS, Pace, Storm
 from tests.cluster.talking import Api
+from tests.patience import PATIENCE
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.scheduled]
 
 
 FLOW = "/apis/flowcontrol.apiserver.k8s.io/v1"

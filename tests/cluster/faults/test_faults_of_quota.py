@@ -12,7 +12,8 @@ import pytest
 
 from tests.cluster.control_plane.bed import API, Bed
 from tests.cluster.faults.fault_record import record
-from tests.cluster.faults.storm import CREATES, HARD, PATIENCE, ROUNDS, Pace, Storm, meanwhile
+from tests.cluster.faults.storm import CREATES, HARD, ROUNDS, Pace, Storm, meanwhile
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.long
 
@@ -51,6 +52,7 @@ async def test_the_quota_is_edited_under_load(bed: Bed) -> None:
     assert meantime == 0
 
 
+@pytest.mark.scheduled
 async def test_the_quota_is_deleted_and_made_again_under_load(bed: Bed) -> None:
     """Without a quota all creates are sent at once; one that is created again meanwhile applies at once."""
     async with Storm(bed.server, "remade", hard=10) as storm:
@@ -67,6 +69,7 @@ async def test_the_quota_is_deleted_and_made_again_under_load(bed: Bed) -> None:
     account.must_be_whole()
 
 
+@pytest.mark.scheduled
 async def test_the_right_to_watch_is_taken_away_and_given_back(bed: Bed) -> None:
     """Without it the gate learns from refusals; it retries by itself, and observes again."""
     async with Storm(bed.server, "blinded", hard=10) as storm:  # few enough that creates have to wait
@@ -97,6 +100,7 @@ async def test_the_right_to_watch_is_taken_away_and_given_back(bed: Bed) -> None
     assert blind
 
 
+@pytest.mark.scheduled
 async def test_a_webhook_fails_in_one_namespace(bed: Bed) -> None:
     """Its creates wait until the webhook works again; those of other namespaces are as fast as before."""
     async with Storm(bed.server, "sound") as sound, Storm(bed.server, "hooked") as hooked:

@@ -18,7 +18,8 @@ import pytest
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.faults.fault_record import record
-from tests.cluster.faults.storm import CREATES, PATIENCE, Account, Storm, stored_rows
+from tests.cluster.faults.storm import CREATES, Account, Storm, stored_rows
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.long
 
@@ -45,6 +46,7 @@ async def test_the_process_is_killed_and_started_again_with_keys(bed: Bed, tmp_p
     assert len(killed.answered) < CREATES
 
 
+@pytest.mark.scheduled
 async def test_the_process_is_killed_and_started_again_without_keys(bed: Bed, tmp_path: Path) -> None:
     """It continues with creates that were not started before: none exists twice, and the lost ones are known."""
     began = time.monotonic()
@@ -63,6 +65,7 @@ async def test_the_process_is_killed_and_started_again_without_keys(bed: Bed, tm
     assert len(killed.begun) < CREATES
 
 
+@pytest.mark.scheduled
 @pytest.mark.parametrize("jump", [HOUR, -HOUR], ids=["ahead", "back"])
 async def test_the_clock_jumps(bed: Bed, jump: float) -> None:
     """An hour ahead, or back: no create is given up, and none waits for the hour to pass."""

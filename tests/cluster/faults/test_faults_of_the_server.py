@@ -42,6 +42,7 @@ async def test_the_api_server_is_killed_and_started_again(bed: Bed) -> None:
     assert before < CREATES
 
 
+@pytest.mark.scheduled
 async def test_etcd_stands_still_for_ten_seconds(bed: Bed) -> None:
     """Creates hang in the API server and are answered late: none is given up, none is sent twice."""
     async with Storm(bed.server, "stalled") as storm:
@@ -62,6 +63,7 @@ async def test_etcd_stands_still_for_ten_seconds(bed: Bed) -> None:
     assert before < CREATES
 
 
+@pytest.mark.scheduled
 async def test_the_controller_manager_stands_still(bed: Bed) -> None:
     """Pods end but `used` does not fall: the gate waits, sending hardly any create, until the controller continues."""
     async with Storm(bed.server, "unreleased") as storm:
@@ -88,6 +90,7 @@ async def test_the_controller_manager_stands_still(bed: Bed) -> None:
     assert asked_meantime <= 2 * seconds / 5.0
 
 
+@pytest.mark.scheduled
 async def test_two_api_servers_meet_at_one_quota(bed: Bed) -> None:
     """Each admits from its own cache, and one loses the race for the quota: that create is sent again."""
     with second_server(bed) as other:

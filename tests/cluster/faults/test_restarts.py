@@ -15,6 +15,7 @@ RESTARTS = 2
 """Room comes before the one, and during the other; ``python -m tests.cluster.faults.restarts`` has five."""
 
 
+@pytest.mark.scheduled
 @pytest.mark.long
 async def test_none_that_waits_is_refused_by_a_server_that_restarts(binaries: Binaries, tmp_path: Path) -> None:
     """Each is the first that its user sends in its namespace, and users have their rights by roles."""

@@ -31,6 +31,7 @@ from tests.aio_configuration import aio_configuration
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import Api
 from tests.official import aio
+from tests.patience import PATIENCE
 
 OBSERVER: Final = "creator"  # the user who is allowed to watch quotas
 _CREATES = re.compile(
@@ -131,7 +132,7 @@ def observed(
     gate.ledger.subscribe(watch)
     for namespace in namespaces:
         watch.follow(namespace)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while user == OBSERVER and not _sees(gate, namespaces):
         assert time.monotonic() < deadline, "the quotas were not seen"
         threading.Event().wait(0.02)

@@ -18,6 +18,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from backoff_ctrl.k8s.cluster.asking import Reach, find_place
+from tests.patience import PATIENCE
 
 PROGRAM: Final = [os.environ.get("BACKOFF_CTRL_KUBE_RBAC_PROXY", ""), "--v=2"]
 COMMAND: Final = PROGRAM if PROGRAM[0] else [sys.executable, "-m", __name__]
@@ -40,7 +41,7 @@ class Passing(BaseHTTPRequestHandler):
         if status != 200:
             self._answer(status, [("Content-Length", "0")])
             return
-        connection = http.client.HTTPConnection(self.upstream, timeout=60)
+        connection = http.client.HTTPConnection(self.upstream, timeout=PATIENCE)
         connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
             if name.lower() not in {"authorization", "connection"}:

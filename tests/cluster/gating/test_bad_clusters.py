@@ -18,6 +18,7 @@ from backoff_ctrl.api.main import run
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import Api
 from tests.kubeconfigs import write_kubeconfig
+from tests.patience import PATIENCE
 
 Capsys = pytest.CaptureFixture[str]
 COMMANDS = ("doctor", "demo", "holders")
@@ -64,7 +65,7 @@ def listening(answer: bytes | None) -> Iterator[str]:
         thread.start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
         server.shutdown(socket.SHUT_RDWR)
-        thread.join(timeout=45)
+        thread.join(timeout=PATIENCE)
 
 
 def free_port() -> int:

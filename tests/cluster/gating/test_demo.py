@@ -17,6 +17,7 @@ import pytest
 from backoff_ctrl.k8s.replay.rooms import RUN_LABEL
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import Api
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.long
 
@@ -56,7 +57,7 @@ def demo(kubeconfig: Path, folder: Path, *arguments: str) -> Iterator[subprocess
 
 async def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """Wait until it ends; returns exit code, stdout, stderr."""
-    out, err = await asyncio.to_thread(process.communicate, timeout=250)
+    out, err = await asyncio.to_thread(process.communicate, timeout=PATIENCE)
     return process.returncode, out, err
 
 
@@ -84,7 +85,7 @@ async def before(real_api: Api) -> set[str]:
 
 async def until_demo_runs(api: Api, before: set[str], process: subprocess.Popen[str]) -> str:
     """Wait until the demo has a pod; returns its namespace."""
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE):
         while True:
             assert process.poll() is None, process.communicate()
             for namespace in set(await of_demos(api)) - before:
@@ -95,7 +96,7 @@ async def until_demo_runs(api: Api, before: set[str], process: subprocess.Popen[
 
 async def until_deleted(api: Api, namespace: str, process: subprocess.Popen[str]) -> None:
     """Wait until the demo has deleted its namespaces."""
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(PATIENCE):
         while (await of_demos(api)).get(namespace) != "Terminating":
             assert process.poll() is None, process.communicate()
             await asyncio.sleep(0.05)  # between two reads from the server

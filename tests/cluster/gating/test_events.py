@@ -27,6 +27,7 @@ from tests.cluster.kubectl.terminals import Terminal
 from tests.cluster.quotas.quota_room import Room
 from tests.cluster.talking import Api
 from tests.official import aio
+from tests.patience import PATIENCE
 
 JSON = dict[str, Any]
 QUICK = Limits(first_patch=0.2, namespace_burst=4, kept_share=0.5, namespace_rate=2)
@@ -96,7 +97,7 @@ class Creating:
 
     async def next(self) -> Any:
         """The name of the next created pod, or the error of a failed create."""
-        return await asyncio.to_thread(self._ends.get, timeout=100)
+        return await asyncio.to_thread(self._ends.get, timeout=PATIENCE)
 
 
 @pytest.mark.long

@@ -21,9 +21,14 @@ FACTORS = (120.0, 40.0, 15.0)
 """Divisors of all durations, tried until a run meets the bars: in a slower run a slow server matters less."""
 
 
-@pytest.mark.parametrize("with_threads", [True, False], ids=["sync", "async"])
 @pytest.mark.parametrize(
-    ("user", "bar"), [("learner", LEARNING), ("creator", OBSERVING)], ids=["learning", "observing"]
+    ("user", "bar", "with_threads"),
+    [
+        pytest.param("learner", LEARNING, False, id="learning-async"),
+        pytest.param("learner", LEARNING, True, id="learning-sync", marks=pytest.mark.scheduled),
+        pytest.param("creator", OBSERVING, False, id="observing-async", marks=pytest.mark.scheduled),
+        pytest.param("creator", OBSERVING, True, id="observing-sync", marks=pytest.mark.scheduled),
+    ],
 )
 async def test_the_whole_workload_is_created(
     kubernetes: Server, say: Callable[[str], None], user: str, bar: float, with_threads: bool

@@ -28,6 +28,7 @@ from tests.cluster.gating.gated_workload import configuration_of
 from tests.cluster.gating.reviewing_proxy import COMMAND
 from tests.cluster.kubectl.test_yaml_of_the_docs import text_of_the_page
 from tests.gated_creates import Met, pod
+from tests.patience import PATIENCE
 from tests.proxying.passing.certificates import make_pair
 from tests.serve.serving import serving, until
 from tests.status.asking import ask
@@ -182,7 +183,7 @@ def waits(kubernetes: Server, gate: Gate, namespace: str) -> Iterator[None]:
 
     thread = threading.Thread(target=create)
     thread.start()
-    assert met.wait(30)
+    assert met.wait(PATIENCE)
     yield
     gate.close()
     thread.join()
@@ -210,7 +211,7 @@ def test_serve_finds_the_gate_over_tls_and_hears_it(page: Page) -> None:
         ).json
         assert explained["verdict"] == "wait"
         assert explained["note"] is None, "the gate was asked, and not left out"
-        with urllib.request.urlopen(f"{url}/v1/decisions?after=0", timeout=30) as stream:
+        with urllib.request.urlopen(f"{url}/v1/decisions?after=0", timeout=PATIENCE) as stream:
             told = next(line for line in stream if line.startswith(b"data:") and b"late" in line)
         assert page.namespace.encode() in told
 
@@ -242,7 +243,7 @@ def test_no_action_passes_the_proxy(page: Page) -> None:
     (item,) = page.reach.ask("GET", f"/api/v1/namespaces/{page.namespace}/pods")[1]["items"]
     port = item["metadata"]["annotations"]["backoff-ctrl.dev/status-port"]
     for method, path, status in (("GET", "/v1/waiting", 200), ("POST", "/v1/actions/pause", 404)):
-        connection = http.client.HTTPSConnection("127.0.0.1", int(port), timeout=30, context=trust)
+        connection = http.client.HTTPSConnection("127.0.0.1", int(port), timeout=PATIENCE, context=trust)
         connection.request(method, path, headers={"Authorization": f"Bearer {token}", "Host": "localhost"})
         assert connection.getresponse().status == status
         connection.close()

@@ -27,8 +27,9 @@ from tests.cluster.control_plane.servers import Server
 from tests.cluster.faults.storm import hung_up
 from tests.cluster.objects import of_core, pod
 from tests.cluster.quotas.quota_room import Room
-from tests.cluster.talking import MERGE, PATIENCE, Api
+from tests.cluster.talking import MERGE, Api
 from tests.official import aio as client
+from tests.patience import PATIENCE
 from tests.watch_script import ONE, until
 
 pytestmark = pytest.mark.long

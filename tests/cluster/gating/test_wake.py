@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster.control_plane.binaries import Binaries
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.scheduled]
 
 ROOT = Path(__file__).parents[3]
 

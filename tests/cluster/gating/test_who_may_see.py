@@ -16,6 +16,7 @@ from backoff_ctrl.k8s.cluster.asking import Reach, find_place
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.status.serving import Service
 from tests.cluster.control_plane.servers import Server
+from tests.patience import PATIENCE
 from tests.serve.serving import serving, until
 from tests.status.asking import Answer
 
@@ -42,7 +43,7 @@ class Served(NamedTuple):
         headers = {name.replace("_", "-"): value for name, value in more.items()}
         if user:
             headers["Authorization"] = f"Bearer {self.tokens[user]}"
-        connection = http.client.HTTPSConnection(urlsplit(self.url).netloc, timeout=30, context=trust)
+        connection = http.client.HTTPSConnection(urlsplit(self.url).netloc, timeout=PATIENCE, context=trust)
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()

@@ -26,6 +26,7 @@ from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.injecting import webhook as hook
 from tests.cluster.talking import JSON, Api
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.long
 
@@ -188,7 +189,7 @@ async def known(api: Api, namespace: str, step: int) -> None:
     assert (await api.post(hook.HOOKS, canary)).status == 201
     asked = hook.pod(label, labelled=False)
     asked["metadata"]["labels"] = {"canary": label}
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         pods = f"/api/v1/namespaces/{namespace}/pods"
         while (await api.post(pods, asked, params={"dryRun": "All"})).status == 201:
             pass

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import JSON, Api
+from tests.patience import PATIENCE
 
 NAME = "backoff-ctrl-inject"
 HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -60,7 +61,7 @@ def webhook(server: Server, namespace: str, *options: str) -> Iterator[int]:
             yield int(said.rpartition(":")[2])
         finally:
             process.terminate()
-            assert process.wait(20) == 0
+            assert process.wait(PATIENCE) == 0
 
 
 async def trusted(api: Api) -> JSON:

@@ -13,11 +13,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from tests.cluster.control_plane.servers import Server
+from tests.patience import PATIENCE
 
 Line = dict[str, Any]
 
-PATIENCE: Final = 90.0
-"""Seconds within which an informer must report an event; after losing its connection it retries within 2."""
 _OBJECT_EVENTS: Final = frozenset({"add", "update", "delete"})
 
 

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.cluster.control_plane.servers import Server
+from tests.patience import PATIENCE
 
 Lines = Callable[[int], list[str]]
 
-PATIENCE: Final = 120.0
-"""Seconds after which a command that has not ended fails the test."""
 
 _AGE: Final = r"(?:\d+[smhdy]){1,2}"
 """An age as kubectl prints it; a quantity such as 100m looks the same."""

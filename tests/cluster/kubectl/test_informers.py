@@ -15,6 +15,8 @@ from tests.cluster.control_plane.servers import Server
 from tests.cluster.kubectl.following import Informers, Tap, informers
 from tests.cluster.talking import MERGE, Api
 
+pytestmark = pytest.mark.go
+
 
 class Scene:
     """One server, a namespace on it, and informers that follow it through a tap."""
@@ -128,38 +130,38 @@ async def test_informers_resume_where_a_connection_broke(
 
 @pytest.mark.long
 @pytest.mark.parametrize("streaming", [True, False], ids=["streaming", "listing"])
-async def test_informers_survive_a_compacted_history(sandbox: Server, binaries: Binaries, streaming: bool) -> None:
+async def test_informers_survive_a_compacted_history(
+    sandbox: Server, breakable: Bed, binaries: Binaries, streaming: bool
+) -> None:
     """After a 410 they list again: they notice objects that are gone, and see changed ones as they are now."""
     stories = []
-    async with AsyncExitStack() as outer:
-        bed = outer.enter_context(Bed(binaries))
 
-        def restart() -> None:
-            bed.stop("kube-apiserver", grace=0)
-            bed.start("kube-apiserver")
+    def restart() -> None:
+        breakable.stop("kube-apiserver", grace=0)
+        breakable.start("kube-apiserver")
 
-        forgets: list[tuple[Server, Callable[[], None] | None]] = [(bed.server, restart), (sandbox, None)]
-        for server, forget in forgets:
-            async with AsyncExitStack() as stack:
-                scene = await _scene(stack, binaries.informers, server, streaming=streaming)
-                await scene.told.until(_is_synced)
-                for name in ("a", "b"):
-                    await scene.create(name)
-                    await scene.told.seen("add", name)
-                scene.tap.shut()
-                await scene.delete("a")
-                await scene.change("b", "x")
-                await scene.create("c")
-                if forget:
-                    forget()
-                else:
-                    assert (await scene.api.post("/sandbox/compact", {})).status == 200
-                scene.tap.open()
-                await scene.told.seen("delete", "a", guessed=True)
-                await scene.told.seen("add", "c")
-                await scene.told.seen("update", "b", labels={"to": "x"})
-                await scene.told.asks("pods", ["stream"] if streaming else ["list", "watch"])
-                stories.append((sorted(map(str, scene.told.story("pods")[2:])), scene.told.asked("pods")))
+    forgets: list[tuple[Server, Callable[[], None] | None]] = [(breakable.server, restart), (sandbox, None)]
+    for server, forget in forgets:
+        async with AsyncExitStack() as stack:
+            scene = await _scene(stack, binaries.informers, server, streaming=streaming)
+            await scene.told.until(_is_synced)
+            for name in ("a", "b"):
+                await scene.create(name)
+                await scene.told.seen("add", name)
+            scene.tap.shut()
+            await scene.delete("a")
+            await scene.change("b", "x")
+            await scene.create("c")
+            if forget:
+                forget()
+            else:
+                assert (await scene.api.post("/sandbox/compact", {})).status == 200
+            scene.tap.open()
+            await scene.told.seen("delete", "a", guessed=True)
+            await scene.told.seen("add", "c")
+            await scene.told.seen("update", "b", labels={"to": "x"})
+            await scene.told.asks("pods", ["stream"] if streaming else ["list", "watch"])
+            stories.append((sorted(map(str, scene.told.story("pods")[2:])), scene.told.asked("pods")))
 
     assert stories[1] == stories[0]
     anew = stories[0][1][1:]

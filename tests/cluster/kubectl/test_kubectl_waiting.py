@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.cluster.kubectl.terminals import Terminals, manifest, pod
+
+pytestmark = pytest.mark.go
 
 _CONTAINER = {"name": "main", "image": "busybox:1", "imageID": "", "restartCount": 0, "ready": True,
               "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}  # fmt: skip

@@ -10,6 +10,8 @@ from click.testing import CliRunner
 from backoff_ctrl.api.main import cli
 from tests.cluster.kubectl.terminals import Terminals, manifest, pod
 
+pytestmark = pytest.mark.go
+
 
 def test_create_makes_objects_and_refuses_invalid_ones(kubectl: Terminals) -> None:
     """From a file. A taken name, an unknown field and an invalid name are refused with the same messages."""

@@ -18,6 +18,7 @@ from backoff_ctrl.k8s.status.endpoints import URLS
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.servers import Server
 from tests.pages import KUBERNETES, PAGES, blocks, typed
+from tests.patience import PATIENCE
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 
@@ -68,7 +69,7 @@ async def test_kubernetes_takes_every_manifest(
     words = ["create", "--dry-run=server", "--validate=strict", "-n", real_namespace, "-f", "-"]
     kubectl = [str(binaries.kubectl), f"--kubeconfig={kubernetes.kubeconfig('admin')}"]
     done = await asyncio.to_thread(
-        subprocess.run, [*kubectl, *words], input=text, capture_output=True, text=True, timeout=60, check=False
+        subprocess.run, [*kubectl, *words], input=text, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(manifests(page, real_namespace))

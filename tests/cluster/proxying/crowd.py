@@ -12,8 +12,8 @@ from typing import Any, Final, Self
 
 import aiohttp
 
-PATIENCE: Final = 90.0
-"""Seconds within which what a crowd waits for must happen."""
+from tests.patience import PATIENCE
+
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 

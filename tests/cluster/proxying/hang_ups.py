@@ -33,12 +33,12 @@ from tests.cluster.control_plane.servers import Server
 from tests.cluster.proxying.sidecar import Proxy, proxy
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import MERGE, Api
+from tests.patience import PATIENCE
 
 KINDS: Final = ("plain names", "generateName", "equal bodies")
 MOMENTS: Final = ("at once", "within an answer's time", "while it stands still", "while held")
 AT_A_TIME: Final = 16
 SOON: Final = 0.003
-PATIENCE: Final = 90.0
 _RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER for 0 s: the connection is reset."""
 

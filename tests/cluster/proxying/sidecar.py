@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE
 from tests.status.asking import Answer
 
 _KUBECONFIG = """\
@@ -36,7 +37,7 @@ async def asked(url: str, target: str, token: str | None, body: Any, tls: Any = 
     given |= ({"Authorization": f"Bearer {token}"} if token else {}) | headers
     lines = [f"POST {target} HTTP/1.1", *(f"{name.replace('_', '-')}: {value}" for name, value in given.items())]
     writer.write("\r\n".join([*lines, "", ""]).encode() + content)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         head, _, said = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
     status, *lines = head.decode().split("\r\n")
@@ -78,7 +79,7 @@ async def proxy(kubeconfig: Path, folder: Path, *options: str, tls: bool = False
         process = await asyncio.create_subprocess_exec(*command, *options, stdout=asyncio.subprocess.PIPE, stderr=log)
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             said = (await process.stdout.readline()).decode()
         assert said.startswith("listening on "), (folder / "proxy.log").read_text()
         url = said.removeprefix("listening on ").strip()

@@ -34,16 +34,15 @@ def _place(told: Answer) -> str:
 async def test_who_may_not_create_hears_nothing_of_the_quota(
     user: str | None, kubernetes: Server, real_api: Api, real_namespace: str, tmp_path: Path
 ) -> None:
-    """The answer is the server's own, word for word, and comes at once."""
+    """The answer is the server's own, word for word."""
     await Room(real_api, real_namespace).quota("secret-quota", {"pods": "0"})
     token = None if user is None else {"nobody": kubernetes.token("nobody"), "unknown": "no-such-token"}.get(user)
     given = {"Impersonate_User": "admin"} if user == "impersonating" else {}
     token = kubernetes.token("creator") if user == "impersonating" else token
     async with proxy(kubernetes.kubeconfig("creator"), tmp_path, *HOLDS) as running:
         assert _place(await _asked(running, kubernetes.token("creator"), real_namespace, "first")) == "1"
-        async with asyncio.timeout(5):
-            answer = await _asked(running, token, real_namespace, "x", **given)
-        assert answer.status in {401, 403}
+        answer = await _asked(running, token, real_namespace, "x", **given)
+        assert answer.status in {401, 403}, "held, it would be answered 429"
         assert b"quota" not in answer.body
 
 

@@ -17,6 +17,7 @@ from tests.cluster.proxying.hang_ups import KINDS, hang_up
 from tests.cluster.proxying.sidecar import proxy
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import Api
+from tests.patience import PATIENCE
 
 CALLERS = 40
 """Of each kind; ``python -m tests.cluster.proxying.hang_ups`` runs 500."""
@@ -33,7 +34,7 @@ async def test_who_hangs_up_at_a_random_moment_and_asks_again_gets_his_own_objec
     await hung_up()
 
 
-PATIENCE: Final = {"ten": 10.0, "short": 1.5, "long": 100.0}
+GIVES_UP_AFTER: Final = {"ten": 10.0, "short": 1.5, "long": 100.0}
 """Seconds after which each creator gives up a request: fabric8 does so after 10."""
 _REFUSED: Final = re.compile(
     r'^apiserver_request_total\{code="403",.*resource="pods",.*verb="POST".*\} (\d+)', re.MULTILINE
@@ -46,12 +47,12 @@ class Creators:
 
     url: str
     token: str
-    gave_up: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PATIENCE, 0))
+    gave_up: dict[str, int] = field(default_factory=lambda: dict.fromkeys(GIVES_UP_AFTER, 0))
     order: list[str] = field(default_factory=list)
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def create(self, name: str) -> None:
-        headers, patience = {"Authorization": f"Bearer {self.token}"}, aiohttp.ClientTimeout(total=PATIENCE[name])
+        headers, patience = {"Authorization": f"Bearer {self.token}"}, aiohttp.ClientTimeout(total=GIVES_UP_AFTER[name])
         async with aiohttp.ClientSession(headers=headers, timeout=patience) as session:
             while True:
                 try:
@@ -86,18 +87,18 @@ async def test_all_get_in_in_order_with_one_object_each(
     async with proxy(kubernetes.kubeconfig("creator"), tmp_path, "--hold=60", "--hold-total=60") as running:
         creators = Creators(f"{running.url}{room.path('pods')}", kubernetes.token("creator"))
         tasks = []
-        for place, name in enumerate(PATIENCE):
+        for place, name in enumerate(GIVES_UP_AFTER):
             tasks.append(asyncio.create_task(creators.create(name)))
             await _lines(tmp_path / "proxy.log", place + 1)
         await creators.until_given_up("ten")
         for task in tasks:
             await room.delete("pods", newest, gracePeriodSeconds="0")
-            await asyncio.wait_for(task, 60)
+            await asyncio.wait_for(task, PATIENCE)
             (newest,) = await _names(real_api, room)
-    assert creators.order == [*PATIENCE]
+    assert creators.order == [*GIVES_UP_AFTER]
     assert (creators.gave_up["ten"], creators.gave_up["long"]) == (1, 0)
     assert creators.gave_up["short"] >= 6
-    assert await _refusals(real_api) - refused <= len(PATIENCE)
+    assert await _refusals(real_api) - refused <= len(GIVES_UP_AFTER)
 
 
 async def _names(api: Api, room: Room) -> list[str]:
@@ -111,6 +112,6 @@ async def _refusals(api: Api) -> int:
 
 
 async def _lines(log: Path, count: int) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while (await asyncio.to_thread(log.read_bytes)).count(b" waits (quota: ") < count:  # noqa: ASYNC110 - a file
             await asyncio.sleep(0.02)

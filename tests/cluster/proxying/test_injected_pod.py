@@ -18,6 +18,7 @@ from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.injecting.mounted import sidecar_and_creator, started, volumes
 from tests.cluster.talking import JSON, MERGE, Api
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.long
 ROTATED = 3
@@ -71,7 +72,7 @@ async def test_an_injected_pod_gates_its_creator_which_nobody_changed(
         gate = [sys.executable, "-m", "backoff_ctrl"]
         async with started(sidecar, folders, gate, kubernetes, tmp_path / "sidecar.log") as process:
             assert process.stdout is not None
-            said = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
+            said = (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode()
             assert said.startswith("listening on https://127.0.0.1:6444"), (tmp_path / "sidecar.log").read_text()
             go = [str(creators.path("creator")), "-namespace", real_namespace, "-count=3", "-parallel=3"]
             for first, program in ((1, [*go, "-prefix=go-"]), (4, [sys.executable, "-c", PYTHON, real_namespace])):
@@ -79,7 +80,7 @@ async def test_an_injected_pod_gates_its_creator_which_nobody_changed(
                 async with started(main, folders, program, kubernetes, tmp_path / "creator.log") as creator:
                     await api.until(f"{base}/resourcequotas/q", partial(uses, first))
                     await limit(api, real_namespace, first + 2)
-                    output, _ = await asyncio.wait_for(creator.communicate(), 90)
+                    output, _ = await asyncio.wait_for(creator.communicate(), PATIENCE)
                     assert creator.returncode == 0, (tmp_path / "creator.log").read_text() + output.decode()
                 assert refusals(output.decode()) == []
             pods = (await api.get(f"{base}/pods")).json["items"]
@@ -114,12 +115,12 @@ async def test_certificates_that_change_under_load_lose_and_double_no_create(
             sidecar, folders, [sys.executable, "-m", "backoff_ctrl"], kubernetes, tmp_path / "log"
         ) as gate:
             assert gate.stdout is not None
-            assert (await asyncio.wait_for(gate.stdout.readline(), 60)).startswith(
+            assert (await asyncio.wait_for(gate.stdout.readline(), PATIENCE)).startswith(
                 b"listening on https://127.0.0.1:6445"
             )
             async with (
                 started(main, folders, python, kubernetes, log) as creator,
-                asyncio.timeout(200),
+                asyncio.timeout(PATIENCE),
                 asyncio.TaskGroup() as group,
             ):
                 room = group.create_task(one_by_one(api, real_namespace))

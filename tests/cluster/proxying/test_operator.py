@@ -15,6 +15,7 @@ from tests.cluster.control_plane.servers import Server
 from tests.cluster.proxying.sidecar import proxy
 from tests.cluster.quotas.quota_room import Room
 from tests.cluster.talking import Api
+from tests.patience import PATIENCE
 
 HOLD, HOLD_TOTAL = 1.0, 4.0
 MARGIN = 12.0
@@ -70,7 +71,7 @@ class _Said:
 
     async def until(self, what: str, name: str, log: Path | None = None) -> None:
         """Wait for a line; with ``log``, for one of the proxy that says that the pod waits."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while not (self._waits(log, name) if log else self._has(what, name)):
                 if log:
                     await asyncio.sleep(0.02)

@@ -14,6 +14,7 @@ from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
 from backoff_ctrl.k8s.charges.resources import resource_of
 from tests.charged import Charged, cases, cluster_objects
 from tests.cluster.talking import MERGE, Api, Reply
+from tests.patience import PATIENCE
 
 JSON = dict[str, Any]
 
@@ -24,8 +25,6 @@ _DEVICE_CLASSES: Final = ("gpu", "nic", "extended")
 _LEGACY: Final = ("configmaps", "secrets", "services", "replicationcontrollers", "resourcequotas", "pods")
 _ENOUGH: Final = "1e20"  # more than 64 bits can hold
 _MAKERS: Final = re.compile(r"jobs|deployments|sets|replicationcontrollers")
-_PATIENCE: Final = 100
-"""Seconds within which the quota controller must find a new kind: it looks every 30 s, and may pause as long."""
 
 
 @cache
@@ -87,7 +86,7 @@ class Meter:
         """Create it under a quota with all names, except those that the server demands the object to specify."""
         missing: set[str] = set()
         maker = bool(_MAKERS.search(resource_of(manifest)))
-        deadline = asyncio.get_running_loop().time() + _PATIENCE
+        deadline = asyncio.get_running_loop().time() + PATIENCE
         message = ""
         while asyncio.get_running_loop().time() < deadline:
             space = await self._room(missing, maker=maker, fresh=fresh)
@@ -104,7 +103,7 @@ class Meter:
                 continue
             assert ": must specify " in message, message
             missing |= {part.split(" for: ")[0] for part in message.split(": must specify ")[1].split("; ")}
-        raise AssertionError(f"the quota controller has not found it within {_PATIENCE} s: {message}")
+        raise AssertionError(f"the quota controller has not found it within {PATIENCE} s: {message}")
 
     async def _room(self, without: Iterable[str], *, maker: bool, fresh: bool) -> str:
         """A namespace whose quota has all names but ``without``; with ``maker`` it also forbids pods."""

@@ -10,7 +10,8 @@ from typing import Any
 
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
-from tests.cluster.talking import MERGE, PATIENCE, Api, Reply
+from tests.cluster.talking import MERGE, Api, Reply
+from tests.patience import PATIENCE
 
 JSON = dict[str, Any]
 
@@ -139,7 +140,7 @@ class Room:
         await self.until_used(used, name)
         await self.admission_is_current()
 
-    async def known_to_quota(self, name: str, within: float = 120) -> None:
+    async def known_to_quota(self, name: str, within: float = PATIENCE) -> None:
         """Wait until the controller can count a name: it looks for new kinds periodically."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + within

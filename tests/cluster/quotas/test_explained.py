@@ -28,7 +28,8 @@ from tests.cluster.quotas.drawn_worlds import (
     draw_quotas,
 )
 from tests.cluster.quotas.quota_room import Room, pod
-from tests.cluster.talking import PATIENCE, Api, Reply
+from tests.cluster.talking import Api, Reply
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.long
 JSON = dict[str, Any]

@@ -14,7 +14,8 @@ from backoff_ctrl.k8s.charges.parts import footprint_of, parts_of
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.quotas.quota_room import JSON, Room
-from tests.cluster.talking import PATIENCE, Api
+from tests.cluster.talking import Api
+from tests.patience import PATIENCE
 
 MAKERS: Final = (
     "deployment-controller",

@@ -23,7 +23,8 @@ import yaml
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.shipping.rendering import JSON, helm
-from tests.cluster.talking import PATIENCE, Api, Reply
+from tests.cluster.talking import Api, Reply
+from tests.patience import PATIENCE
 
 _KUBECONFIG = """\
 apiVersion: v1
@@ -254,12 +255,12 @@ async def running(api: Api, namespace: str, mode: str, folder: Path) -> AsyncIte
         )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             said = (await process.stdout.readline()).decode()
         assert said.startswith("listening on "), log.read_text()
         yield Mode(urls, f"backoff-ctrl-{mode}.{namespace}.svc", folder)
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             assert await process.wait() == 0, log.read_text()
     finally:
         if process.returncode is None:

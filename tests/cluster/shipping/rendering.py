@@ -9,6 +9,7 @@ from typing import Any, Final
 import yaml
 
 from tests.cluster.shipping.helm.programs import HELM
+from tests.patience import PATIENCE
 
 JSON = dict[str, Any]
 
@@ -28,7 +29,9 @@ def sets() -> dict[str, JSON]:
 def helm(*words: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {"PATH": "", "HOME": "/nonexistent", **environment}
     command = [str(HELM.path("helm")), *words]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=120, env=variables)
+    return subprocess.run(
+        command, input=stdin, capture_output=True, text=True, check=False, timeout=PATIENCE, env=variables
+    )
 
 
 def rendered(values: JSON, *words: str, namespace: str = NAMESPACE) -> list[JSON]:

@@ -21,6 +21,7 @@ from tests.cluster.objects import pod
 from tests.cluster.shipping.installed import Doctor, account, audited, chart, granted, rights_of, running
 from tests.cluster.shipping.rendering import CHART, DATA, JSON, MONITORING, rendered, sets
 from tests.cluster.talking import MERGE, Api
+from tests.patience import PATIENCE
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 TAKEN = {
@@ -48,7 +49,7 @@ pytestmark = [pytest.mark.long, pytest.mark.parametrize("breakable", [AUDIT], id
 
 def kubectl(bed: Bed, binaries: Binaries, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     command = [str(binaries.kubectl), "--kubeconfig", str(bed.server.kubeconfig("admin")), *words]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
 
 async def test_the_server_takes_every_manifest(bed: Bed, installed: Api, binaries: Binaries) -> None:

@@ -21,6 +21,7 @@ from tests.cluster.injecting.mounted import sidecar_and_creator, started, volume
 from tests.cluster.shipping.installed import Mode, running
 from tests.cluster.shipping.rendering import ROOT
 from tests.cluster.talking import JSON, MERGE, Api
+from tests.patience import PATIENCE
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven")
 OWN = "/api/v1/namespaces/backoff-ctrl"
@@ -52,7 +53,7 @@ class Terminal:
         process = await asyncio.create_subprocess_shell(
             command, cwd=ROOT, env=self._variables, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
         )
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE):
             out, _ = await process.communicate()
         assert process.returncode == 0, (command, out.decode())
         return out.decode()
@@ -120,9 +121,11 @@ async def runs(api: Api, bed: Bed, pod: JSON, kubectl: Path, image: str, folder:
     gate = [sys.executable, "-m", "backoff_ctrl"]
     async with started(sidecar, folders, gate, bed.server, folder / "sidecar.log") as process:
         assert process.stdout is not None
-        assert (await asyncio.wait_for(process.stdout.readline(), 60)).startswith(b"listening on https://127.0.0.1:")
+        assert (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).startswith(
+            b"listening on https://127.0.0.1:"
+        )
         async with started(main, folders, [str(kubectl)], bed.server, log) as creator:
-            output, _ = await asyncio.wait_for(creator.communicate(), 90)
+            output, _ = await asyncio.wait_for(creator.communicate(), PATIENCE)
         assert creator.returncode == 0, (await asyncio.to_thread(log.read_text), output)
         assert output == b"pod/step created\n"
         process.terminate()

@@ -12,6 +12,7 @@ from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.shipping.helm.programs import HELM
+from tests.patience import PATIENCE
 from tools.installer import InstallerError, installer
 
 KUSTOMIZATION = {
@@ -23,7 +24,7 @@ KUSTOMIZATION = {
 
 
 def run(kubectl: Path, *words: str) -> str:
-    done = subprocess.run([kubectl, *words], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run([kubectl, *words], capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -12,7 +12,7 @@ from tests.cluster.control_plane.binaries import Binaries
 from tests.tasks.workload.four_types import made_for
 from tests.tasks.workload.running import run_workload
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.scheduled]
 
 
 async def test_all_succeed_and_none_is_made_twice(binaries: Binaries, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from backoff_ctrl import AsyncGate, AsyncGatedApiClient
 from backoff_ctrl.api.commands.doctor import command as doctor
 from backoff_ctrl.k8s.gated import generations
 from tests.official import AIO, aio
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,12 +29,13 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 ROOT = Path(__file__).parents[3]
+only_with_kubernetes_asyncio = pytest.mark.skipif(AIO != "kubernetes_asyncio", reason="make test-clients runs it")
 
 
 def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a program of its own: what it imports is its own, too."""
     program = [sys.executable, "-c", textwrap.dedent(script), *arguments]
-    return subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 WITHOUT = """
@@ -109,10 +111,9 @@ def test_without_a_configuration_the_package_that_the_program_uses_is_meant(
         assert generations.asyncio_package(None) == want
 
 
+@only_with_kubernetes_asyncio
 def test_an_environment_with_kubernetes_asyncio_alone_is_enough(sandbox: BackgroundSandbox) -> None:
     """Nothing on the way of a create imports ``kubernetes``: not the client, the watch, the events or the memory."""
-    if AIO != "kubernetes_asyncio":
-        pytest.skip("make test and make test-clients run it with kubernetes_asyncio")
     sandbox.create_quota("team", "q", {"pods": "1"})
     done = run(
         WITHOUT

@@ -15,6 +15,7 @@ from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
 from backoff_ctrl.k8s.gated.client import GatedApiClient
 from tests.gated_creates import core_of, pod
 from tests.official import aio
+from tests.patience import PATIENCE
 from tests.scripted_server import Seen, scripted_server
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ async def test_cancelled_after_it_was_sent_a_create_goes_on_and_keeps_its_hold()
 
     def answer(seen: Seen) -> Any:
         arrived.set()
-        assert go_on.wait(45)
+        assert go_on.wait(PATIENCE)
         return 201, seen.body
 
     with scripted_server(answer) as server:
@@ -87,4 +88,4 @@ async def test_an_async_client_on_a_gate_for_threads_is_woken_in_its_loop(sandbo
         with GatedApiClient(client.Configuration(host=sandbox.url), gate=gate) as other:
             await asyncio.to_thread(core_of(other).delete_namespaced_pod, name, "team", grace_period_seconds=0)
 
-        assert (await asyncio.wait_for(task, 45)).metadata.name == "woken"
+        assert (await asyncio.wait_for(task, PATIENCE)).metadata.name == "woken"

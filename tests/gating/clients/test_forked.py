@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.scripted_server import Seen, scripted_server
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def test_the_time_limit_of_a_childs_create_holds(sandbox: BackgroundSandbox, cre
         [sys.executable, "-c", textwrap.dedent(PROGRAM).replace("{create}", create), sandbox.url],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -114,7 +115,7 @@ def test_a_fork_waits_for_what_is_being_loaded(sandbox: BackgroundSandbox) -> No
     """A child could never load a module that a thread of its parent was loading: that thread keeps it locked."""
     sandbox.create_quota("team", "q", {"pods": "1"})
     program = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(MIDST), sandbox.url]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
     assert (done.stdout, done.returncode) == ("timed out\nthe child ended with 0\n", 0), done.stderr
 
@@ -145,7 +146,7 @@ def test_a_child_has_connections_of_its_own() -> None:
 
     with scripted_server(answer) as script:
         program = [sys.executable, "-c", textwrap.dedent(BOTH_ASK), script.url]
-        subprocess.run(program, timeout=120, check=True)
+        subprocess.run(program, timeout=PATIENCE, check=True)
 
     ports = {seen.path.rpartition("/")[2]: seen.port for seen in script.seen}
     assert ports["parent"] == ports["before"]

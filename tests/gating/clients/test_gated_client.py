@@ -21,6 +21,7 @@ from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.client import GatedApiClient, WaitTimeout, waiting
 from tests.gated_creates import Met, core_of, fill, pod
 from tests.official import HAS_REQUEST_AUTH, aio, token
+from tests.patience import PATIENCE
 from tests.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def test_a_waiting_asynchronous_create_leaves_the_pool_to_the_delete_that_makes_
     met = Met()
     with waiting(on_wait=met):
         pending = core.create_namespaced_pod("team", pod("second"), async_req=True)
-    assert met.wait(45)
+    assert met.wait(PATIENCE)
 
     core.delete_namespaced_pod(name, "team", grace_period_seconds=0, async_req=True).get(45)
 
@@ -69,7 +70,7 @@ def test_closing_a_client_cancels_its_waiting_creates_and_names_them(
     met = Met()
     with waiting(on_wait=met):
         pending = core.create_namespaced_pod("team", pod("lonely"), async_req=True)
-    assert met.wait(45)
+    assert met.wait(PATIENCE)
 
     with caplog.at_level(logging.WARNING):
         core.api_client.close()
@@ -105,7 +106,7 @@ def test_a_higher_priority_goes_first(sandbox: BackgroundSandbox, core: Any) -> 
         met = Met()
         with waiting(priority=priority, on_wait=met):
             pending[title] = core.create_namespaced_pod("team", pod(title), async_req=True)
-        assert met.wait(45)
+        assert met.wait(PATIENCE)
 
     core.delete_namespaced_pod(name, "team", grace_period_seconds=0)
 
@@ -136,11 +137,11 @@ def test_a_forked_child_has_a_ledger_of_its_own(sandbox: BackgroundSandbox) -> N
 
     def decide(*_: object) -> None:
         held.set()
-        forked.wait(45)
+        forked.wait(PATIENCE)
 
     thread = threading.Thread(target=gate.ledger.look, args=(decide,))
     thread.start()
-    held.wait(45)
+    held.wait(PATIENCE)
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -148,7 +149,7 @@ def test_a_forked_child_has_a_ledger_of_its_own(sandbox: BackgroundSandbox) -> N
         os.write(writing, b"free" if free and not gate.counts.passed else b"held")
         os._exit(0)
     forked.set()
-    thread.join(45)
+    thread.join(PATIENCE)
     os.waitpid(child, 0)
 
     assert os.read(reading, 4) == b"free"

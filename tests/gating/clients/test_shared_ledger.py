@@ -17,6 +17,7 @@ from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.client import GatedApiClient, waiting
 from backoff_ctrl.k8s.watching.status import WatchState
 from tests.official import aio
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
@@ -102,8 +103,8 @@ def test_a_shared_ledger_watches_where_a_create_waits(sandbox: BackgroundSandbox
         first = core.create_namespaced_pod("team", pod("first"))
         with waiting(on_wait=lambda _: met.set()):
             second = core.create_namespaced_pod("team", pod("second"), async_req=True)
-        assert met.wait(45)
-        assert observed.wait(45)
+        assert met.wait(PATIENCE)
+        assert observed.wait(PATIENCE)
         source = api.gate.ledger.snapshot().namespaces["team"].quotas["q"]["pods"].source
         sight = api.sight
         seen = sight and sight.of("team")
@@ -134,7 +135,7 @@ def test_a_watch_that_cannot_begin_stops_no_create(sandbox: BackgroundSandbox) -
         core: Any = sync.CoreV1Api(api)
         first = core.create_namespaced_pod("team", pod("first"))
         second = core.create_namespaced_pod("team", pod("second"), async_req=True)
-        assert told.wait(45)
+        assert told.wait(PATIENCE)
         core.delete_namespaced_pod(first.metadata.name, "team", grace_period_seconds=0)
         made = second.get(45)
 

@@ -22,6 +22,7 @@ from backoff_ctrl.k8s.gate.aio import Gate
 from backoff_ctrl.k8s.gated.client import GatedApiClient
 from backoff_ctrl.k8s.runtime.host import LOADING
 from tests.official import aio, token
+from tests.patience import PATIENCE
 from tests.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
@@ -97,9 +98,9 @@ def test_one_writes_whichever_threads_report_first(at_work: Callable[[], int]) -
                 at.sender.report(story(number))
 
             reports = [pool.submit(report, number) for number in range(8)]
-            assert all(each.wait(45) for each in begun)
+            assert all(each.wait(PATIENCE) for each in begun)
         for each in reports:
-            each.result(45)
+            each.result(PATIENCE)
         assert all(at.was_asked() for _ in range(8))
     assert at_work() <= before
 
@@ -284,7 +285,7 @@ def test_the_last_events_of_a_script_are_still_written(sandbox: BackgroundSandbo
             heard = watch.Watch().stream(told.list_namespaced_event, "team", timeout_seconds=45)
             assert any(each["object"].reason == "WaitingForQuota" for each in heard)
             core.delete_namespaced_pod("first", "team", grace_period_seconds=0)
-            out, errors = script.communicate(timeout=45)
+            out, errors = script.communicate(timeout=PATIENCE)
         events: Any = told.list_namespaced_event("team").items
     assert (script.returncode, out, errors) == (0, "", "")
     assert sorted(event.reason for event in events) == ["Admitted", "WaitingForQuota"]

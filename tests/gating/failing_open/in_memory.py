@@ -24,6 +24,7 @@ from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.client import GatedApiClient
 from backoff_ctrl.k8s.gated.gating import waiting
 from tests.official import aio
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,8 +36,6 @@ HOST = "http://in-memory"
 JSON = {"Content-Type": "application/json", "X-Kubernetes-Pf-Prioritylevel-Uid": "level"}
 POLICY = Policy(base=0.004, cap=0.01, settle_time=0.001)
 NUMBERS = itertools.count()
-PATIENCE = 20.0
-"""Seconds after which a create hangs: each takes some milliseconds."""
 
 
 class LostError(Exception):

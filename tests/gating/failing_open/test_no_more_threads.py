@@ -18,6 +18,7 @@ from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.runtime.host import RUNTIME, THREAD, RuntimeAlarms
 from backoff_ctrl.k8s.sharing.memory import MemoryFile, MemoryKeeper
 from backoff_ctrl.k8s.watching.hosted import HostedWatch
+from tests.patience import PATIENCE
 from tests.scripted_server import Seen, failure, scripted_server
 from tests.transports import FULL, Transport, creation
 
@@ -56,7 +57,7 @@ def test_alarms_ring_again_after_a_thread_could_not_start(exhaust: Exhaust) -> N
         alarms.call_at(alarms.now(), missed.set)
     alarms.call_at(alarms.now(), came.set)
 
-    assert came.wait(45)
+    assert came.wait(PATIENCE)
     assert not missed.is_set()
 
 
@@ -83,7 +84,7 @@ def test_an_alarm_that_fails_rings_a_second_time() -> None:
         came.set()
 
     gate.ledger.call_at(gate.ledger.now(), fails_once)
-    assert came.wait(45)
+    assert came.wait(PATIENCE)
     assert gate.counts.failed_open == 1
 
 
@@ -111,7 +112,7 @@ def test_what_runs_beside_the_creates_starts_at_the_next_occasion(kind: str, exh
         with pytest.raises(RuntimeError, match="can't start new thread"):
             begin()
         begin()
-        assert asked.wait(45)
+        assert asked.wait(PATIENCE)
         end()
 
 

@@ -29,6 +29,7 @@ from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.gangs import gang_of
 from tests.gated_creates import pod
 from tests.official import aio
+from tests.patience import PATIENCE
 from tests.scripted_server import Seen, scripted_server
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def test_a_gang_that_fits_is_created_within_its_block(core: Any) -> None:
                 "team", {**pod("other"), "kind": "Pod"} | _labelled("other", hostname="x", cpu="1")
             )
     assert (admitted.undrawn, admitted.given_back) == (0, 2)
-    with waiting(timeout=20):
+    with waiting(timeout=PATIENCE):
         for other in pods(4, "late"):
             core.create_namespaced_pod("team", other)
     assert len(names(core)) == 10
@@ -95,7 +96,7 @@ def test_a_gang_waits_until_all_of_it_fits(core: Any) -> None:
     assert (wait.kind, wait.asked, wait.left) == ("gang of 6 pods", "6", "5")
     assert not any(name.startswith("member") for name in names(core))
     core.delete_namespaced_pod("first-0", "team", grace_period_seconds=0)
-    thread.join(30)
+    thread.join(PATIENCE)
     assert [each.metadata.name for each in made] == [f"member-{number}" for number in range(6)]
 
 
@@ -116,7 +117,7 @@ def test_a_gang_that_waits_too_long_leaves_nothing(core: Any) -> None:
     with pytest.raises(WaitedTooLong, match=r"gang team/gang-of-8 .* after 0\.3 s.*asks pods=8, 5 left in quota q"):
         create_gang(core, pods(8), namespace="team", timeout=0.3)
     assert core.api_client.gate.waiting_now() == []
-    with waiting(timeout=20):
+    with waiting(timeout=PATIENCE):
         core.create_namespaced_pod("team", pod("after"))
 
 
@@ -155,7 +156,7 @@ def test_other_threads_draw_where_they_say_so(core: Any) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(PATIENCE)
         assert (admitted.drawn, admitted.undrawn) == (4, 0)
 
 
@@ -169,7 +170,7 @@ def test_asyncio_creates_a_gang_as_well(sandbox: BackgroundSandbox) -> None:
             core = aio.CoreV1Api(api)
             made = await create_gang(core, pods(8), namespace="team")
             assert [each.metadata.name for each in made] == [f"member-{number}" for number in range(8)]
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 waits = asyncio.create_task(create_gang(core, pods(4, "late"), namespace="team"))
                 while not gate.waiting_now():  # noqa: ASYNC110 - nothing tells of it
                     await asyncio.sleep(0)
@@ -255,7 +256,7 @@ def test_closing_the_client_ends_the_wait_of_a_gang(core: Any) -> None:
         thread.join(0.01)
         assert thread.is_alive()
     core.api_client.close()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert [type(error) for error in ended] == [GateClosed]
 
 
@@ -339,7 +340,7 @@ def test_members_in_flight_when_the_gang_fails_are_deleted_too(sandbox: Backgrou
     async def main() -> None:
         async with AsyncGatedApiClient(aio.Configuration(host=sandbox.url), gate=AsyncGate(policy=SOON)) as api:
             core = aio.CoreV1Api(api)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 making = asyncio.create_task(create_gang(core, wanted, namespace="team"))
                 while cancelled and api.gate.counts.sent == 0:  # noqa: ASYNC110 - nothing tells of it
                     await asyncio.sleep(0)

@@ -13,6 +13,7 @@ from backoff_ctrl.k8s.status.counters import Counters
 from backoff_ctrl.k8s.status.documents import Documents
 from backoff_ctrl.k8s.status.sources import Source
 from tests.gated_creates import pod
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
@@ -41,5 +42,5 @@ def test_reserved_room_and_a_gang_that_waits_are_shown(sandbox: BackgroundSandbo
             assert [(each.gang, each.name, each.kind) for each in found] == [("second", "second", "pods")]
             assert found[0].blockers[0].asked == "8"
             assert documents.request(found[0].id).state == "waiting"
-        second.join(30)
+        second.join(PATIENCE)
         assert not documents.waiting("team", None, 10).items

@@ -13,6 +13,7 @@ from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, WaitedTooLong
 from backoff_ctrl.k8s.creates.creation import Creation, KeyReusedError
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.threads import Gate
+from tests.patience import PATIENCE
 from tests.transports import INVALID, POD, AsyncTransport, Transport, creation, stored
 
 
@@ -49,7 +50,7 @@ async def test_the_second_gets_the_object_of_the_first() -> None:
     assert [wait.reason for wait in gate.waiting_now()] == ["same-key"]
     server.go.set()
 
-    made, again = await asyncio.wait_for(asyncio.gather(one, two), 45)
+    made, again = await asyncio.wait_for(asyncio.gather(one, two), PATIENCE)
     assert (made.status, again.body, len(server.sent)) == (201, made.body, 1)
     assert gate.waiting_now() == []
 
@@ -60,7 +61,7 @@ async def test_the_second_goes_on_by_itself_if_the_first_fails() -> None:
     one, two = await two_at_once(gate, server)
     server.go.set()
 
-    answers = await asyncio.wait_for(asyncio.gather(one, two), 45)
+    answers = await asyncio.wait_for(asyncio.gather(one, two), PATIENCE)
     assert [answer.status for answer in answers] == [422, 201]
 
 
@@ -72,7 +73,7 @@ async def test_the_second_waits_for_a_cancelled_first_that_is_in_flight() -> Non
     await asyncio.wait([one])
     server.go.set()
 
-    assert (await asyncio.wait_for(two, 45)).status == 201
+    assert (await asyncio.wait_for(two, PATIENCE)).status == 201
     assert len(server.sent) == 1
 
 
@@ -82,9 +83,9 @@ async def test_another_body_is_refused_at_once() -> None:
     one, two = await two_at_once(gate, server, spec={})
 
     with pytest.raises(KeyReusedError, match=r"'k' was used before for pods team/p-\* with another body"):
-        await asyncio.wait_for(two, 45)
+        await asyncio.wait_for(two, PATIENCE)
     server.go.set()
-    assert (await asyncio.wait_for(one, 45)).status == 201
+    assert (await asyncio.wait_for(one, PATIENCE)).status == 201
 
 
 async def test_the_second_keeps_its_own_time_limit_and_can_be_cancelled() -> None:
@@ -92,12 +93,12 @@ async def test_the_second_keeps_its_own_time_limit_and_can_be_cancelled() -> Non
     gate, server = AsyncGate(), Slow()
     _, two = await two_at_once(gate, server, timeout=0.01)
     with pytest.raises(WaitedTooLong, match="another create with its key goes first"):
-        await asyncio.wait_for(two, 45)
+        await asyncio.wait_for(two, PATIENCE)
     three = asyncio.ensure_future(gate.create(keyed(), server))
     await asyncio.sleep(0)
     gate.ledger.close()
     with pytest.raises(GateClosed):
-        await asyncio.wait_for(three, 45)
+        await asyncio.wait_for(three, PATIENCE)
     server.go.set()
     await gate.drain()
 
@@ -107,7 +108,7 @@ def test_threads_share_a_key_too() -> None:
     go, follow = Event(), Semaphore(0)
 
     def slow(body: dict[str, Any]) -> Answer:
-        assert go.wait(45)
+        assert go.wait(PATIENCE)
         return stored(body)
 
     gate, server = Gate(), Transport(slow)
@@ -117,7 +118,7 @@ def test_threads_share_a_key_too() -> None:
         for _ in range(19):
             assert follow.acquire(timeout=45)
         go.set()
-        answers = [task.result(45) for task in tasks]
+        answers = [task.result(PATIENCE) for task in tasks]
 
     assert {answer.body for answer in answers} == {stored(server.sent[0]).body}
     assert len(server.sent) == 1

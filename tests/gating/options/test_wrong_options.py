@@ -13,6 +13,7 @@ from kubernetes import client
 from backoff_ctrl import Gate, GatedApiClient, OptionError, WaitedTooLong, waiting
 from backoff_ctrl.k8s.creates.creation import Creation
 from tests.gated_creates import Met, core_of, fill, pod
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
@@ -70,9 +71,9 @@ def test_infinity_is_no_limit(sandbox: BackgroundSandbox, core: Any) -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert met.wait(45)
+    assert met.wait(PATIENCE)
     core.delete_namespaced_pod(name, "team", grace_period_seconds=0)
-    thread.join(45)
+    thread.join(PATIENCE)
     assert ends == ["second"]
 
 
@@ -105,4 +106,4 @@ def test_options_of_a_client_hold_in_all_threads_and_those_of_a_block_only_in_it
 def _in_thread(work: Any, *arguments: Any) -> None:
     thread = threading.Thread(target=work, args=arguments)
     thread.start()
-    thread.join(45)
+    thread.join(PATIENCE)

@@ -16,6 +16,7 @@ from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
 from backoff_ctrl.k8s.sharing.memory import MemoryFile, MemoryKeeper, memory_file_of
 from backoff_ctrl.k8s.sharing.process import Share
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from backoff_ctrl.engine.memory import Memory
@@ -117,12 +118,12 @@ def test_the_last_save_is_the_newest(tmp_path: Path) -> None:
         def save(self, memory: Memory) -> bool:
             if not begun.is_set():
                 begun.set()
-                go.wait(300)
+                go.wait(PATIENCE)
             written.append(len(memory.quotas))
             return super().save(memory)
 
     keeper = MemoryKeeper(ledger, Slow(tmp_path / "gate.json", SERVER), every=0.01)
-    assert begun.wait(300)
+    assert begun.wait(PATIENCE)
     full = {"pods": 2 * 10**9}
     ledger.learn("other", ANYBODY, Rejected("q", {"pods": 10**9}, full, full), ledger.now())
     closing = threading.Thread(target=keeper.close)
@@ -130,7 +131,7 @@ def test_the_last_save_is_the_newest(tmp_path: Path) -> None:
     closing.join(0.3)  # enough time to overtake it
     assert closing.is_alive()
     go.set()
-    closing.join(300)
+    closing.join(PATIENCE)
     assert written[-1] == 2
     assert sorted(written) == written
 
@@ -141,7 +142,7 @@ def test_a_slow_disk_delays_no_client_of_another_server(tmp_path: Path, monkeypa
 
     def slow(_: int) -> None:
         saving.set()
-        go.wait(300)
+        go.wait(PATIENCE)
 
     monkeypatch.setenv("BACKOFF_CTRL_MEMORY", str(tmp_path))
     share = Share(Configuration(host="http://one"), None)
@@ -149,13 +150,13 @@ def test_a_slow_disk_delays_no_client_of_another_server(tmp_path: Path, monkeypa
     monkeypatch.setattr("os.fsync", slow)
     closing = threading.Thread(target=share.release)
     closing.start()
-    assert saving.wait(300)
+    assert saving.wait(PATIENCE)
     other = threading.Thread(target=lambda: Share(Configuration(host="http://other"), None).release())
     other.start()
-    other.join(45)
+    other.join(PATIENCE)
     assert not other.is_alive()
     go.set()
-    closing.join(300)
+    closing.join(PATIENCE)
 
 
 def test_an_unexpected_error_does_not_stop_later_saves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -185,7 +186,7 @@ def test_the_environment_makes_a_program_remember(sandbox: BackgroundSandbox, tm
             env={"BACKOFF_CTRL_MEMORY": str(tmp_path), "PYTHONPATH": "."},
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=PATIENCE,
             check=True,
         )
         assert (done.stdout, done.stderr) == ("waited\n", "")

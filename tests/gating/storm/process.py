@@ -44,13 +44,12 @@ from tests.gating.failing_open.faults import InjectedError
 from tests.gating.storm.plans import ROW, Break, Plan, plans, pod
 from tests.gating.storm.server import NAMESPACE
 from tests.official import aio
+from tests.patience import PATIENCE
 
 CALLERS: Final = 64
 """Threads, and as many tasks."""
 FORKED: Final = 3
 """Creates of a forked child."""
-PATIENCE: Final = 60.0
-"""Seconds in which some call ends: else the storm hangs."""
 LEARNS: Final = Policy(base=0.02, cap=0.1, ticket_max=20.0)
 """Without a watch what was answered is held for ``ticket_max``, if the quotas were read for a gang."""
 METHODS: Final = ("submit", "settle", "withdraw", "advance", "next_deadline", "observe_quota", "reserve", "draw")

@@ -28,8 +28,9 @@ from typing import Any, Final
 
 from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from tests.gating.storm.plans import ROW
-from tests.gating.storm.process import PATIENCE, Asked, Call, Told
+from tests.gating.storm.process import Asked, Call, Told
 from tests.gating.storm.server import NAMESPACE
+from tests.patience import PATIENCE
 
 JSON = dict[str, Any]
 HARD: Final = 24

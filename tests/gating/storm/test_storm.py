@@ -16,7 +16,9 @@ CREATES = 400
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [0, 1], ids=["observes", "learns"])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(0, id="observes", marks=pytest.mark.scheduled), pytest.param(1, id="learns")]
+)
 def test_a_storm_loses_and_doubles_nothing(seed: int) -> None:
     account = storm(seed, CREATES, forks=2, bugs=2)
 

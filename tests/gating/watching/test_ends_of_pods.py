@@ -18,6 +18,7 @@ from backoff_ctrl.k8s.creates.conversation import Conversation, Creation
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gated.gating import waiting
 from tests.gating.watching.test_watching import ceiling, pod, watching
+from tests.patience import PATIENCE
 from tests.playbook import answered
 from tests.virtual_tests import in_virtual_time
 from tests.watch_script import ONE, ScriptedServer, elapse, observed
@@ -183,4 +184,4 @@ async def test_a_quota_that_counts_less_than_is_alive_admits_no_create(sandbox: 
         assert not third.done()
 
         await watched.core.delete_namespaced_pod(gone, "team", grace_period_seconds=0)
-        await asyncio.wait_for(third, 45)
+        await asyncio.wait_for(third, PATIENCE)

@@ -18,6 +18,7 @@ from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
 from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.quotas import QuotaWatch
 from tests.official import aio as client
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -45,7 +46,7 @@ class Watched:
 
     async def until(self, holds: Callable[[Any], bool]) -> None:
         """Wait until this holds for the ledger's namespace ``team``."""
-        async with asyncio.timeout(45), self._news:
+        async with asyncio.timeout(PATIENCE), self._news:
             await self._news.wait_for(lambda: holds(self.api.gate.ledger.snapshot().namespaces.get("team")))
 
 
@@ -115,7 +116,7 @@ async def test_with_an_observed_full_quota_no_create_is_refused(sandbox: Backgro
     await waits.wait()
 
     await watched.core.delete_namespaced_pod(first.metadata.name, "team", grace_period_seconds=0)
-    await asyncio.wait_for(third, 45)
+    await asyncio.wait_for(third, PATIENCE)
 
     assert sandbox.counters.of("team").refused == 0
 
@@ -131,7 +132,7 @@ async def test_deleting_a_quota_admits_all_that_wait_for_it(sandbox: BackgroundS
 
     await watched.core.delete_namespaced_resource_quota("q", "team")
 
-    await asyncio.wait_for(task, 45)
+    await asyncio.wait_for(task, PATIENCE)
 
 
 SCOPED: list[tuple[dict[str, Any], dict[str, Any], bool]] = [

@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchRecord, WatchState, WatchStatus
+from tests.patience import PATIENCE
 from tests.virtual_tests import in_virtual_time
 from tests.watch_script import ScriptedServer, elapse, observed
 
@@ -140,6 +141,6 @@ async def test_the_status_may_be_read_from_any_thread_while_it_changes() -> None
         if number % 100 == 0:
             await asyncio.sleep(0)
     stop.set()
-    thread.join(45)
+    thread.join(PATIENCE)
 
     assert not errors

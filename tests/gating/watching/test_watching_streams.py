@@ -28,6 +28,7 @@ from backoff_ctrl.k8s.watching.objects import (
 from backoff_ctrl.k8s.watching.quotas import QuotaWatch
 from backoff_ctrl.k8s.watching.status import WatchState
 from tests.official import aio as client
+from tests.patience import PATIENCE
 from tests.watch_script import RecordingLedger, until
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ async def test_a_stream_that_is_silent_for_too_long_ends(monkeypatch: pytest.Mon
         return response
 
     async with served(answer) as source:
-        assert await asyncio.wait_for(taken(source), 45) == [{"a": 1}]
+        assert await asyncio.wait_for(taken(source), PATIENCE) == [{"a": 1}]
         held.set()
 
 
@@ -268,7 +269,7 @@ async def test_only_the_metadata_of_pods_is_read_and_only_the_version_of_their_l
         await core.patch_namespaced_pod_status("p0", "team", {"status": {"phase": "Succeeded"}})
         await core.delete_namespaced_pod("p1", "team", grace_period_seconds=0)
         events: list[Any] = []
-        async with asyncio.timeout(45):
+        async with asyncio.timeout(PATIENCE):
             async for event in source.watch(LIVE_PODS, "team", version):
                 events.append(event)
                 if [each["type"] for each in events].count("DELETED") == 2:

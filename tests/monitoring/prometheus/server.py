@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from tests.cluster.control_plane.guardian import Guardian
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +37,7 @@ class Prometheus:
     def ask(self, path: str, **query: Any) -> Any:
         """Ask its API; return the data of the answer."""
         text = urllib.parse.urlencode(query, doseq=True)
-        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{text}", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{text}", timeout=PATIENCE) as answer:
             return json.load(answer)["data"]
 
     def series(self, expr: str) -> dict[str, float]:
@@ -73,7 +74,7 @@ def running(
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
-            process.wait(timeout=60)
+            process.wait(timeout=PATIENCE)
             guardian.forget(process.pid)
 
 

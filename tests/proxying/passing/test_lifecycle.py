@@ -18,6 +18,7 @@ import pytest
 from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.status.token import read_token
 from tests.kubeconfigs import write_kubeconfig
+from tests.patience import PATIENCE
 from tests.proxying.passing.wire import GET, OK, Side, Upstream
 from tests.scripted_server import scripted_server
 from tests.status.asking import ask
@@ -90,7 +91,7 @@ def test_a_socket_at_a_path_outlives_a_process_that_it_was_handed_to(tmp_path: P
             assert process.stdout is not None
             assert process.stdout.readline() == f"listening on unix:{path}\n"
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=PATIENCE)
             assert (process.returncode, path.exists()) == (0, True)
 
 
@@ -128,7 +129,7 @@ def test_a_path_that_others_may_use_is_refused_with_our_credentials(tmp_path: Pa
 def _refused(listening: socket, reason: str, kubeconfig: str, *options: str) -> None:
     """The proxy ends with 2 and a sentence for this socket, in place of which it would have one of its own."""
     given = given_a_socket(listening, "--listen", "127.0.0.1:0", "--kubeconfig", kubeconfig, *options)
-    _, said = given.communicate(timeout=60)
+    _, said = given.communicate(timeout=PATIENCE)
     assert (given.returncode, reason in said, "Traceback" in said) == (2, True, False), said
 
 
@@ -327,7 +328,7 @@ def cpu_of(program: str, argument: str, kept: Path, running: list[subprocess.Pop
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with subprocess.Popen([sys.executable, "-c", program, argument], env=environment) as process:
         running[:] = [process]
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -378,7 +379,7 @@ def test_a_signal_while_it_still_loads_ends_it_with_zero(loading: str, number: s
         loaded = (line.rpartition("|")[2].strip() for line in process.stderr)
         assert loading in loaded
         process.send_signal(number)
-        _, said = process.communicate(timeout=45)
+        _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert "Traceback" not in said
 
@@ -401,7 +402,7 @@ def test_over_plain_http_it_says_that_go_programs_send_no_token(
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE,
         )
     assert done.returncode == 2
     assert ("Go programs send no token to an http:// address" in done.stderr) is said

@@ -23,8 +23,9 @@ from backoff_ctrl.k8s.proxy.place import PlaceError, find_place, place_of_accoun
 from backoff_ctrl.k8s.proxy.probes import CONNECTIONS_MAX, ProbeConnection, Probes
 from backoff_ctrl.k8s.proxy.upstream import ApiServer
 from tests.kubeconfigs import write_kubeconfig
+from tests.patience import PATIENCE
 from tests.proxying.passing.certificates import Pair, make_pair
-from tests.proxying.passing.wire import GET, OK, PATIENCE, Proxied, Side, proxied, until
+from tests.proxying.passing.wire import GET, OK, Proxied, Side, proxied, until
 
 
 def _data(text: str) -> str:

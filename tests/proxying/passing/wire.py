@@ -16,9 +16,8 @@ from backoff_ctrl.k8s.proxy.listening import Listener
 from backoff_ctrl.k8s.proxy.passing import Limits, Shared
 from backoff_ctrl.k8s.proxy.place import Place, place_at
 from backoff_ctrl.k8s.proxy.upstream import ApiServer
+from tests.patience import PATIENCE
 
-PATIENCE: Final = 10.0
-"""Seconds after which what does not come is a failure."""
 OK: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 GET: Final = b"GET /api HTTP/1.1\r\nHost: a\r\n\r\n"
 

@@ -21,6 +21,7 @@ from backoff_ctrl.k8s.sandbox.followed import Server
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
 from backoff_ctrl.k8s.tasks.documents import item
 from backoff_ctrl.k8s.tasks.tables import Tables
+from tests.patience import PATIENCE
 from tests.tasks.tasks_written import NAMESPACE, manifest
 
 COMMAND = [sys.executable, "-m", "backoff_ctrl", "task"]
@@ -50,13 +51,17 @@ class Desk:
 
     def task(self, verb: str, *arguments: str, code: int = 0) -> str:
         """Run a command to its end; return what it printed."""
-        done = subprocess.run(self.words(verb, *arguments), capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            self.words(verb, *arguments), capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
         assert done.returncode == code, done
         return done.stdout if code != 2 else done.stderr
 
     def failing(self, verb: str, *arguments: str, code: int = 1) -> str:
         """Run a command that fails; return its error."""
-        done = subprocess.run(self.words(verb, *arguments), capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            self.words(verb, *arguments), capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
         assert done.returncode == code, done
         return done.stderr
 

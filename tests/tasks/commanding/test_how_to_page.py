@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.pages import blocks, typed
+from tests.patience import PATIENCE
 from tests.tasks.sandbox_process import sandbox_process
 
 pytestmark = pytest.mark.long
@@ -38,7 +39,7 @@ def test_its_commands_do_what_it_says(sandbox: str, tmp_path: Path) -> None:
         words = command.replace("http://127.0.0.1:18080", sandbox).split()[1:]
         done = subprocess.run(
             [sys.executable, "-m", "backoff_ctrl", *words, *here, *more],
-            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+            cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done
         return done.stdout
@@ -72,7 +73,7 @@ def test_a_server_carries_the_tasks_out(sandbox: str, tmp_path: Path, monkeypatc
     with sandbox_process(tmp_path, *words, "--listen", "127.0.0.1:0") as url:
         done = subprocess.run(
             [sys.executable, "-m", "backoff_ctrl", *run.replace("http://127.0.0.1:9095", url).split()[1:]],
-            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+            cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done
     assert done.stdout.endswith("2 tasks: 2 Success\n")

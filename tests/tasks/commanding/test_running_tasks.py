@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.serve.serving import until
 from tests.status.asking import ask
 from tests.tasks.commanding.conftest import Desk, several
@@ -55,7 +56,7 @@ def test_ctrl_c_leaves_and_the_next_run_goes_on(lasting: Desk) -> None:
         (waiting,) = in_line(lasting).values()
         assert (waiting["wait"]["quota"], waiting["wait"]["place"]) == ("q", 1)
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=PATIENCE)
         assert process.returncode == 1, told
         assert "3 tasks are unfinished and keep running in the cluster." in told
         assert f"Continue with: backoff-ctrl task run --store {lasting.store}" in told
@@ -66,7 +67,7 @@ def test_ctrl_c_leaves_and_the_next_run_goes_on(lasting: Desk) -> None:
         lasting.core.delete_namespaced_resource_quota("q", NAMESPACE)
         until(lambda: len(lasting.pods()) == 3)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
     assert before < {pod.metadata.uid for pod in lasting.pods()}
     assert set(uids(lasting).values()) == {1}
 
@@ -96,7 +97,7 @@ def test_an_abort_is_carried_out_by_whoever_can(lasting: Desk) -> None:
         said = lasting.task("abort", waiting)
         assert said == f"task {NAMESPACE}/{waiting} has ended: Aborted\n"
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
     (first, second) = (name for name, each in lasting.listed().items() if each["unfinished"])
     assert lasting.task("abort", first) == f"task {NAMESPACE}/{first} has ended: Aborted\n"
     until(lambda: len([pod for pod in lasting.pods() if not pod.metadata.deletion_timestamp]) == 1)
@@ -112,7 +113,7 @@ def test_abort_on_exit_takes_everything_along(lasting: Desk) -> None:
     with lasting.running("-f", lasting.write(*several(3)), "--abort-on-exit") as process:
         until(lambda: len(lasting.pods()) == 2)
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=PATIENCE)
         assert process.returncode == 1, told
         assert "unfinished" not in told  # there is nothing to come back to
     assert {each["phase"] for each in lasting.listed().values()} == {"Aborted"}
@@ -125,7 +126,7 @@ def test_two_runs_share_a_store(desk: Desk) -> None:
         until(lambda: desk.store.exists() and len(desk.pods()) >= 2)
         said = desk.task("run", "-f", desk.write(manifest("mine")))
         assert said.endswith("1 task: 1 Success\n")
-        out, err = first.communicate(timeout=60)
+        out, err = first.communicate(timeout=PATIENCE)
         assert (first.returncode, out.endswith("6 tasks: 6 Success\n")) == (0, True), err
     assert set(uids(desk).values()) == {1}
     assert len(desk.pods()) == 7
@@ -232,7 +233,7 @@ def test_a_signal_ends_the_wait_of_a_task_and_of_those_that_need_it(desk: Desk) 
         assert "Paused" in desk.task("list")
         assert "not JSON" in desk.task("signal", "approve", "--value", "yes", code=2)
         desk.task("signal", "approve", "--value", '{"by": "ada"}')
-        assert running.wait(60) == 0
+        assert running.wait(PATIENCE) == 0
     assert 'output     value: {"by": "ada"}' in desk.task("show", "approve")
     assert "has had its signal" in desk.failing("signal", "approve", "--value", "1")
     assert "only tasks of the type signal take signals" in desk.failing("signal", "after")

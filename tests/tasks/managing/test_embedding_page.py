@@ -17,6 +17,7 @@ from backoff_ctrl.k8s.sandbox.followed import Server
 from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
 from tests.kubeconfigs import write_kubeconfig
 from tests.pages import blocks, text_of
+from tests.patience import PATIENCE
 
 PAGE = "docs/how-to/embed-the-manager.md"
 
@@ -34,7 +35,12 @@ async def test_the_program_waits_for_quota_runs_and_cleans_up(
 
     async def run() -> str:
         done = await asyncio.to_thread(
-            subprocess.run, [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+            subprocess.run,
+            [sys.executable, "program.py"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
         )
         assert done.returncode == 0, done.stderr
         return str(done.stdout)

@@ -192,7 +192,7 @@ async def test_what_is_reserved_for_the_pods_of_an_object_ends_with_it(
     await ended_job(bench, how, one)
     began = asyncio.get_running_loop().time()
     await bench.until(two, Phase.QUEUED)  # three of four: the pod that was made takes one
-    assert asyncio.get_running_loop().time() - began < 5
+    assert asyncio.get_running_loop().time() - began < 100
 
 
 async def test_how_long_room_stays_reserved_is_a_setting(bench: Bench, sandbox: BackgroundSandbox) -> None:

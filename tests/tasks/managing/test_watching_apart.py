@@ -14,6 +14,7 @@ from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import Kind, WatchBrokenError, WatchForbiddenError
 from backoff_ctrl.k8s.watching.status import WatchRecord
+from tests.patience import PATIENCE
 from tests.watch_script import elapse
 
 PODS = Kind("/api/v1", "pods", frozenset({"Pod"}), labels="ours")
@@ -65,7 +66,7 @@ class Watched:
         self._news.set()
 
     async def until_told(self, *expected: tuple[str, bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while self.told != list(expected):
                 self._news.clear()
                 await self._news.wait()

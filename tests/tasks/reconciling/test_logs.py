@@ -16,6 +16,7 @@ from backoff_ctrl.k8s.plugins.registry import registry
 from backoff_ctrl.k8s.tasks.logs import LINE_MAX, LogError, TaskLog
 from backoff_ctrl.k8s.tasks.model import TaskObject, TaskStatus
 from backoff_ctrl.k8s.tasks.store import Stored
+from tests.patience import PATIENCE
 from tests.scripted_server import Seen, scripted_server
 
 JSON = dict[str, Any]
@@ -98,7 +99,7 @@ async def test_a_log_is_followed_from_attempt_to_attempt_until_the_task_has_ende
 
     def slowly() -> Iterator[bytes]:
         yield b"first\nsec"
-        assert written.wait(30)
+        assert written.wait(PATIENCE)
         yield b"ond\n"
 
     cluster = Cluster(one_0=[(400, WAITS), slowly()], one_1=b"third\n")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.sandbox import BackgroundSandbox, running_sandbox
+from tests.patience import PATIENCE
 from tests.serve.serving import serving, until
 from tests.status.asking import ask
 from tests.tasks.serving.test_tasks_over_http import post
@@ -44,7 +45,7 @@ def listed(url: str, what: str) -> list[Any]:
 def act(url: str, *arguments: str) -> str:
     """Act on it as its user does: the command finds the token."""
     command = [sys.executable, "-m", "backoff_ctrl", "act", *arguments, "--server", url]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
 
 
 def test_its_line_is_seen_wherever_people_look(tmp_path: Path) -> None:

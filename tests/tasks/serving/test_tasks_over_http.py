@@ -18,6 +18,7 @@ import pytest
 from backoff_ctrl.api.status.tasks import FOLLOWED_MAX
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from backoff_ctrl.k8s.status.token import read_token
+from tests.patience import PATIENCE
 from tests.serve.serving import serving, until
 from tests.status.asking import ask
 from tests.tasks.commanding.conftest import COMMAND, kubelet
@@ -120,7 +121,7 @@ def test_the_command_asks_there(served: str, tmp_path: Path) -> None:
 
     def task(*words: str, code: int = 0) -> str:
         done = subprocess.run(
-            [*COMMAND, *words, "--server", served], capture_output=True, text=True, timeout=120, check=False
+            [*COMMAND, *words, "--server", served], capture_output=True, text=True, timeout=PATIENCE, check=False
         )
         assert done.returncode == code, done
         return done.stdout or done.stderr
@@ -148,7 +149,7 @@ def test_a_signal_and_another_run_are_asked_for_there(served: str) -> None:
     assert post(served, {"set": []}, f"{place}/again").status == 409
     assert ask(served, f"{place}/signal", method="POST", body=b'{"value": 1}', Content_Type=JSON).status == 401
     words = [*COMMAND, "signal", "gate", "--value", '["a"]', "--server", served]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done
     until(lambda: ask(served, place).json["phase"] == "Success")
     bearer = f"Bearer {token(served)}"
@@ -160,7 +161,7 @@ def test_a_signal_and_another_run_are_asked_for_there(served: str) -> None:
     assert post(served, {"set": "spec.priority"}, f"{place}/again").status == 422
     assert ask(served, place).json["uid"] == before["uid"]
     words = [*COMMAND, "run", "--again", "gate", "--set", "spec.signal=2", "--server", served]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, "1 Success" in done.stdout) == (0, True), done
     after = ask(served, place, Authorization=bearer).json
     assert (after["uid"] != before["uid"], after["outputs"]) == (True, {"value": 2})
@@ -175,7 +176,7 @@ def test_without_a_store_it_says_how_to_have_one() -> None:
         done = subprocess.run(
             [sys.executable, "-m", "backoff_ctrl", "serve", "--listen", "127.0.0.1:0", "--server", sandbox.url,
              "--store", "/"],
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
         assert (done.returncode, "--store: / can't be opened" in done.stderr) == (2, True), done
 
@@ -198,7 +199,7 @@ def test_a_tasks_log_is_read_and_the_task_forgotten_over_http(served: str) -> No
 
     def command(*words: str) -> subprocess.CompletedProcess[str]:
         done = [*COMMAND, *words, "--server", served]
-        return subprocess.run(done, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(done, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
     for options in ((), ("-f",)):
         done = command("logs", "logged", *options)
@@ -212,7 +213,7 @@ def test_a_tasks_log_is_read_and_the_task_forgotten_over_http(served: str) -> No
         input=file,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert re.search(rf"`backoff-ctrl task run --again logged --server {served}` to run it again", again.stdout), again
@@ -232,7 +233,7 @@ def test_who_leaves_a_log_that_is_still_empty_makes_room(served: str) -> None:
     followers = []
 
     def follow() -> None:
-        follower = http.client.HTTPConnection(where.hostname or "", where.port, timeout=60)
+        follower = http.client.HTTPConnection(where.hostname or "", where.port, timeout=PATIENCE)
         follower.request("GET", path.format("silent") + "?follow=true", headers={"Authorization": key})
         followers.append(follower)
 
@@ -257,7 +258,7 @@ def test_who_follows_a_log_is_told_that_the_server_ends(tmp_path: Path) -> None:
         with serving("--server", sandbox.url, "--store", str(tmp_path / "tasks.db")) as url:
             assert post(url, manifest("waits", needs=["nobody-ends"])).status == 201
             path, key = f"/v1/tasks/{NAMESPACE}/waits/log", f"Bearer {token(url)}"
-            follower = http.client.HTTPConnection(urlsplit(url).hostname or "", urlsplit(url).port, timeout=60)
+            follower = http.client.HTTPConnection(urlsplit(url).hostname or "", urlsplit(url).port, timeout=PATIENCE)
             follower.request("GET", f"{path}?follow=true", headers={"Authorization": key})
             assert ask(url, path, Authorization=key).status == 409  # so its request, which came before, is under way
             said = others.submit(follower.getresponse)

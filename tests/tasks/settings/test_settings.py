@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig, format_duration, parse_duration
 from backoff_ctrl.k8s.plugins.config_file import ConfigError, LiveSettings
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 
@@ -297,7 +298,7 @@ async def test_a_program_follows_its_file(tmp_path: Path) -> None:
     following = asyncio.create_task(live.follow(changed.set_result, every=0))
     written(tmp_path, "plugins: {k8s: {default-cpus: 2}}")
 
-    assert await asyncio.wait_for(changed, 10) == ["plugins.k8s.default-cpus: '1' -> '2'"]
+    assert await asyncio.wait_for(changed, PATIENCE) == ["plugins.k8s.default-cpus: '1' -> '2'"]
     assert live.current.k8s.default_cpus == "2"
     following.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -14,6 +14,7 @@ from backoff_ctrl.k8s.tasks.model import TaskStatus
 from backoff_ctrl.k8s.tasks.sqlite import HeldError, Lease
 from backoff_ctrl.k8s.tasks.store import LeaseLostError
 from backoff_ctrl.k8s.tasks.tables import Tables, Write
+from tests.patience import PATIENCE
 from tests.tasks.tasks_written import NAMESPACE, wish
 
 HOLDING = """
@@ -122,7 +123,7 @@ def test_a_killed_manager_is_followed_at_once(tables: Tables) -> None:
         with pytest.raises(HeldError):
             heir.acquire()
         holder.kill()
-        holder.wait(timeout=30)
+        holder.wait(timeout=PATIENCE)
     heir.acquire()
     heir.release()
 

@@ -16,6 +16,7 @@ from urllib.request import urlopen
 from aiohttp import web
 
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
+from tests.patience import PATIENCE
 from tests.tasks.tasks_written import until, wish
 
 if TYPE_CHECKING:
@@ -199,5 +200,5 @@ async def manager(file: Path, url: str, limits: Limits) -> Process:
 
 
 def tokens_left(status: str) -> dict[str, str]:
-    with urlopen(f"{status}/v1/ceilings?namespace=pool.jobs", timeout=30) as answer:
+    with urlopen(f"{status}/v1/ceilings?namespace=pool.jobs", timeout=PATIENCE) as answer:
         return {each["resource"]: each["used"] for each in json.loads(answer.read())["items"]}

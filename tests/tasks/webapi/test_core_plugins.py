@@ -20,6 +20,7 @@ from backoff_ctrl.k8s.tasks.executing import check
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.through_plugins import ThroughPlugins, through_plugins
+from tests.patience import PATIENCE
 from tests.tasks.tasks_written import NAMESPACE, wish
 
 from .jobs_service import JobsService, OncePlugin
@@ -54,7 +55,7 @@ async def managed(store: SqliteStore, plugins: Registry) -> AsyncIterator[None]:
 
 
 async def ended(store: SqliteStore, name: str) -> Any:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         since = await store.revision()
         while (task := await store.get(NAMESPACE, name)).open:
             async for changes in store.watch(since):

@@ -13,6 +13,7 @@ from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskMetadata
 from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
 from backoff_ctrl.k8s.plugins.webapi.manager import WebManager
 from backoff_ctrl.k8s.plugins.webapi.state import NEXT, Stage
+from tests.patience import PATIENCE
 
 from .jobs_service import JobsPlugin
 
@@ -49,7 +50,7 @@ class WebBench:
         self._store(key, task, handled)
         return handled
 
-    async def abort(self, task: TaskContext, seconds: float = 10) -> Handled:
+    async def abort(self, task: TaskContext, seconds: float = PATIENCE) -> Handled:
         """Abort until it is done."""
         key = (task.metadata.uid, task.metadata.attempt)
         async with asyncio.timeout(seconds):
@@ -60,7 +61,7 @@ class WebBench:
                     return handled
                 await self.news(key)
 
-    async def until(self, task: TaskContext, holds: Callable[[Handled], bool], seconds: float = 10) -> Handled:
+    async def until(self, task: TaskContext, holds: Callable[[Handled], bool], seconds: float = PATIENCE) -> Handled:
         """Make steps, one each time there is news, until one says this."""
         key = (task.metadata.uid, task.metadata.attempt)
         async with asyncio.timeout(seconds):
@@ -68,7 +69,7 @@ class WebBench:
                 await self.news(key)
         return handled
 
-    async def end(self, task: TaskContext, seconds: float = 10) -> Handled:
+    async def end(self, task: TaskContext, seconds: float = PATIENCE) -> Handled:
         """Make steps until the attempt is over, and finalize it."""
         handled = await self.until(task, lambda each: each.info.phase.is_terminal, seconds)
         await self.plugin.finalize(task, handled.state)

@@ -27,6 +27,7 @@ from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import Api
+from tests.patience import PATIENCE
 from tests.tasks.workload.fake_operators import FakeOperators
 from tests.tasks.workload.four_types import (
     AT_ONCE,
@@ -106,7 +107,7 @@ class ManagerProcess:
         self.look()
         self.cpu_seconds += self._cpu
         self._process.send_signal(how)
-        self._process.wait(timeout=60)
+        self._process.wait(timeout=PATIENCE)
         self._process = None
 
     def close(self) -> None:

@@ -15,12 +15,13 @@ from typing import Any, Final
 
 import yaml
 
-from tests.cluster.admitting.managers import PATIENCE, POLL, running
+from tests.cluster.admitting.managers import POLL, running
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.custom_kinds import define_operators_kind
 from tests.cluster.objects import made
 from tests.cluster.proxying.crowd import free_port
 from tests.cluster.talking import MERGE, Api
+from tests.patience import PATIENCE
 from tests.proxying.passing.certificates import Pair, make_pair
 
 JSON = dict[str, Any]

@@ -14,6 +14,7 @@ from tests.cluster.control_plane.servers import Server
 from tests.cluster.proxying.sidecar import proxy
 from tests.cluster.quotas.quota_room import Room
 from tests.cluster.talking import Api
+from tests.patience import PATIENCE
 
 WRITES: Final = {
     "create": ("create",),
@@ -71,13 +72,13 @@ async def _ran(*command: str) -> tuple[int | None, str, str]:
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE):
         out, said = await process.communicate()
     return process.returncode, out.decode(), said.decode()
 
 
 async def _says(log: Path, line: str, writing: asyncio.Task[Any]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while line not in await asyncio.to_thread(log.read_text):
             assert not writing.done(), writing.result()
             await asyncio.sleep(0.02)

@@ -18,7 +18,8 @@ from kubernetes import client, watch
 from tests.cluster.control_plane.bed import API, Bed
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.servers import Server
-from tests.cluster.kubectl.terminals import PATIENCE, manifest, pod
+from tests.cluster.kubectl.terminals import manifest, pod
+from tests.patience import PATIENCE
 
 BIG: Final = {f"key-{number}": "x" * 1000 for number in range(500)}
 
@@ -62,7 +63,7 @@ def _sidecar(server: Server, kubectl: Path, folder: Path) -> Iterator[Sidecar]:
             yield Sidecar(server, kubectl, folder, line.rpartition(":")[2])
         finally:
             process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 @pytest.mark.long
@@ -119,7 +120,9 @@ def test_an_upstream_that_restarts_is_survived(breakable: Bed, tmp_path: Path) -
         assert "default" in sidecar("get", "namespaces")
         breakable.stop(API)
         host, port = sidecar.url.removeprefix("https://").split(":")
-        asked = HTTPSConnection(host, int(port), context=ssl.create_default_context(cafile=sidecar.trusted), timeout=60)
+        asked = HTTPSConnection(
+            host, int(port), context=ssl.create_default_context(cafile=sidecar.trusted), timeout=PATIENCE
+        )
         asked.request("GET", "/api", headers={"Authorization": f"Bearer {sidecar.token}"})
         answer = asked.getresponse()
         assert (answer.status, answer.headers["Retry-After"]) == (503, "1")

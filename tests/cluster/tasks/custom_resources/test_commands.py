@@ -19,6 +19,7 @@ from backoff_ctrl.k8s.status.token import Token
 from tests.cluster.objects import made
 from tests.cluster.talking import Api
 from tests.cluster.tasks.custom_resources.conftest import configured, managed, path, task
+from tests.patience import PATIENCE
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}"
 RULE = {"apiGroups": ["backoff-ctrl.dev"], "resources": ["tasks"],
@@ -41,7 +42,7 @@ class Person:
         where = ["--store", "cluster", "--kubeconfig", str(self.config)]
         command = [sys.executable, "-m", "backoff_ctrl", "task", *words, *where]
         done = await asyncio.to_thread(
-            subprocess.run, command, cwd=self.folder, capture_output=True, text=True, timeout=120, check=False,
+            subprocess.run, command, cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE, check=False,
             env={**os.environ, "KUBECONFIG": "/dev/null"},
         )  # fmt: skip
         assert done.returncode == code, done
@@ -57,7 +58,7 @@ async def test_rights_in_one_namespace_are_enough(kind: Api, namespace: str, tmp
         made(await admin.post(f"{RBAC.format(namespace)}/roles", {"metadata": {"name": "tasks"}, "rules": [RULE]}))
         bound = {"metadata": {"name": "tasks"}, "roleRef": role, "subjects": [subject]}
         made(await admin.post(f"{RBAC.format(namespace)}/rolebindings", bound))
-    async with Api(kind.server, "nobody") as nobody, asyncio.timeout(30):
+    async with Api(kind.server, "nobody") as nobody, asyncio.timeout(PATIENCE):
         while (await nobody.get(path(namespace))).status != 200:  # noqa: ASYNC110 - the server takes notice
             await asyncio.sleep(0.05)
     me = Person(kind, namespace, tmp_path, "nobody")
@@ -104,6 +105,6 @@ async def test_the_shell_completes_names_of_the_cluster(kind: Api, namespace: st
            "COMP_CWORD": str(len(words.split()))}  # fmt: skip
     done = await asyncio.to_thread(
         subprocess.run, [str(Path(sys.executable).parent / "backoff-ctrl")], cwd=tmp_path, env=env,
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.stdout.splitlines() == ["plain,go"], done

@@ -10,8 +10,9 @@ import pytest
 from backoff_ctrl.k8s.plugins.marks import FINALIZER
 from backoff_ctrl.k8s.plugins.registry import Registry
 from tests.cluster.objects import made
-from tests.cluster.talking import MERGE, PATIENCE, Api
+from tests.cluster.talking import MERGE, Api
 from tests.cluster.tasks.custom_resources.conftest import managed, path, task
+from tests.patience import PATIENCE
 from tests.tasks.small_plugins import JOB, JobPlugin, PodPlugin, entry
 
 PODS = entry(PodPlugin(), "container")

@@ -19,6 +19,7 @@ from tests.cluster.talking import MERGE, Api
 from tests.cluster.tasks.custom_resources.conftest import managed, path
 from tests.cluster.tasks.custom_resources.test_owning import pod_of
 from tests.pages import ROOT, blocks, typed
+from tests.patience import PATIENCE
 
 PAGE = "docs/how-to/tasks-with-kubectl.md"
 COMMANDS = {each.command: each.printed for each in typed(PAGE)}
@@ -40,7 +41,7 @@ async def test_its_commands_do_what_it_says(kind: Api, binaries: Binaries, names
     async def run(command: str) -> str:
         name, *words = shlex.split(command)
         done = await asyncio.to_thread(
-            subprocess.run, [*programs[name], *words], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+            subprocess.run, [*programs[name], *words], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE,
             check=False, env={**os.environ, "KUBECONFIG": str(tmp_path / "config")},
         )  # fmt: skip
         assert done.returncode == 0 or "wrong" in command, done
@@ -84,7 +85,7 @@ async def test_a_name_means_the_task_of_the_namespace_that_one_works_in(
     (tmp_path / "config").write_text(yaml.safe_dump(config))
     command = [sys.executable, "-m", "backoff_ctrl", "task", "show", "train", "--store", "cluster"]
     shown = await asyncio.to_thread(
-        subprocess.run, command, capture_output=True, text=True, timeout=120, check=False,
+        subprocess.run, command, capture_output=True, text=True, timeout=PATIENCE, check=False,
         env={**os.environ, "KUBECONFIG": str(tmp_path / "config")},
     )  # fmt: skip
     made(await kind.delete(f"/api/v1/namespaces/{other}"))

@@ -21,6 +21,7 @@ from backoff_ctrl.k8s.plugins.connector.settings import TaskType
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.plugins.webapi.protocol import RemoteError
+from tests.patience import PATIENCE
 from tests.proxying.passing.certificates import make_pair
 
 from .scripted import UID, Scripted, answered, bench, refusing, section, served, task
@@ -215,7 +216,7 @@ async def test_a_connector_that_is_gone_refuses_and_is_there_again_at_once() -> 
         other.plugin._directory = known
         with pytest.raises(ConnectionRefusedError, match="does not answer"):
             await other.plugin.create(context)
-        async with served(scripted, port), asyncio.timeout(20):
+        async with served(scripted, port), asyncio.timeout(PATIENCE):
             place = known.find(TaskType("sleep_job"))
             assert place is not None
             await other.plugin._channels.to(place.deployment).channel_ready()

@@ -20,6 +20,7 @@ from backoff_ctrl.k8s.plugins.connector.directory import Directory
 from backoff_ctrl.k8s.plugins.connector.entry import entry_of
 from backoff_ctrl.k8s.plugins.connector.settings import TaskType
 from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskSpecError
+from tests.patience import PATIENCE
 
 from .scripted import Scripted, agent, refusing, section, served, task
 
@@ -181,7 +182,7 @@ async def test_connectors_are_asked_again_in_every_interval(tmp_path: Path) -> N
         return messages.ListAgentsResponse(agents=agents or [])
 
     scripted.listing = listing
-    async with served(scripted) as port, asyncio.timeout(30):
+    async with served(scripted) as port, asyncio.timeout(PATIENCE):
         platform = Platform(str(settings_file(tmp_path, {**section(port), "pollInterval": "1s"})))
         following = asyncio.create_task(platform.follow())
         await third.wait()

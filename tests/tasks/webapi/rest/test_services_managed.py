@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from backoff_ctrl.k8s.plugins.rest.entry import entry_of
+from tests.patience import PATIENCE
 from tests.tasks.webapi.rest.jobs_service import FINDING, GIVEN, LEAST, JobsService, described, running_service, task
 from tests.tasks.webapi.web_bench import WebBench, web_bench
 
@@ -69,7 +70,7 @@ async def test_a_kill_before_the_answer_makes_no_second_job(change: JSON) -> Non
             await bench.until(task(), lambda each: (each.state or {})["stage"] == "CreateRequested")
             store = dict(bench.store)
             await bench.step(task())
-            await asyncio.wait_for(arrived.wait(), 10)
+            await asyncio.wait_for(arrived.wait(), PATIENCE)
             service.instead.clear()
             over.set()  # the answer comes, and is not stored
         for job in service.jobs.values():
