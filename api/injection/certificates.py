@@ -27,6 +27,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from backoff_ctrl.api.injection.sidecar import JSON
+from backoff_ctrl.k8s.answers.fields import written_back
 from backoff_ctrl.k8s.cluster.election import Election, ElectionError, Terms
 from backoff_ctrl.k8s.cluster.session import ClusterSession, beginning
 from backoff_ctrl.k8s.proxy.authority import Authority, new_authority, read_authority
@@ -234,15 +235,13 @@ class Keeper:
 
     async def _write(self, secret: JSON | None, kept: Kept) -> bool:
         """Write the Secret; return whether it was unchanged since it was read."""
-        metadata: JSON = {"name": self._place.secret, "namespace": self._place.namespace}
-        if secret is not None:  # labels and owners are the chart's
-            metadata = {**secret["metadata"], "managedFields": None}
         data = {name: base64.b64encode(value).decode() for name, value in kept.data.items()}
-        body = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata, "data": data}
-        method, where = ("POST", self._secrets) if secret is None else ("PUT", self._secret)
         if secret is not None:
-            body["type"] = secret.get("type", "Opaque")  # it can't be changed
-        return await self._sent(method, where, body)
+            body = written_back(secret, data={**(secret.get("data") or {}), **data})
+            return await self._sent("PUT", self._secret, body)
+        metadata = {"name": self._place.secret, "namespace": self._place.namespace}
+        body = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata, "data": data}
+        return await self._sent("POST", self._secrets, body)
 
     async def _trust(self, path: str, hooks: JSON, bundle: bytes) -> None:
         """Write the bundle into each webhook of a configuration, if that is unchanged since it was read."""

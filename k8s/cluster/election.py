@@ -14,13 +14,13 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
-from backoff_ctrl.k8s.answers.fields import mapping, metadata_of, text
+from backoff_ctrl.k8s.answers.fields import mapping, metadata_of, text, written_back
 from backoff_ctrl.k8s.answers.printing import printable
 
 from .session import ClusterSession
@@ -55,13 +55,17 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a Lease says. ``version``: its resourceVersion; empty: there is no Lease yet."""
+    """What a Lease says. ``version``: its resourceVersion; empty: there is no Lease yet.
+
+    ``lease`` is the object that it was read from: its labels and annotations are others', such as Helm's.
+    """
 
     holder: str = ""
     duration: float = 0.0
     acquired: str = ""
     transitions: int = 0
     version: str = ""
+    lease: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 def read_record(lease: object) -> Record:
@@ -75,6 +79,7 @@ def read_record(lease: object) -> Record:
         text(spec.get("acquireTime")) or "",
         times if isinstance(times, int) else 0,
         text(metadata_of(found).get("resourceVersion")) or "",
+        found,
     )
 
 
@@ -242,14 +247,13 @@ class Election:
         return True
 
     async def _put(self, spec: dict[str, Any]) -> Any:
-        """Write the Lease as it was read; None: it has changed since."""
-        version = self._candidate.record.version
-        metadata = {"name": self._name, "namespace": self._namespace}
-        if version:
-            metadata["resourceVersion"] = version
-        body = {"apiVersion": _API, "kind": "Lease", "metadata": metadata, "spec": spec}
-        if version:
+        """Write the Lease back with this spec, or make it; None: it has changed since it was read."""
+        record = self._candidate.record
+        if record.version:
+            body = written_back(record.lease, spec=spec)
             return await self._ask("PUT", f"{self._leases}/{self._name}", body, without=(GONE, CONFLICT))
+        metadata = {"name": self._name, "namespace": self._namespace}
+        body = {"apiVersion": _API, "kind": "Lease", "metadata": metadata, "spec": spec}
         return await self._ask("POST", self._leases, body, without=(CONFLICT,))
 
     async def _ask(self, method: str, path: str, body: object, *, without: Collection[int]) -> Any:

@@ -12,7 +12,7 @@ from backoff_ctrl.k8s.cluster.election import Election, ElectionError, Terms
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from tests.cluster.control_plane.servers import Server
-from tests.cluster.talking import Api
+from tests.cluster.talking import MERGE, Api
 from tests.monitoring.prometheus.relay import Relay
 from tests.patience import PATIENCE
 
@@ -98,6 +98,31 @@ async def test_a_lease_that_somebody_deletes_is_made_anew(api: Api, namespace: s
         assert (await api.delete(path)).status == 200
         assert await one.election.attempt()
         assert (one.election.certain(), (await lease(api, namespace))["holderIdentity"]) == (True, "one")
+
+
+async def test_what_others_write_on_the_lease_stays(api: Api, namespace: str) -> None:
+    """Labels, annotations, owners and finalizers, at each write: by them Helm knows that the Lease is its own."""
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    owner = (await api.get(f"/api/v1/namespaces/{namespace}")).json["metadata"]
+    marks = {
+        "labels": {"app.kubernetes.io/managed-by": "Helm"},
+        "annotations": {"meta.helm.sh/release-name": "r", "meta.helm.sh/release-namespace": namespace},
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": owner["name"], "uid": owner["uid"]}],
+        "finalizers": ["example.com/kept"],
+    }
+    assert (await api.post(leases, {"metadata": {"name": "operator", **marks}})).status == 201
+    async with replicas(api, namespace, "one", "two") as (one, two):
+        for step in (one.election.attempt, one.election.attempt, one.election.release, two.election.attempt):
+            assert await step() is not False
+            found = (await api.get(f"{leases}/operator")).json["metadata"]
+            assert {name: found.get(name) for name in marks} == marks
+        added = {"metadata": {"labels": {"added": "while-it-is-held"}}}
+        assert (await api.patch(f"{leases}/operator", added, MERGE)).status == 200
+        assert await two.election.attempt()
+    found = (await api.get(f"{leases}/operator")).json
+    assert found["metadata"]["labels"] == {**marks["labels"], **added["metadata"]["labels"]}
+    assert found["spec"]["holderIdentity"] == "two"
+    assert (await api.patch(f"{leases}/operator", {"metadata": {"finalizers": None}}, MERGE)).status == 200
 
 
 async def test_who_dies_is_followed_once_the_lease_has_lapsed(api: Api, namespace: str) -> None:
