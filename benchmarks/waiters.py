@@ -22,7 +22,8 @@ from backoff_ctrl.engine.outcomes import Created
 
 ONE = 10**9
 MANY, FEW = 1_000_000, 1_000
-POLICY = Policy(waiters_max=2 * MANY, overtakes_max=4096, overtaken_for_max=86_400)  # the wakes overtake each other
+# The wakes overtake each other.
+POLICY = Policy(waiters_max=2 * MANY, overtakes_max=4096, overtaken_for_max=86_400, overtaken_at_most=86_400)
 BATCHES, BATCH, BURST = 40, 500, 10
 WAKES = 200
 SETTLED = 0.002  # seconds: the policy's settle time, which is no work

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from backoff_ctrl.engine import Policy
+
 from . import queries as q
 from .boards import Board, Choice, Row
 from .overview import OLD, REASONS
@@ -257,8 +259,8 @@ _SERVER: Final = (
     ),
     Panel(
         "How often do small creates pass large ones?",
-        "Per second: a create that fits passes a larger one that waits. It is bounded: after 32 times and 60 s, room "
-        "is kept for the larger one.",
+        "Per second: a create that fits passes a larger one that waits. It is bounded: "
+        f"{Policy().until_kept()}, room is kept for the larger one.",
         "lines",
         (Query(f"sum({HERE.rate('backoff_ctrl_overtakings_total')})", "overtakings"),),
         unit="ops",

@@ -36,6 +36,7 @@ POLICY = Policy(
     cap=8.0,
     overtakes_max=4,
     overtaken_for_max=10.0,
+    overtaken_at_most=20.0,
     keep_stalled=5.0,
     age_step=5.0,
     idle_ttl=86_400,

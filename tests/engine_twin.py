@@ -327,6 +327,36 @@ class TwinLaws:
         return any(all(old.get(r) == said[r] for r in said) for old in known.reported[:-1])
 
 
+class TwinWaiter(NamedTuple):
+    """One who waits: its place in line, who it is, and what it asks."""
+
+    place: tuple[float, int]
+    name: str
+    amounts: Amounts
+
+
+class TwinPassing:
+    """Law 4 beside a server of which all is told at once: who passed whom since when, by the whole line."""
+
+    def __init__(self, at_most: float, tolerance: float) -> None:
+        """``at_most``: how long after the first that passed others may still pass; ``tolerance``: for what settles."""
+        self.at_most = at_most + tolerance
+        self.first: dict[str, float] = {}
+
+    def admitted(self, one: TwinWaiter, line: list[TwinWaiter], room: Amounts, now: float) -> list[str]:
+        """Note an admission; return a sentence for each waiter that it passed too late. ``room``: before it."""
+        broken = []
+        for resource in (r for r, amount in one.amounts.items() if amount):
+            blocked = [each for each in line if each.amounts.get(resource, 0) > room[resource]]
+            following = min(blocked, default=None)
+            if following is None or one.place < following.place:
+                continue
+            since = self.first.setdefault(following.name, now)
+            if now > since + self.at_most:
+                broken.append(f"law 4: {one.name} passed {following.name} {now - since} s after the first that did")
+        return broken
+
+
 class TwinPlace(NamedTuple):
     """A place in line: when it was joined, its number among equals, how often it was overtaken."""
 

@@ -487,7 +487,7 @@ class ComputeResourceAwareBackOffHandler:
         for ceiling, _ in rooms:
             self.probing.end(ceiling)
         if rooms:
-            self.keeping.note_release(now)
+            self.keeping.note_release(now, [ceiling for ceiling, _ in rooms])
             self._shared.wake(self, self.settling.next_at())
         if any(ceiling.doubt for ceiling in quota.ceilings.values()):
             knowledge.living.doubtful = True  # a new doubt comes with room, or with another limit: both wake us
@@ -530,9 +530,12 @@ class ComputeResourceAwareBackOffHandler:
     def ended(self, stored: str, now: float) -> None:
         """Note the end of an own object: one less that lives, and a hint of room. A member's room goes to its gang."""
         living = self.knowledge.living
+        charged = living.charged(stored)
+        has_to_fall = self.keeping.note_end(charged, now)
         if self.gangs is not None:
-            self.gangs.ended(stored, living.charged(stored), now)
-        if living.end(stored, now):
+            has_to_fall = self.keeping.note_end(self.gangs.members.charged(stored), now) or has_to_fall
+            self.gangs.ended(stored, charged, now)
+        if living.end(stored, now) or has_to_fall:
             self._admission.rescan(now)
         elif living.look_at < FOREVER:
             self._shared.wake(self, living.look_at)

@@ -1,16 +1,21 @@
 """Keeping room for requests that were overtaken long enough: only in the ceilings that block them, and not for ever.
 
+Long enough is both ``overtakes_max`` times and ``overtaken_for_max``, and at the latest ``overtaken_at_most`` after the
+first that passed.
+
 Keeping pauses while the kept room has not grown for ``keep_stalled``, or for five mean times between releases if that
-is longer: then others take the room, or ``used`` sticks, and idle room helps no one.
+is longer: then others take the room, or ``used`` sticks, and idle room helps no one. For a waiter that is owed room by
+``overtaken_at_most`` it pauses only if ``used`` sticks: one of our creates that is charged there has ended, and it has
+not fallen for as long before and after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Final
 
 from .backoff import FOREVER
-from .ceilings import Ceiling
+from .ceilings import Ceiling, Charges
 from .gangs import Gang
 from .policy import Policy
 from .requests import Request
@@ -23,14 +28,18 @@ _PAUSED_FOR: Final = 10  # after so many stalled spans without growth, keeping i
 
 
 class Kept:
-    """How far the room of one ceiling has grown since it was first kept for a place in line, with any request in it."""
+    """How far the room of one ceiling has grown since it was first kept for a place in line, with any request in it.
 
-    __slots__ = ("best", "grown", "place")
+    ``fell`` is when its ``used`` last fell, ``ended`` when first afterwards something ended that is charged there.
+    """
+
+    __slots__ = ("best", "ended", "fell", "grown", "place")
 
     def __init__(self, place: Place, room: int, now: float) -> None:
         self.place = place
         self.best = room
-        self.grown = now
+        self.grown = self.fell = now
+        self.ended = FOREVER
 
 
 class Keeping:
@@ -90,14 +99,22 @@ class Keeping:
         for ceiling, amount in row.shape.meets:
             if amount > ceiling.room and ceiling not in next_for:
                 next_for[ceiling] = head
-        if head.overtaken < policy.overtakes_max:
+        if not head.overtaken and policy.overtakes_max:
             return
-        overdue_at = (head.overtaken_since if head.overtaken else head.joined) + policy.overtaken_for_max
-        if now < overdue_at:
-            self.next_change = min(self.next_change, overdue_at)
-            return
+        since, owed_at = head.joined, FOREVER
+        if head.overtaken:
+            since = head.overtaken_since
+            owed_at = since + policy.overtaken_at_most
+        overdue_at = owed_at
+        if head.overtaken >= policy.overtakes_max:
+            overdue_at = min(owed_at, since + policy.overtaken_for_max)
+        if now < owed_at:
+            self.next_change = min(self.next_change, overdue_at if now < overdue_at else owed_at)
+            if now < overdue_at:
+                return
+        place, owed = place_of(head), now >= owed_at
         for ceiling in row.shape.blocking():
-            if ceiling not in self.kept and self._is_on(place_of(head), ceiling, ceiling.room, now):
+            if ceiling not in self.kept and self._is_on(place, ceiling, ceiling.room, now, owed=owed):
                 self.kept[ceiling] = (head.rank, head.seq)
 
     def keeps_for_gang(self, gang: Gang, ceiling: Ceiling, now: float) -> bool:
@@ -114,23 +131,48 @@ class Keeping:
             return True
         return False
 
-    def note_release(self, now: float) -> None:
-        """Learn the mean time between releases."""
+    def note_release(self, now: float, ceilings: Iterable[Ceiling] = ()) -> None:
+        """Learn the mean time between releases; ``used`` of these ceilings fell."""
+        for ceiling in ceilings:
+            kept = self._growth.get(ceiling)
+            if kept is not None:
+                kept.fell, kept.ended = now, FOREVER
         if self.last_release is not None:
             gap = now - self.last_release
             self.release_gap += (gap - self.release_gap) * (_GAP_WEIGHT if self.release_gap else 1.0)
         self.last_release = now
 
-    def _is_on(self, place: Place, ceiling: Ceiling, room: int, now: float) -> bool:
-        """Say whether keeping is on here; it pauses while the kept room does not grow."""
-        stalled = max(self._policy.keep_stalled, _GAPS * self.release_gap)
+    def note_end(self, charged: Charges, now: float) -> bool:
+        """Note the end of a create that is charged this: ``used`` has to fall; say whether room is kept there."""
+        noted = False
+        for ceiling, _ in charged:
+            kept = self._growth.get(ceiling)
+            if kept is not None and kept.ended == FOREVER and now >= kept.fell + self._stalled():
+                kept.ended = now
+                noted = True
+        return noted
+
+    def _stalled(self) -> float:
+        return max(self._policy.keep_stalled, _GAPS * self.release_gap)
+
+    def _is_on(self, place: Place, ceiling: Ceiling, room: int, now: float, *, owed: bool = False) -> bool:
+        """Say whether keeping is on here.
+
+        It pauses while the kept room does not grow; for a waiter that is ``owed`` room, while ``used`` sticks.
+        """
+        stalled = self._stalled()
+        again = _PAUSED_FOR * stalled
         kept = self._growth.get(ceiling)
         if kept is None or kept.place != place:
             kept = self._growth[ceiling] = Kept(place, room, now)
-        elif room > kept.best or now >= kept.grown + _PAUSED_FOR * stalled:
+        elif room > kept.best or now >= kept.grown + again:
+            if room > kept.best:
+                kept.fell, kept.ended = now, FOREVER
             kept.best = room
             kept.grown = now
-        pauses_at = kept.grown + stalled
-        paused = now >= pauses_at
-        self.next_change = min(self.next_change, kept.grown + _PAUSED_FOR * stalled if paused else pauses_at)
+        if now >= kept.ended + again:
+            kept.fell, kept.ended = now, FOREVER
+        since = kept.ended if owed else kept.grown
+        paused = now >= since + stalled
+        self.next_change = min(self.next_change, since + (again if paused else stalled))
         return not paused

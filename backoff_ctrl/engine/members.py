@@ -106,6 +106,11 @@ class Members:
         member = self._by_uid.get(uid)
         return member is not None and member.gang is None
 
+    def charged(self, uid: str) -> Charges:
+        """Return what a living member is charged."""
+        member = self._by_uid.get(uid)
+        return () if member is None else member.shape.meets
+
     def join(self, uid: str, gang: Gang, part: int, shape: Shape) -> None:
         """Note a living member and what it is charged; its gang counts it already."""
         self._by_uid[uid] = Member(gang, part, shape)

@@ -18,6 +18,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "retry_after_window": (0, 3600),
     "overtakes_max": (0, 4096),
     "overtaken_for_max": (0, 86_400),
+    "overtaken_at_most": (0, 86_400),
     "keep_stalled": (0.001, 86_400),
     "age_step": (0.001, 86_400),
     "settle_time": (0, 10),
@@ -64,9 +65,11 @@ class Policy:
     retry_after_window: float = 1.0
     """Spread added to a server's Retry-After, so that creates with the same one are not sent again all at once."""
     overtakes_max: int = 32
-    """How often a waiter may be overtaken before room is kept for it."""
+    """How often a waiter may be overtaken before room is kept for it, if it was also ``overtaken_for_max``."""
     overtaken_for_max: float = 60.0
-    """How long a waiter is overtaken, at most, before room is kept for it."""
+    """How long since the first that passed a waiter may be overtaken, if it was also ``overtakes_max`` times."""
+    overtaken_at_most: float = 600.0
+    """So long after the first that passed, room is kept in any case: one small create an hour passes but once."""
     keep_stalled: float = 60.0
     """Keeping pauses when the kept room has not grown for this long, or five mean times between releases."""
     age_step: float = 30.0
@@ -132,6 +135,13 @@ class Policy:
                 raise PolicyError(
                     f"{low} ({getattr(self, low)}) must not be greater than {high} ({getattr(self, high)})"
                 )
+
+    def until_kept(self) -> str:
+        """Say when room is kept for one that is overtaken: pages and dashboards have their figures from here."""
+        return (
+            f"after {self.overtakes_max} times and {self.overtaken_for_max:g} s, and at the latest "
+            f"{self.overtaken_at_most / 60:g} minutes after the first"
+        )
 
 
 def _check_number(name: str, value: object) -> None:

@@ -71,7 +71,7 @@ def annotations_of(body: object) -> Mapping[str, Any]:
 def written_back(found: Mapping[str, Any], **fields: object) -> dict[str, Any]:
     """Return an object as it was read, with other values of these fields: the body of its PUT.
 
-    A PUT erases what it does not name, such as the labels and annotations by which Helm knows that an object is its own.
+    A PUT erases what it does not name, such as labels and annotations: by those Helm knows that an object is its own.
     The resourceVersion says which state the change was made from. The server keeps ``managedFields`` by itself.
     """
     metadata = {name: value for name, value in metadata_of(found).items() if name != "managedFields"}

@@ -48,7 +48,7 @@ PAUSE_MAX: Final = 60.0  # seconds; of plain retries
 REEVALUATION: Final = 10.0  # seconds; the ancestor's workflow-reeval: how often a waiting task is tried again
 INFINITE: Final = parse_quantity("1Ei")
 SCHEDULE: Final = (
-    "base", "cap", "overtaken_for_max", "keep_stalled", "age_step", "never_confirm", "never_probe",
+    "base", "cap", "overtaken_for_max", "overtaken_at_most", "keep_stalled", "age_step", "never_confirm", "never_probe",
 )  # fmt: skip
 """The policy's durations that belong to the gate's schedule. The others depend on the server's latencies, which do not
 shrink when a workload is replayed faster.

@@ -4,8 +4,9 @@ Both know at once when a pod arrives or ends, and admit without latency. They ar
 reach: the figures compare with the better of the two, measure by measure.
 
 * with ``keep``: one line in order of arrival, in which a pod that fits may overtake. A pod that is first in line for a
-  resource is overtaken when another one takes some of that resource. After 32 times and 60 s, room is kept for it in
-  the resources that block it, until it is admitted; keeping pauses while that room has not grown for some time.
+  resource is overtaken when another one takes some of that resource. After ``OVERTAKES_MAX`` times and
+  ``OVERTAKEN_FOR_MAX``, room is kept for it in the resources that block it, until it is admitted; keeping pauses while
+  that room has not grown for some time. At the latest ``OVERTAKEN_AT_MOST`` after the first it is kept without pause.
   Written from the rule alone: it shares no code with the engine.
 * without: at every change all pods that fit are admitted, in order of arrival; no room is kept.
 """
@@ -21,6 +22,7 @@ from .workload import Pod, Workload
 
 OVERTAKES_MAX: Final = 32
 OVERTAKEN_FOR_MAX: Final = 60.0  # seconds
+OVERTAKEN_AT_MOST: Final = 600.0  # seconds
 KEEP_STALLED: Final = 60.0  # seconds, or five mean times between releases if that is longer
 STALLED_RELEASES: Final = 5
 
@@ -98,7 +100,10 @@ class _Namespace:
         return admitted
 
     def _keeps_room(self, waiter: _Waiter, short_of: list[str], kept: Mapping[str, int], now: float) -> bool:
-        if waiter.overtaken < OVERTAKES_MAX or now - waiter.overtaken_since < OVERTAKEN_FOR_MAX:
+        passed_for = now - waiter.overtaken_since if waiter.overtaken else 0.0
+        if passed_for >= OVERTAKEN_AT_MOST:
+            return True
+        if waiter.overtaken < OVERTAKES_MAX or passed_for < OVERTAKEN_FOR_MAX:
             return False
         demand = waiter.pod.demand
         room = sum(min(1.0, max(0, self.free[name] - kept[name]) / demand[name]) for name in short_of)

@@ -83,3 +83,9 @@ def test_ranges_are_inclusive() -> None:
     """Both ends are allowed."""
     assert Policy(overtakes_max=0, settle_time=0, answered_hold=0).overtakes_max == 0
     assert Policy(waiters_max=100_000_000, ticket_max=86_400, idle_ttl=1).idle_ttl == 1
+
+
+def test_its_limits_of_overtaking_are_said_in_words() -> None:
+    """Pages and dashboards show the defaults by it."""
+    said = Policy(overtakes_max=5, overtaken_for_max=2.5, overtaken_at_most=90).until_kept()
+    assert said == "after 5 times and 2.5 s, and at the latest 1.5 minutes after the first"

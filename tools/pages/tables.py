@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import yaml
 
 from backoff_ctrl.engine.blocks import BLOCKS
+from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.engine.requests import REQUESTS
 from backoff_ctrl.k8s.plugins.config import Backoff, CoPilot, K8sPluginConfig, Section, TaskPlugins
 from backoff_ctrl.k8s.settings import SERIES_MAX, VARIABLES
@@ -136,6 +137,9 @@ PAGES: Final = {
         blocks=lambda: diagram(BLOCKS, "shut"),
         requests=lambda: diagram(REQUESTS, "new"),
         **{f"walk-{name}": partial(walks.walk, name) for name in walks.WALKS},
+    ),
+    "docs/concepts.md": with_parts(
+        overtaking=lambda: f"By default room is kept {Policy().until_kept()} that passed.\n"
     ),
     "docs/metrics.md": with_parts(metrics=metrics),
     "docs/settings.md": with_parts(

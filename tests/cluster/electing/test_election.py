@@ -104,8 +104,9 @@ async def test_what_others_write_on_the_lease_stays(api: Api, namespace: str) ->
     """Labels, annotations, owners and finalizers, at each write: by them Helm knows that the Lease is its own."""
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     owner = (await api.get(f"/api/v1/namespaces/{namespace}")).json["metadata"]
+    labels = {"app.kubernetes.io/managed-by": "Helm"}
     marks = {
-        "labels": {"app.kubernetes.io/managed-by": "Helm"},
+        "labels": labels,
         "annotations": {"meta.helm.sh/release-name": "r", "meta.helm.sh/release-namespace": namespace},
         "ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": owner["name"], "uid": owner["uid"]}],
         "finalizers": ["example.com/kept"],
@@ -120,7 +121,7 @@ async def test_what_others_write_on_the_lease_stays(api: Api, namespace: str) ->
         assert (await api.patch(f"{leases}/operator", added, MERGE)).status == 200
         assert await two.election.attempt()
     found = (await api.get(f"{leases}/operator")).json
-    assert found["metadata"]["labels"] == {**marks["labels"], **added["metadata"]["labels"]}
+    assert found["metadata"]["labels"] == {**labels, **added["metadata"]["labels"]}
     assert found["spec"]["holderIdentity"] == "two"
     assert (await api.patch(f"{leases}/operator", {"metadata": {"finalizers": None}}, MERGE)).status == 200
 

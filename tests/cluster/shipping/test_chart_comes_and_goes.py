@@ -1,4 +1,4 @@
-"""The chart is installed, taken away and installed again, and its operator is switched off and on: nothing is stranded."""
+"""The chart is installed, taken away and installed again, its operator switched off and on: nothing is stranded."""
 
 from __future__ import annotations
 

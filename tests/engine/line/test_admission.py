@@ -11,7 +11,7 @@ from tests.timeline import NS, ONE, QUOTA, Timeline, state_of, tickets, watched,
 
 # Half of them end in a digit that a float of their size cannot represent.
 BIG = st.one_of(st.integers(1, 10**30), st.integers(1, 10**12).map(lambda n: n * 10**18 + 1))
-PATIENT = Policy(overtakes_max=4096, overtaken_for_max=86_400)
+PATIENT = Policy(overtakes_max=4096, overtaken_for_max=86_400, overtaken_at_most=86_400)
 
 
 def observe(line: Timeline, used: dict[str, int], hard: dict[str, int]) -> None:
