@@ -20,7 +20,8 @@ KINDS: Callable[[Any], Any] = click.option(
     "kinds",
     multiple=True,
     metavar="FILE",
-    help="Kinds that wait as Jobs do: YAML with a description of the operator of each. May be repeated.",
+    help="Kinds that wait as Jobs do: YAML with a description of the operator of each; of a folder, all such files. "
+    "May be repeated.",
 )
 
 
@@ -28,7 +29,7 @@ def kinds_of(files: Iterable[str]) -> Sequence[AdmissibleKind]:
     """Return the kinds that wait. Raises ``BadInput``."""
     from backoff_ctrl.k8s.admitting.kinds import KINDS as BUILT_IN  # noqa: PLC0415
 
-    paths = [Path(each) for each in files]
+    paths = [file for each in files for file in _files(Path(each))]
     if not paths:
         return BUILT_IN
     if not can_run_tasks():
@@ -40,3 +41,7 @@ def kinds_of(files: Iterable[str]) -> Sequence[AdmissibleKind]:
         return described_kinds(paths)
     except DescriptionError as error:
         raise BadInput(str(error)) from None
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.glob("*.yaml")) if path.is_dir() else [path]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -25,7 +26,11 @@ STOPS_WITHIN: Final = 60.0
 """Seconds in which the operator has to end: a pod gets 30 s for that."""
 LOOK: Final = 0.5
 _HOOKS: Final = "/apis/admissionregistration.k8s.io/v1"
+_KINDS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _MERGE: Final = {"Content-Type": "application/merge-patch+json"}
+
+
+Step = Callable[[], Awaitable[str]]
 
 
 class _StepError(Exception):
@@ -36,6 +41,7 @@ class _StepError(Exception):
 @click.option("-n", "--namespace", help="The namespace of the operator's Deployment; default: the context's.")
 @click.option("--operator", metavar="NAME", help="Its Deployment and its Lease: it is stopped first.")
 @click.option("--webhook", metavar="NAME", help="Its webhooks' configurations, which are removed.")
+@click.option("--if-installed", is_flag=True, help="Do nothing where there is no Deployment --operator.")
 @KINDS
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @cluster_options
@@ -44,9 +50,9 @@ def command(
 ) -> int:
     """Stop the operator, remove its webhooks, let all Jobs go that wait, and take its finalizers off Tasks.
 
-    The Helm chart does this before a release is deleted. Afterwards nothing in the cluster waits for backoff-ctrl: Jobs
-    run whether their quota has room or not, and Tasks are kept, but nobody carries them out. What fails is said, and
-    the other steps are done.
+    The Helm chart does this before a release is deleted, or its operator switched off. Afterwards nothing in the
+    cluster waits for backoff-ctrl: Jobs run whether their quota has room or not, and Tasks are kept, but nobody carries
+    them out. What can't be let go is said; then the operator and its webhooks are put back.
 
     Exit codes: 0 all of it was done; 1 some of it was not; 2 wrong usage, or the cluster cannot be used.
     """
@@ -54,6 +60,8 @@ def command(
 
     check_cluster_options(server, kubeconfig, context)
     needs_packages()
+    if given["if_installed"] and not given["operator"]:
+        raise BadInput("--if-installed looks for the Deployment of --operator: name that, too")
     kinds = kinds_of(given["kinds"])
     try:
         place = find_place(server, kubeconfig, context, namespace)
@@ -61,42 +69,71 @@ def command(
         raise BadInput(str(error)) from None
     if not given["yes"]:
         click.confirm(f"Let everything go that waits for backoff-ctrl on {place.url}?", abort=True)
-    done = asyncio.run(_leave(place.configuration, place.namespace, given["operator"], given["webhook"], kinds))
+    done = asyncio.run(_leave(place.configuration, place.namespace, kinds, given))
     return DONE if done else FAILED
 
 
-async def _leave(
-    configuration: Any, namespace: str, operator: str | None, webhook: str | None, kinds: Sequence[AdmissibleKind]
-) -> bool:
-    """Take the steps, each whether or not those before it worked; return whether all of them did."""
+async def _leave(configuration: Any, namespace: str, kinds: Sequence[AdmissibleKind], given: Mapping[str, Any]) -> bool:
+    """Take the steps; return whether all of them worked. Else what was stopped is put back.
+
+    Nothing is let go where the operator or its webhooks can't be stopped: they would have it wait again.
+    """
     from backoff_ctrl.k8s.cluster.session import ClusterSession  # noqa: PLC0415 - imports aiohttp
     from backoff_ctrl.k8s.plugins.manager.objects import Objects  # noqa: PLC0415
 
     async with ClusterSession(configuration) as session:
         objects = Objects(session)
-        steps: list[tuple[str, Callable[[], Awaitable[str]]]] = []
+        operator, webhook = given["operator"], given["webhook"]
+        stopping: list[tuple[str, Step]] = []
+        ending: list[tuple[str, Step]] = []
+        back: list[tuple[str, Step]] = []
         if operator:  # first: it would hold Tasks again, and without the webhooks nobody judges them
-            steps.append(("the operator", lambda: _stop(objects, namespace, operator)))
+            stopping.append(("the operator", lambda: _stop(objects, namespace, operator, back)))
         if webhook:
-            steps.append(("the webhooks", lambda: _remove(objects, webhook)))
-        steps.append(("Jobs", lambda: _release(configuration, kinds)))
-        steps.append(("Tasks", lambda: _let_go(configuration, objects)))
-        whole = True
-        for name, step in steps:
-            try:
-                click.echo(f"{name}: {await step()}")
-            except (_StepError, NotSent, OutcomeUnknown) as error:
-                click.echo(f"{name}: {error}", err=True)
-                whole = False
-        return whole
+            stopping.append(("the webhooks", lambda: _silence(objects, webhook, back)))
+            ending.append(("the webhooks", lambda: _remove(objects, webhook)))
+        letting_go: list[tuple[str, Step]] = [
+            ("Jobs", lambda: _release(configuration, kinds)),
+            ("Tasks", lambda: _let_go(configuration, objects)),
+        ]
+        try:
+            if given["if_installed"] and await _asked(objects, "GET", _deployment(namespace, operator)) is None:
+                click.echo(f"the operator: there is none called {operator} in {namespace}, and nothing to let go")
+                return True
+        except (_StepError, NotSent, OutcomeUnknown) as error:
+            click.echo(f"the operator: {error}", err=True)
+            return False
+        if all([await _taken(*step) for step in stopping]) and all([await _taken(*step) for step in letting_go]):
+            return all([await _taken(*step) for step in ending])
+        for step in reversed(back):
+            await _taken(*step)
+        return False
 
 
-async def _stop(objects: Objects, namespace: str, name: str) -> str:
+async def _taken(name: str, step: Step) -> bool:
+    """Take a step and say how it ended; return whether it worked."""
+    try:
+        click.echo(f"{name}: {await step()}")
+    except (_StepError, NotSent, OutcomeUnknown) as error:
+        click.echo(f"{name}: {error}", err=True)
+        return False
+    return True
+
+
+def _deployment(namespace: str, name: str) -> str:
+    return f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
+
+
+async def _stop(objects: Objects, namespace: str, name: str, back: list[tuple[str, Step]]) -> str:
     """Scale the Deployment to nothing; wait until its leader has given the Lease back."""
-    deployment = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
+    deployment = _deployment(namespace, name)
     lease = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
-    if await _asked(objects, "PATCH", f"{deployment}/scale", {"spec": {"replicas": 0}}) is None:
+    found = await _asked(objects, "GET", deployment)
+    if found is None:
         return "there is none"
+    if replicas := mapping(found.get("spec")).get("replicas"):
+        back.append(("the operator", partial(_start, objects, deployment, replicas)))
+    await _asked(objects, "PATCH", f"{deployment}/scale", {"spec": {"replicas": 0}})
     try:
         async with asyncio.timeout(STOPS_WITHIN):
             while await _still_runs(objects, deployment, lease):  # noqa: ASYNC110 - the cluster is asked
@@ -106,17 +143,38 @@ async def _stop(objects: Objects, namespace: str, name: str) -> str:
     return "stopped"
 
 
+async def _start(objects: Objects, deployment: str, replicas: int) -> str:
+    await _asked(objects, "PATCH", f"{deployment}/scale", {"spec": {"replicas": replicas}})
+    return "started again"
+
+
 async def _still_runs(objects: Objects, deployment: str, lease: str) -> bool:
     status = mapping((await _asked(objects, "GET", deployment) or {}).get("status"))
     spec = mapping((await _asked(objects, "GET", lease) or {}).get("spec"))
     return bool(status.get("replicas") or spec.get("holderIdentity"))
 
 
+async def _silence(objects: Objects, name: str, back: list[tuple[str, Step]]) -> str:
+    """Have the API server call none of them. They are removed in the end, when nothing is left to put back."""
+    silenced = False
+    for kind in _KINDS:
+        path = f"{_HOOKS}/{kind}/{name}"
+        hooks = (await _asked(objects, "GET", path) or {}).get("webhooks")
+        if not hooks:
+            continue
+        back.append((f"the webhooks ({kind})", partial(_put_back, objects, path, hooks)))
+        await _asked(objects, "PATCH", path, {"webhooks": []})
+        silenced = True
+    return "stopped" if silenced else "there are none"
+
+
+async def _put_back(objects: Objects, path: str, hooks: object) -> str:
+    await _asked(objects, "PATCH", path, {"webhooks": hooks})
+    return "put back"
+
+
 async def _remove(objects: Objects, name: str) -> str:
-    found = [
-        await _asked(objects, "DELETE", f"{_HOOKS}/{kind}/{name}")
-        for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-    ]
+    found = [await _asked(objects, "DELETE", f"{_HOOKS}/{kind}/{name}") for kind in _KINDS]
     return "removed" if any(each is not None for each in found) else "there are none"
 
 

@@ -123,3 +123,16 @@ labels:
 {{- define "backoff-ctrl.monitored" -}}
 {{- if and .Values.monitoring.enabled (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") -}}yes{{- end -}}
 {{- end -}}
+
+{{/*
+Whether this revision may take an operator of its release away; empty: the cluster has none, so that an upgrade need not
+start a pod for nothing. Where the cluster can't be asked (`helm template`), not even the ConfigMap is found that every
+namespace has.
+*/}}
+{{- define "backoff-ctrl.operatorMayLeave" -}}
+{{- if not .Values.operator.enabled -}}
+{{- $name := include "backoff-ctrl.name" (dict "root" . "mode" "operator") -}}
+{{- $asked := and .Release.IsUpgrade (lookup "v1" "ConfigMap" .Release.Namespace "kube-root-ca.crt") -}}
+{{- if or (not $asked) (lookup "apps/v1" "Deployment" .Release.Namespace $name) -}}yes{{- end -}}
+{{- end -}}
+{{- end -}}

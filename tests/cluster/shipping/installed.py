@@ -23,7 +23,7 @@ import yaml
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.shipping.rendering import JSON, helm
-from tests.cluster.talking import Api, Reply
+from tests.cluster.talking import MERGE, Api, Reply
 from tests.patience import PATIENCE
 
 _KUBECONFIG = """\
@@ -266,3 +266,64 @@ async def running(api: Api, namespace: str, mode: str, folder: Path) -> AsyncIte
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+@asynccontextmanager
+async def hooks_run(api: Api, namespace: str, folder: Path, *, fail: bool = False) -> AsyncIterator[list[str]]:
+    """Be the node for the pods of the chart's hooks: run what they say, as their account; yield what they print.
+
+    ``fail``: let none of them begin, so that the hook's time is over.
+    """
+    printed: list[str] = []
+
+    async def node() -> None:
+        pods, jobs = f"/api/v1/namespaces/{namespace}/pods", f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        mine = {"labelSelector": "app.kubernetes.io/component=uninstall"}
+        done: set[str] = set()
+        while True:
+            for pod in (await api.get(pods, params=mine)).json["items"]:
+                name = pod["metadata"]["name"]
+                if name in done:
+                    continue
+                done.add(name)
+                if fail:
+                    job = pod["metadata"]["ownerReferences"][0]["name"]
+                    assert (
+                        await api.patch(f"{jobs}/{job}", {"spec": {"activeDeadlineSeconds": 1}}, MERGE)
+                    ).status == 200
+                    continue
+                code, said = await _run_hook(api, pod, folder)
+                printed.extend(said.splitlines())
+                status = {"status": {"phase": "Failed" if code else "Succeeded"}}
+                assert (await api.patch(f"{pods}/{name}/status", status, MERGE)).status == 200
+            await asyncio.sleep(0.1)
+
+    work = asyncio.create_task(node())
+    try:
+        yield printed
+    finally:
+        work.cancel()
+        await asyncio.wait({work})
+        if not work.cancelled():
+            work.result()
+
+
+async def _run_hook(api: Api, pod: JSON, folder: Path) -> tuple[int | None, str]:
+    """Run the one container of a hook's pod as a process; return its exit code, and all that it said."""
+    spec, namespace = pod["spec"], pod["metadata"]["namespace"]
+    mine = await account(api, namespace, spec["serviceAccountName"])
+    await mine.until("list jobs.batch", allowed=True)
+    (volume,) = [each for each in spec["volumes"] if "configMap" in each]
+    mounted = folder / "config"
+    mounted.mkdir(exist_ok=True)
+    config = await api.get(f"/api/v1/namespaces/{namespace}/configmaps/{volume['configMap']['name']}")
+    for item in volume["configMap"]["items"] if config.status == 200 else ():
+        if item["key"] in config.json["data"]:
+            (mounted / item["path"]).write_text(config.json["data"][item["key"]])
+    args = [each.replace("=/config", f"={mounted}") for each in spec["containers"][0]["args"]]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "backoff_ctrl", *args, f"--kubeconfig={mine.kubeconfig(folder)}",
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    out, _ = await process.communicate()
+    return process.returncode, out.decode()

@@ -339,8 +339,13 @@ def test_described_kinds_wait_in_every_part_of_the_chart(helm_program: GoProgram
     for name in ("Deployment gates/backoff-ctrl-operator", "Deployment gates/backoff-ctrl-webhooks"):
         assert "--kinds=/config/kinds.yaml" in found[name]["spec"]["template"]["spec"]["containers"][0]["args"]
     uninstall = found["Job gates/backoff-ctrl-uninstall"]["spec"]["template"]["spec"]
-    assert "--kinds=/config/kinds.yaml" in uninstall["containers"][0]["args"]
-    assert uninstall["volumes"] == [{"name": "config", "configMap": {"name": "backoff-ctrl-operator"}}]
+    assert "--kinds=/config" in uninstall["containers"][0]["args"]
+    (volume,) = uninstall["volumes"]
+    assert volume["configMap"] == {
+        "name": "backoff-ctrl-operator",
+        "items": [{"key": "kinds.yaml", "path": "kinds.yaml"}],
+        "optional": True,
+    }
     for role, verbs in (
         ("operator-gates-work", "get list watch patch"),
         ("webhooks-gates", "list"),
@@ -348,6 +353,30 @@ def test_described_kinds_wait_in_every_part_of_the_chart(helm_program: GoProgram
     ):
         rights = rights_of(found[f"ClusterRole /backoff-ctrl-{role}"]["rules"])
         assert {f"{verb} {each.resource}" for each in described for verb in verbs.split()} <= rights
+
+
+@pytest.mark.parametrize(
+    ("values", "words", "events"),
+    [
+        ({"operator": {"enabled": True}}, (), "pre-delete"),
+        ({}, (), "pre-upgrade,pre-rollback"),
+        ({}, ("--is-upgrade",), "pre-upgrade,pre-rollback"),
+        ({"injection": {"enabled": False}}, (), "pre-upgrade,pre-rollback"),
+        ({"operator": {"enabled": True, "releaseOnUninstall": False}}, (), ""),
+        ({"operator": {"releaseOnUninstall": False}}, (), ""),
+    ],
+)
+def test_whatever_takes_the_operator_away_lets_go_first(
+    helm_program: GoPrograms, values: JSON, words: tuple[str, ...], events: str
+) -> None:
+    """Each revision has the hook: a rollback runs those of its target. Without an operator it ends at once."""
+    parts = [each for name, each in by_name(rendered(values, *words)).items() if name.endswith("uninstall")]
+    assert len(parts) == (6 if events else 0)
+    assert {each["metadata"]["annotations"]["helm.sh/hook"] for each in parts} == ({events} if events else set())
+    for each in parts:
+        if each["kind"] == "Job":
+            args = each["spec"]["template"]["spec"]["containers"][0]["args"]
+            assert ("--if-installed" in args) == (events != "pre-delete")
 
 
 def test_jobs_are_suspended_where_the_operator_lets_them_in(helm_program: GoPrograms) -> None:
