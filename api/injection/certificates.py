@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from backoff_ctrl.api.injection.sidecar import JSON
 from backoff_ctrl.k8s.answers.fields import written_back
+from backoff_ctrl.k8s.answers.bounded_json import read_json
 from backoff_ctrl.k8s.cluster.election import Election, ElectionError, Terms
 from backoff_ctrl.k8s.cluster.session import ClusterSession, beginning
 from backoff_ctrl.k8s.proxy.authority import Authority, new_authority, read_authority
@@ -278,7 +278,7 @@ class Keeper:
         if status in absent:
             return None
         with suppress(ValueError):
-            found: Any = json.loads(content)
+            found: Any = read_json(content)
             if status < 300 and isinstance(found, dict):
                 return found
         raise KeepingError(f"{method} {path}: {status} {content[:300].decode(errors='replace')}")

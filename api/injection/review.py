@@ -11,6 +11,8 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from backoff_ctrl.k8s.answers.bounded_json import read_json
+
 from .mutation import INJECTED, Injected, inject
 
 if TYPE_CHECKING:
@@ -79,8 +81,8 @@ def _injected(pod: JSON, settings: SidecarSettings, server: tuple[int, int] | No
 def request_in(body: bytes) -> JSON:
     """Return the request of a review. Raises ``ReviewError``."""
     try:
-        review: Any = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        review: Any = read_json(body)
+    except ValueError as error:
         raise ReviewError(f"the body is not JSON: {error}") from None
     request = review.get("request") if isinstance(review, dict) else None
     if not isinstance(request, dict) or review.get("apiVersion") != VERSION or not isinstance(request.get("uid"), str):

@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 TASKS_AGAIN: Final = 5.0
 """Seconds between two looks for what keeps Tasks from being carried out."""
 RIGHTS_EVERY: Final = 300.0
+PARTLY_SHOWN: Final = 10
+"""Objects that are read only in part and that ``/readyz`` names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,14 @@ class Operator:
         said = [f"{leader} leads" if leader else "nobody leads yet", *self._rights.lacking]
         if self._trouble:
             said.append(f"Tasks are not carried out: {self._trouble}")
+        partly = self._partly()
+        said += partly[:PARTLY_SHOWN]
+        if len(partly) > PARTLY_SHOWN:
+            said.append(f"so are {len(partly) - PARTLY_SHOWN} further objects")
         return bool(leader), said
+
+    def _partly(self) -> list[str]:
+        return [*self._admitting.record.partly(), *self._store.record.partly()]
 
     async def _metrics(self) -> bytes:
         more = list(self._samples())  # here: the loop owns them
@@ -192,6 +201,7 @@ class Operator:
 
     def _samples(self) -> Iterator[Sample]:
         yield Sample("operator_leader", (), int(self._leads and self._election.certain()))
+        yield Sample("operator_partly_read", (), len(self._partly()))
         if not self._leads:
             return
         for state, number in self._admitting.states().items():

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.engine.quantities import quantity
 
+from .bounded_json import read_json
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -50,8 +52,8 @@ class Answer:
 
 def _read_json(body: bytes) -> dict[str, Any] | None:
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
+        value = read_json(body)
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
 

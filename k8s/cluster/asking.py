@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import urllib3
 from kubernetes.client.rest import RESTClientObject
 
+from backoff_ctrl.k8s.answers.bounded_json import read_json
 from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.answers.paging import PAGE, Pages, is_list
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
@@ -181,8 +182,8 @@ class Reach:
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise ReachError(f"cannot reach {self.place.url}: {_why(error)}") from error
         try:
-            answer = json.loads(text)
-        except (ValueError, RecursionError):  # not JSON, or nested too deeply
+            answer = read_json(text)
+        except ValueError:  # not JSON
             answer = {}
         return status, answer if isinstance(answer, dict) else {}
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.answers.bounded_json import read_json
 
 log = logging.getLogger(__name__)
 
@@ -77,10 +77,7 @@ def granted(status: int, answer: Mapping[str, Any]) -> bool | None:
 
 def denied(status: int, body: bytes) -> bool:
     """Return whether an answer says that a right is missing. Raises ``ValueError`` if it does not say."""
-    try:
-        answer = json.loads(body)
-    except RecursionError:  # nested too deeply
-        answer = None
+    answer = read_json(body)
     said = granted(status, answer) if isinstance(answer, dict) else None
     if said is None:
         raise ValueError(f"the access review was answered {status}")

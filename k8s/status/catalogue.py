@@ -107,6 +107,12 @@ METRICS: Final = (
     Metric(
         "backoff_ctrl_watch_ignored_total", "counter", "Objects and events that could not be read.", "", ("reason",)
     ),
+    Metric(
+        "backoff_ctrl_watch_partly_read",
+        "gauge",
+        "Quotas and pods that are read only in part: nested too deeply, or with text or numbers that can't be read.",
+        "objects",
+    ),
     Metric("backoff_ctrl_status_listeners", "gauge", "Listeners of the stream of decisions.", "listeners"),
     Metric(
         "backoff_ctrl_status_listeners_dropped_total",
@@ -310,6 +316,12 @@ METRICS: Final = (
     ),
     # -- the operator, where one runs ---------
     Metric("backoff_ctrl_operator_leader", "gauge", "1 in the replica of the operator that leads, else 0.", ""),
+    Metric(
+        "backoff_ctrl_operator_partly_read",
+        "gauge",
+        "Jobs, Tasks and what stands around them that the operator reads only in part; /readyz names them.",
+        "objects",
+    ),
     Metric(
         "backoff_ctrl_jobs",
         "gauge",

@@ -210,6 +210,7 @@ def _of_watch(source: Source) -> Iterator[Sample]:
     yield Sample("watch_reconnects_total", (), counts.reconnects)
     for reason, count in list(counts.ignored.items()):
         yield Sample("watch_ignored_total", (reason,), count)
+    yield Sample("watch_partly_read", (), len(record.partly()))
 
 
 def _of_namespace(source: Source, name: str) -> Iterator[Sample]:

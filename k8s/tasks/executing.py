@@ -6,13 +6,13 @@ again with that state.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 import aiohttp
 
+from backoff_ctrl.k8s.answers.bounded_json import read_json
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.core import CorePlugin, Key, Unfinished
@@ -97,7 +97,7 @@ def cluster_of(configuration: Any) -> Callable[[], Awaitable[str]]:
         if status == 429 or status >= 500:
             raise StoreError(f"{_WAITS.format(configuration.host)} (it answers {status})")
         try:
-            return f"kube-system {json.loads(body)['metadata']['uid']}"
+            return f"kube-system {read_json(body)['metadata']['uid']}"
         except (ValueError, KeyError, TypeError):  # this account may not read it, or it does not exist
             return str(configuration.host)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Final, NoReturn
@@ -17,6 +16,7 @@ from typing import Any, Final, NoReturn
 import aiohttp
 
 from backoff_ctrl.engine.backoff import after, delay, full_jitter
+from backoff_ctrl.k8s.answers.bounded_json import PartlyRead, read_json
 from backoff_ctrl.k8s.answers.fields import mappings, metadata_of, text
 from backoff_ctrl.k8s.answers.paging import PAGE, EndlessListError, Pages, is_list
 from backoff_ctrl.k8s.answers.rejections import read_rejection
@@ -26,12 +26,14 @@ from .objects import (
     Event,
     Ignored,
     IgnoredError,
+    Key,
     Kind,
     Object,
     WatchAbsentError,
     WatchBrokenError,
     WatchExpiredError,
     WatchForbiddenError,
+    key_of,
     newest,
     read_event,
     read_object,
@@ -46,7 +48,9 @@ SILENT_SECONDS: Final = 150
 """A stream that is silent for this long counts as a dead connection; bookmarks come every minute."""
 LINGER: Final = 0.02
 """Seconds between two reads of the stream while no request is waiting. Less than an answered hold lasts (50 ms)."""
-PAGE_BYTES_MAX: Final = 256 << 20
+PAGE_BYTES_MAX: Final = 16 << 20
+"""Bytes of a page. 500 pods are about 4 MB, but one user may store 500 objects of 8 MB: they are asked for in less."""
+PAGE_SHRINKS: Final = 8
 RETRY_MAX: Final = 60.0
 LINE_MAX: Final = 8 << 20  # the longest event in bytes; etcd stores no object larger than 1.5 MiB
 # RuntimeError: aiohttp connects with executor threads, and Python starts none after the main thread has returned.
@@ -85,15 +89,22 @@ class ClusterSource:
         unless it asks for the ``whole_list``.
         """
         version_only = kind.metadata_only and not kind.whole_list
-        query: list[tuple[str, Any]] = [*_selectors(kind), ("limit", 1 if version_only else PAGE)]
+        query, limit = _selectors(kind), 1 if version_only else PAGE
         accept = _form("PartialObjectMetadataList") if kind.metadata_only else JSON
         pages = Pages()
         while True:
             token = [("continue", pages.token)] if pages.token else []
-            page = await self._read(_path(kind, namespace), [*query, *token], accept)
+            try:
+                page = await self._read(_path(kind, namespace), [*query, ("limit", limit), *token], accept)
+            except _TooLargeError:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // PAGE_SHRINKS)
+                continue
             if not isinstance(page.get("metadata"), dict):
                 raise WatchBrokenError("the answer is not a list")
             yield page
+            limit = limit if version_only else min(2 * limit, PAGE)
             try:
                 if version_only or not pages.go_on(page["metadata"]):
                     return
@@ -146,8 +157,8 @@ class ClusterSource:
             async with await self._get(path, query, aiohttp.ClientTimeout(total=READ_SECONDS), accept) as response:
                 text = await beginning(response, PAGE_BYTES_MAX + 1)
             if len(text) > PAGE_BYTES_MAX:
-                raise WatchBrokenError(f"a page of {PAGE} objects has more than {PAGE_BYTES_MAX} bytes")
-            found = json.loads(text)
+                raise _TooLargeError(f"an answer has more than {PAGE_BYTES_MAX} bytes")
+            found = read_json(text)
         except _BROKEN as error:
             raise _broken(error) from error
         if not isinstance(found, dict):
@@ -173,6 +184,10 @@ class ClusterSource:
         raise WatchBrokenError(said, min(RETRY_MAX, refusal.retry_after or 0.0))
 
 
+class _TooLargeError(WatchBrokenError):
+    """An answer is larger than this program reads."""
+
+
 def _path(kind: Kind, namespace: str | None) -> str:
     place = f"/namespaces/{namespace}" if kind.namespaced and namespace is not None else ""
     return f"{kind.path}{place}/{kind.plural}"
@@ -194,8 +209,8 @@ def _decoded(line: bytes | Ignored) -> object:
     if isinstance(line, Ignored):
         return line
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
+        return read_json(line)
+    except ValueError:
         return Ignored.NO_JSON
 
 
@@ -367,6 +382,7 @@ class Informer:
     async def _list(self) -> None:
         self._observer.begin()
         self._version, taken = "", 0
+        partly: dict[Key, str] = {}
         async with contextlib.aclosing(self._source.pages(self._observer.kind, self._observer.namespace)) as pages:
             async for page in pages:
                 found = text(metadata_of(page).get("resourceVersion"))
@@ -378,8 +394,11 @@ class Informer:
                     if taken % BREATH == 0:
                         await asyncio.sleep(0)
                     self._try(self._observer.item, body)
+                    if isinstance(body, PartlyRead):
+                        partly[key_of(body)] = body.why
         if not self._version:
             raise WatchBrokenError("the list has no pages")
+        self._record.partly_listed(self._where, partly)
         self._record.counts.relists += 1
         self._refusals = 0
         self._observer.listed(self._version)
@@ -397,6 +416,9 @@ class Informer:
         event = read_event(raw, self._observer.kind, self._observer.namespace)
         self._version = newest(self._version, event.object.version)
         if event.type != "BOOKMARK":
+            body = event.object.body
+            why = body.why if isinstance(body, PartlyRead) and event.type != "DELETED" else ""
+            self._record.partly_read(self._where, event.object.key, why)
             self._observer.take(event)
             self._record.counts.events += 1
 

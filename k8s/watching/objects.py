@@ -161,7 +161,7 @@ def read_object(body: object, kind: Kind, namespace: str | None) -> Object:
     if found is not None and not (isinstance(found, str) and found in kind.names):
         raise IgnoredError(Ignored.UNKNOWN_KIND, f"an object of kind {_shown(found)} among {kind.plural}")
     metadata = _metadata(body)
-    key = text(metadata.get("namespace")), text(metadata.get("name"))
+    key = key_of(body)
     if not key[1] or kind.namespaced != bool(key[0]):
         expected = "without a name or namespace" if kind.namespaced else "without a name, or with a namespace"
         raise IgnoredError(Ignored.NO_METADATA, f"an object {expected} among {kind.plural}")
@@ -170,6 +170,12 @@ def read_object(body: object, kind: Kind, namespace: str | None) -> Object:
             Ignored.ELSEWHERE, f"an object of namespace {_shown(key[0])} in the watch of namespace {namespace}"
         )
     return Object(body, key, text(metadata.get("uid")), text(metadata.get("resourceVersion")))
+
+
+def key_of(body: Mapping[str, Any]) -> Key:
+    """Return the namespace and the name of an object, empty where it has none."""
+    metadata = mapping(body.get("metadata"))
+    return text(metadata.get("namespace")), text(metadata.get("name"))
 
 
 def is_older(version: str, than: str) -> bool:

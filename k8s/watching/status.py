@@ -14,7 +14,7 @@ from typing import Final
 
 from backoff_ctrl.engine.backoff import Bucket
 
-from .objects import CLUSTER_QUOTAS, IgnoredError
+from .objects import CLUSTER_QUOTAS, IgnoredError, Key
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +25,10 @@ STOPPED: Final = "stopped"
 LINES_BURST: Final = 10
 LINES_RATE: Final = 1 / 30
 """Log lines per second and topic in the long run. Suppressed lines are counted; the next line gives their number."""
+
+
+PARTLY_MAX: Final = 1000
+"""Objects of one record that are named as read in part."""
 
 
 class WatchState(StrEnum):
@@ -101,6 +105,7 @@ class WatchRecord:
         self._entries: dict[str, _Entry] = {}
         self._buckets: dict[str, Bucket] = {}
         self._suppressed: Counter[str] = Counter()
+        self._partly: dict[tuple[str, Key], str] = {}
 
     def status(self) -> Mapping[str, WatchStatus]:
         """Return the status of each namespace, and of ``EVERYWHERE``."""
@@ -141,6 +146,28 @@ class WatchRecord:
         self.counts.ignored[reason] += 1
         text = f"the watch of {where} ignored {error} ({reason}: {self.counts.ignored[reason]} so far)"
         self._log(reason, logging.WARNING, text)
+
+    def partly_listed(self, where: str, found: Mapping[Key, str]) -> None:
+        """Record which objects of a complete list were read only in part, and why."""
+        for place, key in [*self._partly]:
+            if place == where and key not in found:
+                del self._partly[place, key]
+        for key, why in found.items():
+            self.partly_read(where, key, why)
+
+    def partly_read(self, where: str, key: Key, why: str) -> None:
+        """Record that an object was read only in part, and log that once; no ``why``: it is whole, or gone."""
+        if not why:
+            if self._partly:
+                self._partly.pop((where, key), None)
+            return
+        if (where, key) not in self._partly and len(self._partly) < PARTLY_MAX:
+            self._partly[where, key] = why
+            self._log("partly", logging.WARNING, _said_of(where, key, why))
+
+    def partly(self) -> list[str]:
+        """Return a sentence for each object that is read only in part."""
+        return [_said_of(where, key, why) for (where, key), why in list(self._partly.items())]
 
     def failed(self, error: BaseException, where: str) -> None:
         self.counts.failures += 1
@@ -190,6 +217,10 @@ class WatchRecord:
             return
         instead = "watching the ends of pods instead" if state is WatchState.PODS else entry.instead
         self._log("state", logging.WARNING, f"cannot watch {what} ({entry.status().why}); {instead}")
+
+
+def _said_of(where: str, key: Key, why: str) -> str:
+    return f"{'/'.join(filter(None, key))} of {where} is read only in part: {why}"
 
 
 def _what(place: str) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import json
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
@@ -21,6 +20,7 @@ from typing import Any, Final, Self, TypeAlias
 
 import aiohttp
 
+from backoff_ctrl.k8s.answers.bounded_json import read_json
 from backoff_ctrl.k8s.answers.fields import mapping
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.core import WEB, CoreSetup, Handled, Key
@@ -429,7 +429,7 @@ class WebManager:
         if status != 200:
             why = "does not exist" if status == 404 else f"can't be read: the API server answers {status}"
             raise SecretError(f"{where} {why}")
-        encoded = mapping(mapping(json.loads(body)).get("data")).get(key)
+        encoded = mapping(mapping(read_json(body)).get("data")).get(key)
         if not isinstance(encoded, str):
             raise SecretError(f"{where} has no key {key}")
         try:

@@ -58,15 +58,19 @@ class Replica:
 
 
 async def begin(
-    kubeconfig: Path, namespaces: Sequence[str], *options: str, out: int | IO[bytes] = subprocess.PIPE
+    kubeconfig: Path,
+    namespaces: Sequence[str],
+    *options: str,
+    everywhere: bool = False,
+    out: int | IO[bytes] = subprocess.PIPE,
 ) -> Replica:
-    """Start a process that looks after these namespaces; its Lease is in the first."""
+    """Start a process that looks after these namespaces, or ``everywhere``; its Lease is in the first."""
     port = free_port()
     process = await asyncio.create_subprocess_exec(
         *PROGRAM,
         "operator",
         f"--kubeconfig={kubeconfig}",
-        *(f"--namespace={each}" for each in namespaces),
+        *(f"--namespace={each}" for each in namespaces if not everywhere),
         f"--lease-namespace={namespaces[0]}",
         f"--probe-listen=127.0.0.1:{port}",
         *options,
@@ -78,9 +82,9 @@ async def begin(
 
 
 @asynccontextmanager
-async def replica(bed: Bed, namespace: str, *options: str) -> AsyncIterator[Replica]:
+async def replica(bed: Bed, namespace: str, *options: str, everywhere: bool = False) -> AsyncIterator[Replica]:
     """Run a replica, and kill it at the end of the block."""
-    found = await begin(bed.server.kubeconfig("tester"), [namespace], *options)
+    found = await begin(bed.server.kubeconfig("tester"), [namespace], *options, everywhere=everywhere)
     try:
         yield found
     finally:

@@ -1,0 +1,202 @@
+"""What a user with the role ``edit`` in one namespace writes on objects there stops nothing elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import secrets
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import aiohttp
+import pytest
+
+from backoff_ctrl.k8s.answers.bounded_json import PartlyRead, read_json
+from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.tasks.cluster.schema import written
+from backoff_ctrl.k8s.watching.informer import JSON as JSON_TYPE
+from backoff_ctrl.k8s.watching.informer import ClusterSource
+from backoff_ctrl.k8s.watching.objects import Kind
+from tests.cluster.admitting.jobs_at_work import Jobs, job
+from tests.cluster.control_plane.bed import Bed
+from tests.cluster.custom_kinds import DEFINITIONS, is_established
+from tests.cluster.objects import made, of_core, of_group
+from tests.cluster.operating.replicas import LEADS, PROGRAM, replica
+from tests.cluster.talking import JSON, MERGE, Api
+from tests.odd_objects import odd_job
+from tests.patience import PATIENCE
+
+pytestmark = pytest.mark.long
+
+LEVELS = 2000
+TASKS = "backoff-ctrl.dev/v1alpha1"
+RBAC = "rbac.authorization.k8s.io/v1"
+EDITS_TASKS: JSON = {  # what the chart adds to the role
+    "metadata": {"labels": {"rbac.authorization.k8s.io/aggregate-to-edit": "true"}},
+    "rules": [
+        {"apiGroups": ["backoff-ctrl.dev"], "resources": ["tasks"], "verbs": ["get", "create", "patch", "delete"]}
+    ],
+}
+RUNS = {"metadata": {"name": "odd"}, "spec": {"type": "signal"}}
+
+
+@dataclass
+class Tenants:
+    """Two namespaces with Jobs: ``editor`` may edit in that of ``his``; ``api`` may do everything."""
+
+    api: Api
+    his: Jobs
+    other: Jobs
+    editor: aiohttp.ClientSession
+
+    async def nest(self, path: str) -> None:
+        """Write ``managedFields`` of that many levels on an object, as the editor."""
+        levels = '{"f:a":' * LEVELS + "{}" + "}" * LEVELS
+        version = "/".join(path.split("/")[2:4])
+        entry = {"manager": "odd", "operation": "Update", "apiVersion": version, "fieldsType": "FieldsV1"}
+        body = json.dumps({"metadata": {"managedFields": [{**entry, "fieldsV1": 0}]}}).replace(
+            '"fieldsV1": 0', f'"fieldsV1": {levels}'
+        )
+        headers = {"Content-Type": MERGE}
+        async with self.editor.patch(path, data=body.encode(), headers=headers) as answer:
+            assert answer.status == 200, await answer.text()
+        seen = await self.api.get(path)
+        assert seen.text.count("f:a") >= LEVELS, "the server has not stored it"
+
+
+@pytest.fixture
+async def tenants(bed: Bed) -> AsyncIterator[Tenants]:
+    async with Api(bed.server) as api:
+        names = [f"test-{word}-{secrets.token_hex(5)}" for word in ("a", "b")]
+        for name in names:
+            made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
+        his = names[0]
+        made(await api.post(of_core(his, "serviceaccounts"), {"metadata": {"name": "editor"}}))
+        binding = {
+            "metadata": {"name": "editor"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+            "subjects": [{"kind": "ServiceAccount", "name": "editor", "namespace": his}],
+        }
+        made(await api.post(of_group(RBAC, his, "rolebindings"), binding))
+        made(
+            await api.post(
+                f"/apis/{RBAC}/clusterroles", EDITS_TASKS | {"metadata": {**EDITS_TASKS["metadata"], "name": his}}
+            )
+        )
+        asked = await api.post(of_core(his, "serviceaccounts", "editor", "token"), {"spec": {}})
+        headers = {"Authorization": f"Bearer {made(asked)['status']['token']}"}
+        connector = aiohttp.TCPConnector(ssl=bed.server.ssl() or True)
+        async with aiohttp.ClientSession(bed.server.url, headers=headers, connector=connector) as editor:
+            yield Tenants(api, Jobs(api, his), Jobs(api, names[1]), editor)
+
+
+async def run(bed: Bed, *words: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM,
+        *words,
+        f"--kubeconfig={bed.server.kubeconfig('tester')}",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0, out.decode()
+    return out.decode()
+
+
+async def gone(api: Api, path: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while (await api.get(path)).status != 404:  # noqa: ASYNC110 - the server says nothing of what is gone
+            await asyncio.sleep(0.1)
+
+
+async def test_a_job_that_is_nested_deeply_stops_no_other(bed: Bed, tenants: Tenants) -> None:
+    """Others are let in after a restart, all can be released, and the operator names the object and ends."""
+    his, other = tenants.his, tenants.other
+    await his.limit(0)
+    await other.limit(1)
+    await his.create(job("odd"))
+    await tenants.nest(his.path("odd"))
+    async with replica(bed, other.namespace, everywhere=True) as found:
+        await found.until("/metrics", LEADS)
+        await other.create(job("first"))
+        await other.until("first", lambda seen: not seen["spec"].get("suspend"))
+        await found.until("/readyz", f"{his.namespace}/odd of jobs in all namespaces is read only in part")
+        await found.until("/metrics", "\nbackoff_ctrl_operator_partly_read 1\n")
+        await other.create(job("second"))
+        said = await run(bed, "jobs", "release", "--all")
+        assert "second" in said
+        assert "odd" in said
+        for path in (other.path("second"), his.path("odd")):
+            assert not read_json((await tenants.api.get(path)).text.encode())["spec"].get("suspend")
+        async with asyncio.timeout(30):
+            log = await found.end(signal.SIGTERM)
+        assert found.process.returncode == 0, log
+        assert log.count(f"{his.namespace}/odd of jobs") == 1
+
+
+async def test_the_room_of_a_job_that_is_nested_deeply_comes_back(bed: Bed, tenants: Tenants) -> None:
+    """It runs already when that is written, and is deleted."""
+    his = tenants.his
+    await his.limit(1)
+    async with replica(bed, his.namespace, everywhere=True) as found:
+        await found.until("/metrics", LEADS)
+        await his.create(job("odd"))
+        await his.until("odd", lambda seen: seen["status"].get("active"))  # later writes would tidy the fields
+        await tenants.nest(his.path("odd"))
+        await found.until("/metrics", "\nbackoff_ctrl_operator_partly_read 1\n")
+        await his.create(job("next"))
+        assert (await tenants.api.delete(his.path("odd"), {"propagationPolicy": "Foreground"})).status == 200
+        await his.until("next", lambda seen: not seen["spec"].get("suspend"))
+        await found.until("/metrics", "\nbackoff_ctrl_operator_partly_read 0\n")
+
+
+async def test_a_task_that_is_nested_deeply_can_be_deleted(bed: Bed, tenants: Tenants) -> None:
+    """Another's Task runs meanwhile."""
+    api = tenants.api
+    name = "tasks.backoff-ctrl.dev"
+    made(await api.post(DEFINITIONS, json.loads(written())))
+    await api.until(f"{DEFINITIONS}/{name}", is_established)
+    his, other = (of_group(TASKS, each.namespace, "tasks") for each in (tenants.his, tenants.other))
+    await api.until(his, lambda found: "items" in found)
+    async with replica(bed, tenants.other.namespace, everywhere=True) as found:
+        await found.until("/metrics", LEADS)
+        odd = {"apiVersion": TASKS, "kind": "Task", **RUNS}
+        made(await api.post(his, odd))
+        await api.until(f"{his}/odd", lambda task: task.get("status", {}).get("phase") == "Paused")
+        await tenants.nest(f"{his}/odd")
+        await found.until("/metrics", "\nbackoff_ctrl_operator_partly_read 1\n")
+        assert (await api.delete(f"{his}/odd")).status == 200
+        await gone(api, f"{his}/odd")
+        sleep = {"metadata": {"name": "quick"}, "spec": {"type": "sleep", "custom": {"seconds": 0.1}}}
+        made(await api.post(other, {"apiVersion": TASKS, "kind": "Task", **sleep}))
+        await api.until(f"{other}/quick", lambda task: task.get("status", {}).get("phase") == "Success")
+
+
+async def test_no_page_is_lost_whatever_is_written(bed: Bed, tenants: Tenants, say: Callable[[str], None]) -> None:
+    """Every object that the server has stored is on the pages that are read, and what is whole is as it was sent."""
+    rng, his, number = random.Random(4), tenants.his, int(os.environ.get("BACKOFF_CTRL_FUZZ", "120"))
+    stored: set[str] = set()
+    room = asyncio.Semaphore(16)
+
+    async def create(body: bytes) -> None:
+        async with room, tenants.editor.post(his.path(), data=body, headers={"Content-Type": JSON_TYPE}) as answer:
+            if answer.status == 201:
+                stored.add(read_json(await answer.read())["metadata"]["name"])
+
+    await asyncio.gather(*(create(odd_job(rng, each)) for each in range(number)))
+    assert len(stored) > number / 3
+    configuration = find_place(None, str(bed.server.kubeconfig("tester")), None, None).configuration
+    async with ClusterSession(configuration) as session:
+        kind = Kind("/apis/batch/v1", "jobs", frozenset({"Job"}))
+        pages = [page async for page in ClusterSource(session).pages(kind, his.namespace)]
+    found = [each for page in pages for each in page["items"]]
+    assert {each["metadata"]["name"] for each in found} == stored
+    assert all(each["spec"]["template"] for each in found)
+    partly = sum(isinstance(each, PartlyRead) for each in found)
+    say(f"{number} sent, {len(stored)} stored, {len(pages)} pages, {partly} read only in part")
+    assert partly
