@@ -41,7 +41,6 @@ _FIELDS: Final[tuple[tuple[str, Callable[[random.Random], str]], ...]] = (
     ("parallelism", digits),
     ("name", lambda rng: json.dumps(rng.choice("a.-_/[{") * rng.choice((1, 63, 253, 300)))),
     ("label", lambda rng: json.dumps(rng.choice(("a", "[", "é", "")) * rng.choice((1, 63, 64)))),
-    ("owner", lambda rng: json.dumps(rng.choice(("../../healthz", "a", text(rng))))),
     ("finalizer", lambda rng: json.dumps(rng.choice(("a/b", "[[", text(rng))))),
     ("unknown", nested),
 )
@@ -61,8 +60,6 @@ def odd_job(rng: random.Random, number: int) -> bytes:
             metadata["annotations"] = {"odd": HERE, "backoff-ctrl.dev/waits-for": HERE}
         case "label":
             metadata["labels"] = {"odd": HERE}
-        case "owner":
-            metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": HERE, "uid": "u"}]
         case "finalizer":
             metadata["finalizers"] = [HERE]
         case "name":

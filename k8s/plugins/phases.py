@@ -5,7 +5,6 @@ Pure. Meanings and numbers follow Flyte's ``core/phase.go``; a growing *version*
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -13,6 +12,8 @@ from enum import IntEnum, StrEnum
 from typing import Any, Final
 
 from backoff_ctrl.k8s.creates.wait import Wait
+
+from .kept import flaw_of_kept
 
 UNKNOWN_CODE: Final = "Unknown"
 CORRUPTED_STATE: Final = "CorruptedPluginState"
@@ -23,8 +24,6 @@ SIGNAL_TIMED_OUT: Final = "ConditionTimedOut"
 """Codes of failures that every manager of plugins reports."""
 CODE_MAX: Final = 200
 """Characters of a code that are kept: it may be a service's, or a user's."""
-OUTPUTS_MAX: Final = 16 * 1024
-"""The most bytes of a task's outputs as JSON: more belongs where the task writes its data."""
 
 
 class Phase(IntEnum):
@@ -154,17 +153,13 @@ def _no_json(said: PhaseInfo) -> str:
     texts += [] if said.error is None else [said.error.code, said.error.message]
     try:
         "".join(texts).encode()
-        if said.custom:
-            _encoded(said.custom)
-        if said.outputs is not None and (size := len(_encoded(said.outputs))) > OUTPUTS_MAX:
-            return f"its outputs have {size} bytes as JSON, and may have {OUTPUTS_MAX}"
-    except (TypeError, ValueError, RecursionError) as wrong:
+    except (TypeError, ValueError) as wrong:
         return f"what it says can't be stored as JSON: {wrong}"
+    if flaw := flaw_of_kept(said.custom, most=None):
+        return f"its facts can't be kept: {flaw}"
+    if said.outputs is not None and (flaw := flaw_of_kept(said.outputs)):
+        return f"its outputs can't be kept: {flaw}"
     return ""
-
-
-def _encoded(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(dict(value), allow_nan=False, ensure_ascii=False).encode()
 
 
 def not_ready(reason: str) -> PhaseInfo:

@@ -7,13 +7,13 @@ calls it a condition, or a gate node.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from .core import CoreEntry, CoreSetup, Handled
-from .phases import OUTPUTS_MAX, aborted, failed, paused, success
+from .kept import flaw_of_kept
+from .phases import aborted, failed, paused, success
 from .protocol import JSON, TaskContext, TaskSpecError
 
 TYPE: Final = "signal"
@@ -26,13 +26,8 @@ def flaw_of_signal(value: Any) -> str:
     """Return what is wrong with the value of a signal, with what to do; empty: nothing."""
     if value is None:
         return "null is no signal: give a value, such as true"
-    try:
-        size = len(json.dumps({OUTPUT: value}, allow_nan=False, ensure_ascii=False).encode())
-    except (TypeError, ValueError, RecursionError) as error:
-        return f"it can't be stored as JSON ({error}): give another value"
-    if size > OUTPUTS_MAX:
-        return f"it has {size} bytes as JSON, and may have {OUTPUTS_MAX}: store it elsewhere, and give its address"
-    return ""
+    flaw = flaw_of_kept({OUTPUT: value})
+    return f"it can't be kept ({flaw}): store it elsewhere, and give its address" if flaw else ""
 
 
 def _check(task: TaskContext) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from backoff_ctrl.k8s.plugins.kept import LEVELS_MAX
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
 from .model import API_VERSION, KIND, Task
@@ -96,18 +97,20 @@ def _refuse_what_is_no_json(whole: Any, name: str) -> None:
 
     In YAML a few lines of aliases stand for billions of values: they are counted before anything copies them.
     """
-    left = [(name, whole)]
+    left = [(name, whole, 0)]
     for _ in range(VALUES_MAX):
         if not left:
             return
-        path, value = left.pop()
+        path, value, level = left.pop()
+        if level > LEVELS_MAX and isinstance(value, dict | list):
+            raise TaskSpecError(name, f"more than {LEVELS_MAX} levels in one another: store it elsewhere")
         if isinstance(value, dict):
             for key in value:
                 if not isinstance(key, str) or _is_half(key):
                     raise TaskSpecError(path, f"the key {ascii(key)[:60]} can't be used: write a text, in quotes")
-            left += [(f"{path}.{key}", each) for key, each in value.items()]
+            left += [(f"{path}.{key}", each, level + 1) for key, each in value.items()]
         elif isinstance(value, list):
-            left += [(f"{path}[{number}]", each) for number, each in enumerate(value)]
+            left += [(f"{path}[{number}]", each, level + 1) for number, each in enumerate(value)]
         elif isinstance(value, str):
             if _is_half(value):
                 raise TaskSpecError(path, f"{_shown(value)} can't be used: half a surrogate pair is not a character")

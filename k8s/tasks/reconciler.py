@@ -33,7 +33,18 @@ from .model import ASKED_LATER, TaskStatus, unix
 from .notifying import TaskNotifier
 from .queue import KeyedQueue
 from .stepping import ENDED, OVER, REASON_MAX, Step, Stepper, has_begun
-from .store import PAGE, AbsentError, BrokenStoreError, Change, ConflictError, LeaseLostError, Store, Stored, StoreError
+from .store import (
+    PAGE,
+    AbsentError,
+    BrokenStoreError,
+    Change,
+    ConflictError,
+    LeaseLostError,
+    RefusedError,
+    Store,
+    Stored,
+    StoreError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -333,6 +344,9 @@ class Reconciler:
         label = f"{task.namespace}/{task.name}"
         if times == 1 or times & (times - 1) == 0:
             log.warning("a step of task %s failed and is retried in %.1f s: %s", label, delay, printable(said))
+        if isinstance(error, RefusedError) and times == 1 and task.status.phase not in ENDED:
+            await self._turned_down(task, said)
+            return
         if times == 1 or task.status.phase in ENDED:  # it may be temporary, and the result of an ended attempt stays
             self._queue.add(task.uid, delay)
             return
@@ -342,6 +356,14 @@ class Reconciler:
             told = f"failed {times} times, and will be retried: {said}"
             step = Step(task.status.model_copy(update={"reason": told[:REASON_MAX]}), delay)
         await self._keep(task, step)
+
+    async def _turned_down(self, task: Stored, said: str) -> None:
+        """End an attempt whose status the store refuses for what is in it: repeated, it would be refused for ever."""
+        try:
+            await self._keep(task, self._stepper.failed(task, said))
+        except RefusedError as error:
+            log.error("the failure of task %s/%s can't be written: %s", task.namespace, task.name, error)  # noqa: TRY400
+            self._queue.add(task.uid, ERROR_CAP)
 
     async def _keep(self, task: Stored, step: Step) -> None:
         """Write the status of a step, now or, if little has changed, with the next one."""
@@ -388,7 +410,7 @@ class Reconciler:
         while task.uid not in self._gone:
             try:
                 version = await self._store.set_status(task.uid, task.version, step.status, open_=step.open)
-            except (BrokenStoreError, LeaseLostError):
+            except (BrokenStoreError, LeaseLostError, RefusedError):
                 raise
             except ConflictError:
                 await self._read_anew(task)

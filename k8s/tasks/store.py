@@ -43,6 +43,10 @@ class ConflictError(StoreError):
     """The status was written by somebody else meanwhile, or the task is gone: read it again."""
 
 
+class RefusedError(StoreError):
+    """The store will never take this status: it is not as a status may be. The message has its answer."""
+
+
 class NeedsError(StoreError):
     """Tasks would wait for each other in a circle."""
 
@@ -163,7 +167,7 @@ class Store(Protocol):
         """Return the tasks that ended as aborted after a time (Unix), the newest first, ``PAGE`` at most."""
 
     async def set_status(self, uid: str, version: int, status: TaskStatus, *, open_: bool) -> int:
-        """Write a status made from ``version``, and return the new version. Raises ``ConflictError``.
+        """Write a status made from ``version``, and return the new version. Raises ``ConflictError``, ``RefusedError``.
 
         ``open_``: whether a manager still has something to do.
         """

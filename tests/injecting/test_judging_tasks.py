@@ -116,7 +116,7 @@ def test_what_its_objects_inherit_needs_the_right_to_create_them(marks: JSON) ->
         ("signal", None, {"by": "ada"}, ""),
         ("signal", "go", "stop", "has had its signal"),
         ("signal", "go", None, "has had its signal"),
-        ("signal", None, "x" * 20_000, "bytes as JSON, and may have"),
+        ("signal", None, "x" * 20_000, "bytes as JSON, more than"),
         ("sleep", None, True, "only tasks of the type signal take signals"),
     ],
 )

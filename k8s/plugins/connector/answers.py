@@ -6,7 +6,6 @@ number that this version does not know is news of a newer connector: the task go
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal
@@ -14,8 +13,8 @@ from typing import Any, Final, Literal
 from flyteidl.admin.agent_pb2 import AgentError, Resource, State
 from flyteidl.core.execution_pb2 import ExecutionError, TaskExecution
 
+from backoff_ctrl.k8s.plugins.kept import flaw_of_kept
 from backoff_ctrl.k8s.plugins.phases import (
-    OUTPUTS_MAX,
     ErrorKind,
     PhaseInfo,
     TaskLog,
@@ -99,7 +98,6 @@ def _failure(number: int, message: str, resource: Resource) -> PhaseInfo:
 
 def _keeping(info: PhaseInfo, field: Literal["outputs", "custom"], value: Mapping[str, Any]) -> PhaseInfo:
     """Return the same with outputs or facts of the job, if they are small enough to keep."""
-    size = len(json.dumps(value, ensure_ascii=False).encode())
-    if size > OUTPUTS_MAX:
-        return info.with_reason(f"its {field}: {size} bytes as JSON, and more than {OUTPUTS_MAX} are not kept")
+    if flaw := flaw_of_kept(value):
+        return info.with_reason(f"its {field} {'are' if field == 'outputs' else 'is'} not kept: {flaw}")
     return replace(info, outputs=value) if field == "outputs" else replace(info, custom=value)

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.fields import mapping
 from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.plugins.kept import flaw_of_kept
 from backoff_ctrl.k8s.plugins.meanings import Told, meaning_of, meant_by
 from backoff_ctrl.k8s.plugins.paths import Text, word_of
-from backoff_ctrl.k8s.plugins.phases import OUTPUTS_MAX, Phase, PhaseInfo, TaskLog
+from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo, TaskLog
 
 from .service_config import ANSWER, ID, ID_LONGEST, ServiceConfig
 
@@ -141,9 +142,8 @@ def _signs(config: ServiceConfig, body: object, document: Mapping[str, Any]) -> 
 def _with_outputs(config: ServiceConfig, info: PhaseInfo, body: Mapping[str, Any]) -> PhaseInfo:
     found = {name: path.first(body) for name, path in config.outputs.items()}
     outputs = {name: value for name, value in found.items() if value is not None}
-    size = len(json.dumps(outputs, ensure_ascii=False).encode())
-    if size > OUTPUTS_MAX:
-        return info.with_reason(f"its outputs are not kept: they have {size} bytes, and may have {OUTPUTS_MAX}")
+    if flaw := flaw_of_kept(outputs):
+        return info.with_reason(f"its outputs are not kept: {flaw}")
     return replace(info, outputs=outputs) if outputs else info
 
 

@@ -16,7 +16,7 @@ from backoff_ctrl.k8s.events.correlator import micro_time
 from backoff_ctrl.k8s.plugins.manager.objects import MERGE, Objects
 from backoff_ctrl.k8s.plugins.marks import FINALIZER
 from backoff_ctrl.k8s.tasks.model import API_VERSION, JSON, KIND
-from backoff_ctrl.k8s.tasks.store import AbsentError, BrokenStoreError, FullError, StoreError
+from backoff_ctrl.k8s.tasks.store import AbsentError, BrokenStoreError, FullError, RefusedError, StoreError
 
 from .schema import GROUP, NAME, PLURAL, VERSION
 
@@ -91,7 +91,10 @@ class Requests:
         return answer.status != 409
 
     async def write_status(self, body: Mapping[str, Any], status: JSON) -> JSON | None:
-        """Replace the status of a Task, as long as nothing of it has changed; None: something has, or it is gone."""
+        """Replace the status of a Task, as long as nothing of it has changed; None: something has, or it is gone.
+
+        Raises ``RefusedError`` for one that the server never takes.
+        """
         patch: list[JSON] = [
             {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata_of(body).get("resourceVersion")},
             {"op": "add", "path": "/status", "value": status},
@@ -157,6 +160,8 @@ class Requests:
         answer = await self._ask(
             "PATCH", _of(body) + part, patch, query=[("fieldManager", _COMPONENT)], headers={"Content-Type": form}
         )
+        if part and answer.status in (400, 422):  # of a status, which nobody but this program writes
+            raise RefusedError(f"the API server at {self._host} refuses to {what}: {rejection_of(answer).message}")
         return None if answer.status in (404, 409) else self._read(answer, what)
 
     def _read(self, answer: Answer, what: str) -> JSON:

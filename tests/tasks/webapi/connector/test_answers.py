@@ -9,7 +9,8 @@ from flyteidl.core.literals_pb2 import Literal, LiteralMap, Primitive, Scalar
 from google.protobuf import json_format
 
 from backoff_ctrl.k8s.plugins.connector.answers import phase_at_once, phase_of
-from backoff_ctrl.k8s.plugins.phases import OUTPUTS_MAX, ErrorKind, Phase, flaw_of
+from backoff_ctrl.k8s.plugins.kept import OUTPUTS_MAX
+from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, flaw_of
 
 ALL = [
     (Resource(phase=TaskExecution.QUEUED), Phase.QUEUED),
@@ -94,5 +95,5 @@ def test_a_success_with_too_much_to_keep_is_a_success_that_says_so() -> None:
     json_format.ParseDict({"s": long}, resource.custom_info)
     info = phase_of(resource)
     assert (info.phase, info.outputs, info.custom) == (Phase.SUCCESS, None, {})
-    assert "its outputs: 16393 bytes as JSON, and more than 16384 are not kept" in info.reason
-    assert "its custom: " in info.reason
+    assert "its outputs are not kept: 16393 bytes as JSON, more than 16384" in info.reason
+    assert "its custom is not kept: " in info.reason

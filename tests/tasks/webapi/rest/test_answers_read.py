@@ -67,7 +67,7 @@ def test_outputs_that_are_too_large_are_not_kept() -> None:
     """The task has succeeded all the same, and says so."""
     info = phase_of(CONFIG, {"state": "done", "result": {"loss": "x" * 20_000}}, {})
     assert (info.phase, info.outputs) == (Phase.SUCCESS, None)
-    assert info.reason == "its outputs are not kept: they have 40033 bytes, and may have 16384"
+    assert info.reason == "its outputs are not kept: 40033 bytes as JSON, more than 16384"
 
 
 def test_a_long_detail_is_cut_or_left_out() -> None:
