@@ -344,7 +344,7 @@ class Reconciler:
         label = f"{task.namespace}/{task.name}"
         if times == 1 or times & (times - 1) == 0:
             log.warning("a step of task %s failed and is retried in %.1f s: %s", label, delay, printable(said))
-        if isinstance(error, RefusedError) and times == 1 and task.status.phase not in ENDED:
+        if isinstance(error, RefusedError) and task.status.phase not in ENDED:
             await self._turned_down(task, said)
             return
         if times == 1 or task.status.phase in ENDED:  # it may be temporary, and the result of an ended attempt stays

@@ -130,6 +130,13 @@ def _fine(**wrong: Any) -> PhaseInfo:
     return replace(FINE, **wrong)
 
 
+def nested(levels: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(levels - 1):
+        found = [found]
+    return found
+
+
 FLAWED: list[tuple[Any, str]] = [
     (None, "it returned NoneType instead of a PhaseInfo"),
     (_fine(phase="Running"), "its phase is 'Running'"),
@@ -142,6 +149,8 @@ FLAWED: list[tuple[Any, str]] = [
     (replace(FINE, reason="half \ud800"), "can't be stored as JSON"),
     (replace(FINE, custom={"rate": float("nan")}), "can't be stored as JSON"),
     (replace(FINE, custom={"of": object()}), "can't be stored as JSON"),
+    (replace(FINE, outputs={"loss": [int("9" * 400)]}), "a whole number of more than 64 bits"),
+    (replace(FINE, custom={"deep": nested(300)}), "more than 50 levels in one another"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from kubernetes.client import Configuration
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.plugins.registry import registry
-from backoff_ctrl.k8s.plugins.signal import SignalPlugin
+from backoff_ctrl.k8s.plugins.signal import SignalPlugin, flaw_of_signal
 from backoff_ctrl.k8s.tasks.executing import check
 from backoff_ctrl.k8s.tasks.model import TaskEvent, TaskStatus, shown
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
@@ -83,10 +84,34 @@ async def test_its_timeout_counts_from_the_pause(
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"type": "signal", "container": None, "signal": "x" * 20_000}, r"spec\.signal: it has 20013 bytes as JSON"),
+        (
+            {"type": "signal", "container": None, "signal": "x" * 20_000},
+            r"spec\.signal: it can't be kept \(20013 bytes as JSON",
+        ),
         ({"signal": True}, r"spec\.signal: only tasks of the type signal take one"),
     ],
 )
 def test_a_wrong_signal_is_refused_before_it_is_stored(spec: dict[str, object], said: str) -> None:
     with pytest.raises(TaskSpecError, match=said):
         check(wish("s", **spec), registry(), K8sPluginConfig())
+
+
+@pytest.mark.parametrize(
+    ("value", "flaw"),
+    [
+        ([[[]]], ""),
+        (2**63 - 1, ""),
+        (2**63, "a whole number of more than 64 bits"),
+        (float("inf"), "the number inf"),
+        (json.loads("[" * 49 + "]" * 49), ""),
+        (json.loads("[" * 50 + "]" * 50), "more than 50 levels in one another"),
+        (json.loads("[" * 300 + "]" * 300), "more than 50 levels in one another"),
+        pytest.param("x" * 20_000, "20013 bytes as JSON, more than 16384", id="long"),
+        ("\ud800", "can't be stored as JSON"),
+    ],
+)
+def test_a_signal_can_be_kept_as_an_output(value: object, flaw: str) -> None:
+    """In 50 levels together with the output that it becomes, in 64 bits, as finite numbers."""
+    said = flaw_of_signal(value)
+    assert flaw in said
+    assert bool(said) == bool(flaw)

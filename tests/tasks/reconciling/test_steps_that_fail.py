@@ -13,10 +13,11 @@ import pytest
 
 from backoff_ctrl.k8s.plugins.core import Handled
 from backoff_ctrl.k8s.plugins.protocol import TaskContext
+from backoff_ctrl.k8s.tasks.model import TaskStatus
 from backoff_ctrl.k8s.tasks.reconciler import ERRORS_MAX, Reconciler
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
-from backoff_ctrl.k8s.tasks.store import Stored
-from tests.tasks.reconciling.running import CONFIG, all_over, news
+from backoff_ctrl.k8s.tasks.store import RefusedError, Stored
+from tests.tasks.reconciling.running import CONFIG, all_over, news, reconciling
 from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import wish
 
@@ -63,4 +64,29 @@ async def test_an_attempt_whose_steps_all_fail_is_the_platforms_failure_and_is_r
         assert "all 1 retries after failures of the platform are used up" in status.reason
         assert (status.attempt, status.retried.system) == (1, 1)
     assert sum(cluster.made.values()) == 5
+    assert cluster.living == set()
+
+
+class Choosy(SqliteStore):
+    """Never takes the news that a task has succeeded."""
+
+    refused = 0
+
+    async def set_status(self, uid: str, version: int, status: TaskStatus, *, open_: bool) -> int:
+        if status.phase == "Success":
+            self.refused += 1
+            raise RefusedError("422 status.outputs is too deep")
+        return await super().set_status(uid, version, status, open_=open_)
+
+
+async def test_a_status_that_is_refused_for_good_ends_the_attempt(tmp_path: Path) -> None:
+    """With a sentence, and without being sent again: its retries are as many further attempts."""
+    cluster = SmallCluster()
+    async with Choosy(tmp_path / "t.db") as store:
+        await store.create([wish("odd", retries={"system": 1})])
+        async with reconciling(store, cluster):
+            (over,) = await all_over(store)
+        assert (over.status.phase, over.status.code) == ("PermanentFailure", "StepsFailed")
+        assert "422 status.outputs is too deep" in over.status.reason
+        assert store.refused == 2
     assert cluster.living == set()
