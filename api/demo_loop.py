@@ -16,6 +16,7 @@ from rich.table import Table
 
 from backoff_ctrl.engine.quantities import format_quantity
 from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.cluster.paths import path_to
 from backoff_ctrl.k8s.replay.clients import Gated, make_client, replay
 from backoff_ctrl.k8s.replay.over_http import HttpCluster, reached, sandbox_process
 from backoff_ctrl.k8s.replay.virtual_time import Record
@@ -72,7 +73,7 @@ async def _furnish(cluster: HttpCluster, workload: Workload) -> None:
     for namespace, hard in workload.hard().items():
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
         await cluster.ask("POST", "/api/v1/namespaces", space)
-        path = f"/api/v1/namespaces/{namespace}/resourcequotas"
+        path = path_to("/api/v1", "resourcequotas", namespace=namespace)
         if not (await cluster.ask("POST", path, quota_of(hard))).ok:  # it is there, of an earlier workload
             await cluster.ask("PUT", f"{path}/{QUOTA_NAME}", quota_of(hard))
 
@@ -83,7 +84,7 @@ async def _clear_away(cluster: HttpCluster) -> None:
     cluster.record.usage.clear()
     ended = await cluster.ask("GET", "/api/v1/pods?fieldSelector=status.phase%3DSucceeded")
     for pod in json.loads(ended.body)["items"]:
-        where = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+        where = path_to("/api/v1", "pods", namespace=pod["metadata"]["namespace"], name=pod["metadata"]["name"])
         await cluster.ask("DELETE", f"{where}?gracePeriodSeconds=0")
 
 

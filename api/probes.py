@@ -33,12 +33,18 @@ async def serving_at(
 
 
 def probes(
-    ready: Callable[[], tuple[bool, Iterable[str]]], metrics: Callable[[], Awaitable[bytes]]
+    ready: Callable[[], tuple[bool, Iterable[str]]],
+    metrics: Callable[[], Awaitable[bytes]],
+    stuck: Callable[[], str] = lambda: "",
 ) -> list[web.RouteDef]:
-    """Return ``/livez``, ``/readyz`` and ``/metrics``. ``ready`` returns whether it is, and lines for people."""
+    """Return ``/livez``, ``/readyz`` and ``/metrics``.
+
+    ``ready`` returns whether it is, and lines for people; ``stuck`` why only a new process can go on, if so.
+    """
 
     async def livez(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+        why = stuck()
+        return web.Response(text=f"{why or 'ok'}\n", status=503 if why else 200)
 
     async def readyz(_: web.Request) -> web.Response:
         is_ready, lines = ready()

@@ -13,6 +13,7 @@ from backoff_ctrl.k8s.charges.live import Live, live
 from backoff_ctrl.k8s.charges.resources import WHOLE
 from backoff_ctrl.k8s.cluster.asking import Reach
 from backoff_ctrl.k8s.cluster.finding import ReachError
+from backoff_ctrl.k8s.cluster.paths import group_path, path_to
 
 JSON = dict[str, Any]
 Progress = Callable[[str, int, int], None]
@@ -84,7 +85,7 @@ class HoldingsReader:
                 f"this account may not list {_QUOTAS} in {where}: ask for a role that allows list on {_QUOTAS} and on "
                 "the kinds that they charge, such as view, or choose another namespace with --namespace"
             )
-        if not listed and self._reach.ask("GET", f"/api/v1/namespaces/{self._namespace}")[0] == 404:
+        if not listed and self._reach.ask("GET", path_to("/api/v1", "namespaces", name=self._namespace))[0] == 404:
             raise AbsentError(
                 "namespace", f"namespace {where} does not exist: check the name, or choose another with --namespace"
             )
@@ -103,11 +104,7 @@ class HoldingsReader:
         for version in self._served(group):
             for _ in range(_FRESH_STARTS):
                 try:
-                    return [
-                        item
-                        for page in self._pages(f"{version}/namespaces/{self._namespace}", plural, kind)
-                        for item in page
-                    ]
+                    return [item for page in self._pages(version, plural, kind) for item in page]
                 except _RefusedError as refused:
                     if refused.status == 403:
                         return f"this account may not list {kind}: ask for a role that allows list on {kind}"
@@ -124,7 +121,7 @@ class HoldingsReader:
         if not group:
             return ["/api/v1"]
         if group not in self._versions:
-            status, found = self._reach.ask("GET", f"/apis/{group}")
+            status, found = self._reach.ask("GET", path_to("/apis", group))
             if status not in (200, 404):
                 raise ReachError(
                     f"{self._reach.place.url} answered {status} to the versions of API group {group}: try again"
@@ -132,15 +129,15 @@ class HoldingsReader:
             first = _group_version(found.get("preferredVersion"))
             others = [_group_version(each) for each in items(found.get("versions"))]
             served = sorted((each for each in others if each), key=lambda each: each != first)
-            self._versions[group] = [f"/apis/{each}" for each in served]
+            self._versions[group] = [group_path(each) for each in served]
         return self._versions[group]
 
-    def _pages(self, place: str, plural: str, kind: str) -> Iterator[list[Any]]:
+    def _pages(self, group: str, plural: str, kind: str) -> Iterator[list[Any]]:
         """Yield the pages of a list. Raises ``_RefusedError``."""
         accept = "application/json" if kind in WHOLE or kind == _QUOTAS else _METADATA
-        seen = 0
+        seen, path = 0, path_to(group, plural, namespace=self._namespace)
         try:
-            for status, page in self._reach.pages(f"{place}/{plural}", accept=accept):
+            for status, page in self._reach.pages(path, accept=accept):
                 self._reach.insist_on_credentials(status, page)
                 if status in (403, 404, 410):
                     raise _RefusedError(status)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.fields import FieldError, metadata_of
 from backoff_ctrl.k8s.answers.paging import EndlessListError, is_list
 from backoff_ctrl.k8s.charges.quotas import read_quota
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place
+from backoff_ctrl.k8s.cluster.paths import path_to
 from backoff_ctrl.k8s.status.shapes import Ceiling
 from backoff_ctrl.k8s.status.sources import shown
 
@@ -34,9 +34,8 @@ def read_ceilings(kubeconfig: str | None, context: str | None, namespace: str | 
 
 
 def _quotas(reach: Reach, namespace: str | None) -> Iterator[dict[str, Any]]:
-    within = "" if namespace is None else f"/namespaces/{quote(namespace, safe='')}"
     try:
-        for status, page in reach.pages(f"/api/v1{within}/resourcequotas"):
+        for status, page in reach.pages(path_to("/api/v1", "resourcequotas", namespace=namespace)):
             reach.insist_on_credentials(status, page)
             if status == 403:
                 where = "all namespaces: choose one with -n, or" if namespace is None else f"namespace {namespace}:"

@@ -18,6 +18,7 @@ from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.answers.paging import is_list
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
+from backoff_ctrl.k8s.cluster.paths import path_to
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.bodies import namespace_of
 from backoff_ctrl.k8s.status.shapes import Blocker, Confirmation, Explained, ExplainedPart
@@ -151,9 +152,9 @@ def _listed(reach: Reach, namespace: str) -> tuple[Ask, list[str], Sequence[Item
     from backoff_ctrl.k8s.status.admission_rules import items_of  # noqa: PLC0415 - loads the engine
     from backoff_ctrl.k8s.status.explaining import asking_listed  # noqa: PLC0415
 
-    status, quotas = reach.ask("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
+    status, quotas = reach.ask("GET", path_to("/api/v1", "resourcequotas", namespace=namespace))
     reach.insist_on_credentials(status, quotas)
-    ranges_status, ranges = reach.ask("GET", f"/api/v1/namespaces/{namespace}/limitranges")
+    ranges_status, ranges = reach.ask("GET", path_to("/api/v1", "limitranges", namespace=namespace))
     if status != 200 or not is_list(quotas):
         said = printable(str(quotas.get("message") or f"status {status}"))
         raise BadInput(

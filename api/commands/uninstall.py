@@ -13,6 +13,7 @@ from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import mapping
 from backoff_ctrl.k8s.answers.rejections import rejection_of
+from backoff_ctrl.k8s.cluster.paths import path_to
 
 from .kinds_option import KINDS, kinds_of
 from .options import check_cluster_options, cluster_options
@@ -121,13 +122,13 @@ async def _taken(name: str, step: Step) -> bool:
 
 
 def _deployment(namespace: str, name: str) -> str:
-    return f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
+    return path_to("/apis/apps/v1", "deployments", namespace=namespace, name=name)
 
 
 async def _stop(objects: Objects, namespace: str, name: str, back: list[tuple[str, Step]]) -> str:
     """Scale the Deployment to nothing; wait until its leader has given the Lease back."""
     deployment = _deployment(namespace, name)
-    lease = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
+    lease = path_to("/apis/coordination.k8s.io/v1", "leases", namespace=namespace, name=name)
     found = await _asked(objects, "GET", deployment)
     if found is None:
         return "there is none"

@@ -29,6 +29,7 @@ from backoff_ctrl.api.injection.sidecar import JSON
 from backoff_ctrl.k8s.answers.fields import written_back
 from backoff_ctrl.k8s.answers.bounded_json import read_json
 from backoff_ctrl.k8s.cluster.election import Election, ElectionError, Terms
+from backoff_ctrl.k8s.cluster.paths import path_to
 from backoff_ctrl.k8s.cluster.session import ClusterSession, beginning
 from backoff_ctrl.k8s.proxy.authority import Authority, new_authority, read_authority
 from backoff_ctrl.k8s.proxy.certificates import CertificatesError, listener_context
@@ -196,10 +197,11 @@ class Keeper:
         self._session = session
         self._place = place
         self._clock = clock
-        base = f"/api/v1/namespaces/{place.namespace}/secrets"
-        self._secrets, self._secret = base, f"{base}/{place.secret}"
+        self._secrets = path_to("/api/v1", "secrets", namespace=place.namespace)
+        self._secret = path_to("/api/v1", "secrets", namespace=place.namespace, name=place.secret)
         self._election = Election(session, place.namespace, place.secret, who, terms=TERMS)
-        self._hooks = [f"/apis/admissionregistration.k8s.io/v1/{kind}/{place.webhook}" for kind in place.kinds]
+        hooks = "/apis/admissionregistration.k8s.io/v1"
+        self._hooks = [path_to(hooks, kind, name=place.webhook) for kind in place.kinds]
 
     async def turn(self) -> Kept:
         """Check once: renew what is due, if this is the writer. Return what is kept now. Raises ``KeepingError``.

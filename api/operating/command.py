@@ -13,7 +13,7 @@ import click
 from backoff_ctrl.api.commands.kinds_option import KINDS, kinds_of
 from backoff_ctrl.api.commands.options import POLICY, check_cluster_options, cluster_options, log_to_stderr, set_policy
 from backoff_ctrl.api.commands.tasks.options import SET, Platform, needs_packages
-from backoff_ctrl.api.exits import DONE, BadInput
+from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.cluster.finding import ClusterAccess
@@ -54,7 +54,8 @@ def command(server: str | None, kubeconfig: str | None, context: str | None, **g
     backoff-ctrl operator --print-crd | kubectl apply -f -
     backoff-ctrl operator --admin 127.0.0.1:9095
 
-    Exit codes: 0 ended by Ctrl-C or SIGTERM; 2 wrong usage, or the cluster or an address can't be used.
+    Exit codes: 0 ended by Ctrl-C or SIGTERM; 1 its work did not end in time; 2 wrong usage, or the cluster or an
+    address can't be used.
     """
     needs_packages()
     if given["print_crd"]:
@@ -72,17 +73,24 @@ def command(server: str | None, kubeconfig: str | None, context: str | None, **g
         place = find_place(server, kubeconfig, context, None)
     except ReachError as error:
         raise BadInput(str(error)) from None
-    asyncio.run(_run(place, _settings(given, place), platform))
+    from backoff_ctrl.k8s.cluster.election import StuckError  # noqa: PLC0415 - imports aiohttp
+
+    try:
+        asyncio.run(_run(place, _settings(given, place), platform))
+    except StuckError as error:
+        logging.getLogger(__name__).error("it ends, so that a new process can go on: %s", error)  # noqa: TRY400
+        return FAILED
     return DONE
 
 
 async def _run(place: ClusterAccess, settings: OperatorSettings, platform: Platform) -> None:
+    from .leaving import end_in_time  # noqa: PLC0415 - loads what the other commands do not need
     from .replica import Operator  # noqa: PLC0415 - loads much
 
     over = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
-    await Operator(place.configuration, settings, platform).run(over, click.echo)
+    await Operator(place.configuration, settings, platform).run(over, click.echo, end_in_time)
 
 
 def _settings(given: dict[str, Any], place: ClusterAccess) -> OperatorSettings:

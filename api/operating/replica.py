@@ -72,8 +72,13 @@ class Operator:
         self._trouble = ""
         self._leads = False
 
-    async def run(self, over: asyncio.Event, say: Callable[[str], object]) -> None:
-        """Serve until ``over`` is set, then give the Lease back. Raises ``BadInput`` for an address that is taken."""
+    async def run(
+        self, over: asyncio.Event, say: Callable[[str], object], leaving: Callable[[], object] = lambda: None
+    ) -> None:
+        """Serve until ``over`` is set, then give the Lease back. ``leaving`` is called when it begins to end.
+
+        Raises ``BadInput`` for an address that is taken, and ``StuckError`` if its work does not end.
+        """
         given = self._given
         async with RUNTIME.lent(), AsyncExitStack() as stack:
             session = await stack.enter_async_context(ClusterSession(self._configuration))
@@ -105,6 +110,7 @@ class Operator:
                 if electing.done():
                     electing.result()
             finally:
+                leaving()
                 for each in (electing, ending, *beside):
                     each.cancel()
                 await asyncio.gather(electing, ending, *beside, return_exceptions=True)
@@ -175,7 +181,7 @@ class Operator:
             stack.push_async_callback(asyncio.to_thread, server.close)
         if self._given.probes is not None:
             app = web.Application()
-            app.add_routes(probes(self._ready, self._metrics))
+            app.add_routes(probes(self._ready, self._metrics, self._stuck))
             with _listening("--probe-listen"):
                 url, _ = await serving_at(app, self._given.probes, None, stack)
             say(f"listening on {url}")
@@ -194,6 +200,10 @@ class Operator:
 
     def _partly(self) -> list[str]:
         return [*self._admitting.record.partly(), *self._store.record.partly()]
+
+    def _stuck(self) -> str:
+        """Say why only a new process can go on."""
+        return self._election.stuck() or self._admitting.stuck()
 
     async def _metrics(self) -> bytes:
         more = list(self._samples())  # here: the loop owns them

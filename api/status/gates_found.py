@@ -17,6 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from backoff_ctrl.k8s.answers.fields import annotations_of, mapping, metadata_of
 from backoff_ctrl.k8s.answers.paging import EndlessListError, is_list
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError
+from backoff_ctrl.k8s.cluster.paths import path_to
 
 from .gates import Gates
 
@@ -74,7 +75,7 @@ class Finder:
     def _listed(self, namespace: str) -> dict[str, str]:
         found: dict[str, str] = {}
         query = [("labelSelector", f"{LABEL}=true")]
-        for status, listed in self._reach.pages(f"/api/v1/namespaces/{namespace}/pods", query=query):
+        for status, listed in self._reach.pages(path_to("/api/v1", "pods", namespace=namespace), query=query):
             if status != 200 or not is_list(listed):
                 raise ReachError(f"its pods can't be listed: the API server answers {status}")
             found |= dict(gates_of(listed["items"] or ()))

@@ -13,6 +13,7 @@ from backoff_ctrl.k8s.answers.paging import is_list
 from backoff_ctrl.k8s.charges.attribution import attribute
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, Recent
 from backoff_ctrl.k8s.cluster.finding import ClusterAccess
+from backoff_ctrl.k8s.cluster.paths import PathError, path_to
 from backoff_ctrl.k8s.cluster.rights import page
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.holders import AbsentError, HoldingsReader
@@ -103,8 +104,8 @@ class Cluster:
 
         def read() -> Sequence[Item] | None:
             try:
-                status, listed = self.reach.ask("GET", f"/api/v1/namespaces/{namespace}/limitranges")
-            except ReachError:
+                status, listed = self.reach.ask("GET", path_to("/api/v1", "limitranges", namespace=namespace))
+            except (ReachError, PathError):
                 return None
             return items_of(listed["items"] or ()) if status == 200 and is_list(listed) else None
 

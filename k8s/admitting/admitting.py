@@ -48,6 +48,8 @@ PATCHES: Final = 32
 """Patches that are under way at a time."""
 LOOK: Final = 1.0
 """Seconds between two looks at what waits."""
+STUCK: Final = 120.0
+"""Seconds without such a look after which only a new process can go on."""
 RETRY: Final = 60.0
 """Seconds until what was refused is tried again although no quota has changed."""
 TOLD_WHY: Final = frozenset({Seen.LEFT, Seen.RUNS})
@@ -85,7 +87,7 @@ class Admitting:
         self._cases: dict[str, Case] = {}
         self._caches: list[tuple[AdmissibleKind, Cache]] = []
         self._dirty: dict[str, tuple[AdmissibleKind, JSON, bool]] = {}
-        self._judging: set[asyncio.Task[None]] = set()
+        self._judging: dict[str, asyncio.Task[None]] = {}
         self._leads = False
 
     async def __aenter__(self) -> Self:
@@ -188,7 +190,7 @@ class Admitting:
         except TimeoutError:
             log.warning("not everything that may wait is read yet; it is taken up as it comes")
         await self._read_anew()
-        self._leads = True
+        self._leads, self._looked = True, self._loop.time()
         looking = asyncio.create_task(self._look())
         try:
             await self._stand()
@@ -201,8 +203,10 @@ class Admitting:
                 self._take_up()
         finally:
             self._leads = False
-            looking.cancel()
-            await asyncio.gather(looking, *self._judging, return_exceptions=True)
+            under_way = [looking, *self._judging.values()]
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
             cases, self._cases, self._dirty = list(self._cases.values()), {}, {}
             await asyncio.gather(*(case.aclose() for case in cases), return_exceptions=True)
 
@@ -228,11 +232,19 @@ class Admitting:
                     self._changed(kind, body, False)
         self._take_up()
         end = self._loop.time() + READY
-        while under_way := {*self._judging, *(case.work for case in self._cases.values() if case.work is not None)}:
+        while under_way := {
+            *self._judging.values(),
+            *(case.work for case in self._cases.values() if case.work is not None),
+        }:
             done, _ = await asyncio.wait(under_way, timeout=end - self._loop.time())
             if not done:
                 log.warning("not all that runs has its room reserved yet; what waits is let in all the same")
                 return
+
+    def stuck(self) -> str:
+        """Return why nothing is let in although it leads: its own rounds have stopped; empty: they go on."""
+        silent = self._loop.time() - self._looked if self._leads else 0.0
+        return f"Jobs that wait were not looked at since {silent:.0f} s" if silent > STUCK else ""
 
     def waiting(self) -> list[dict[str, Any]]:
         """Return what waits or was refused, the eldest first, as documents for lists and pages."""
@@ -311,13 +323,20 @@ class Admitting:
         above = self.surroundings.known_above(body)
         if above is not None:
             self._step(case, seen_of(kind, body, kinds=self.kinds, above=above))
-        else:
-            task = asyncio.create_task(self._judge(case))
-            self._judging.add(task)
-            task.add_done_callback(self._judging.discard)
+        elif uid not in self._judging:
+            task = self._judging[uid] = asyncio.create_task(self._judge(case))
+            task.add_done_callback(lambda _: self._judging.pop(uid, None))
 
     async def _judge(self, case: Case) -> None:
-        seen = await self._seen(case.kind, case.body)
+        try:
+            while True:
+                judged = case.body
+                seen = await self._seen(case.kind, judged)
+                if judged is case.body:  # else it has changed meanwhile
+                    break
+        except Exception as error:  # noqa: BLE001 - law 18: one object harms no other
+            self.gate.ledger.failed_open(error)
+            return
         if self._cases.get(case.uid) is case:
             self._step(case, seen)
 
@@ -360,6 +379,7 @@ class Admitting:
         retried = self._loop.time()
         while True:
             await asyncio.sleep(LOOK)
+            self._looked = self._loop.time()
             try:
                 await self._teller.look(self._cases.values())
                 if (now := self._loop.time()) - retried >= RETRY:

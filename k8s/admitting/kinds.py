@@ -22,6 +22,7 @@ from typing import Any, Final, TypeAlias
 
 from backoff_ctrl.k8s.answers.fields import annotations_of, labels_of, mapping, mappings, metadata_of, text
 from backoff_ctrl.k8s.charges.parts import Part
+from backoff_ctrl.k8s.cluster.paths import group_path
 from backoff_ctrl.k8s.creates.creation import Owner, owner_of
 from backoff_ctrl.k8s.creates.naming import CREATE_ID, GANG_LABEL
 
@@ -106,7 +107,7 @@ class AdmissibleKind:
     @property
     def path(self) -> str:
         """The path of its API group at the server."""
-        return f"/apis/{self.api_version}" if self.group else f"/api/{self.api_version}"
+        return group_path(self.api_version)
 
     def is_suspended(self, body: Mapping[str, Any]) -> bool:
         return field_at(body, self.suspend) is True

@@ -7,17 +7,20 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, Final, TypeVar
 
 from backoff_ctrl.engine.backoff import full_jitter
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import annotations_of, mappings, metadata_of, text
+from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.charges.parts import Part
+from backoff_ctrl.k8s.cluster.paths import PathError
+from backoff_ctrl.k8s.creates.calls import quotas_url
 from backoff_ctrl.k8s.creates.creation import PRIORITY_MAX, Owner
 from backoff_ctrl.k8s.gate.any_gate import NAMES
 from backoff_ctrl.k8s.plugins.manager.objects import Objects
 from backoff_ctrl.k8s.plugins.protocol import JSON
+from backoff_ctrl.k8s.runtime.places import Places
 from backoff_ctrl.k8s.status.admission_rules import Item, items_of
 from backoff_ctrl.k8s.status.bodies import found_at
 from backoff_ctrl.k8s.watching.gangs import path_of
@@ -35,10 +38,16 @@ MAX_PRIORITY: Final = "backoff-ctrl.dev/max-priority"
 """The annotation of a ResourceQuota up to which objects of its namespace may set a priority of their own."""
 DEPTH: Final = 5
 """Controllers above an object that are followed."""
+NAMED_MAX: Final = 300
+"""Characters of what others have written that a log line has."""
 REMEMBERED: Final = 2048
 """Objects whose controllers are remembered."""
 SIDE_BY_SIDE: Final = 8
-"""Controllers that are looked up at a time."""
+OF_ONE: Final = 2
+"""Questions that are asked at a time, in all and about the objects of one namespace."""
+TRIES: Final = 10
+"""Tries of a question: about 20 s. A leader whose server is away for longer leads no more, and begins anew."""
+ANSWER_WITHIN: Final = 10.0
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 10.0
 """Seconds between two tries of a question that was not answered; the first and the longest."""
@@ -56,6 +65,10 @@ class Followed:
     changed: Callable[[JSON, bool], str | None]
 
 
+class UnansweredError(Exception):
+    """The API server has not answered a question, however often it was asked."""
+
+
 class Surroundings:
     """Kept up to date by the watches that ``watched`` names."""
 
@@ -67,8 +80,9 @@ class Surroundings:
         self._items: dict[str, Sequence[Item]] = {}
         self._priorities: dict[str, int] = {}
         self._default_class = ""
-        self._above: OrderedDict[str, Owner | None] = OrderedDict()  # the controller of each object, by its uid
-        self._reading = asyncio.Semaphore(SIDE_BY_SIDE)
+        # The controller of each object, by how it is named: who may write an object names any uid under any name.
+        self._above: OrderedDict[tuple[str, Owner], Owner | None] = OrderedDict()
+        self._places = Places(SIDE_BY_SIDE, OF_ONE)
         self.watched = (
             Followed(
                 Watched("/api/v1", "limitranges", frozenset({"LimitRange"})), ("v1", "LimitRange"), self._limit_range
@@ -137,12 +151,18 @@ class Surroundings:
         )
 
     async def _allowed(self, namespace: str) -> int:
-        listed = await _answered(lambda: self._quotas(namespace))
+        try:
+            listed = await self._answered(namespace, lambda: self._quotas(namespace))
+        except UnansweredError as error:
+            log.warning(
+                "no priority above 0 counts in %s for now, since its quotas can't be read: %s", namespace, error
+            )
+            return 0
         numbers = [_priority(text(annotations_of(each).get(MAX_PRIORITY))) for each in listed]
         return max((number for number in numbers if number is not None), default=0)
 
     async def _quotas(self, namespace: str) -> Sequence[Mapping[str, Any]]:
-        answer = await self._objects.ask("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
+        answer = await self._objects.ask("GET", quotas_url("", namespace))
         if answer.status == TOO_MANY or answer.status >= BROKEN:
             raise OutcomeUnknown(f"the API server answers {answer.status}")
         return mappings((answer.json() or {}).get("items")) if answer.ok else ()
@@ -155,52 +175,69 @@ class Surroundings:
         It ends with the first that is admissible, and with a CronJob: what stands above that does not matter, unless
         the ``whole`` chain is asked for.
         """
+        chain, missing = self._chain(body, whole=whole)
+        return chain if missing is None else None
+
+    async def above(self, body: Mapping[str, Any], *, whole: bool = False) -> Sequence[Owner]:
+        """Return that chain, and ask the server where need be. What can't be read ends it."""
+        namespace = text(metadata_of(body).get("namespace"))
+        asked: dict[Owner, Owner | None] = {}  # a chain needs nothing of what is remembered, which others may displace
+        while (found := self._chain(body, whole=whole, asked=asked))[1] is not None:
+            asked[found[1]] = await self._look_up(found[1], namespace)
+        return found[0]
+
+    def _chain(
+        self, body: Mapping[str, Any], *, whole: bool, asked: Mapping[Owner, Owner | None] | None = None
+    ) -> tuple[list[Owner], Owner | None]:
+        """Return the chain as far as it is known, and whose controller is to be asked for; None: it is whole."""
+        namespace, asked = text(metadata_of(body).get("namespace")), asked or {}
         chain: list[Owner] = []
         owner = controller_of(body)
         while owner is not None and len(chain) < DEPTH:
             chain.append(owner)
             if not whole and _ends(owner, self._kinds):
                 break
-            if owner.uid not in self._above:
-                return None
-            owner = self._above[owner.uid]
-        return chain
+            if owner in asked:
+                owner = asked[owner]
+            elif (namespace, owner) in self._above:
+                owner = self._above[namespace, owner]
+            else:
+                return chain, owner
+        return chain, None
 
-    async def above(self, body: Mapping[str, Any], *, whole: bool = False) -> Sequence[Owner]:
-        """Return that chain, and ask the server where need be. What can't be read ends it."""
-        while (chain := self.known_above(body, whole=whole)) is None:
-            await self._look_up(self._unknown(body), text(metadata_of(body).get("namespace")))
-        return chain
-
-    def _unknown(self, body: Mapping[str, Any]) -> Owner:
-        owner = controller_of(body)
-        while owner is not None and owner.uid in self._above:
-            owner = self._above[owner.uid]
-        assert owner is not None
-        return owner
-
-    async def _look_up(self, owner: Owner, namespace: str) -> None:
+    async def _look_up(self, owner: Owner, namespace: str) -> Owner | None:
+        """Ask who controls an owner. None: nothing, or that is not known."""
         found: Mapping[str, Any] = {}
-        async with self._reading:
-            try:
-                found = await _answered(lambda: self._source.metadata(path_of(owner, namespace)))
-            except (WatchAbsentError, WatchForbiddenError) as error:
-                log.info("who controls %s %s/%s is not known: %s", owner.kind, namespace, owner.name, error)
-        same = found.get("uid") == owner.uid
-        self._above[owner.uid] = controller_of({"metadata": found}) if same else None
+        label = printable(f"{owner.kind} {namespace}/{owner.name}"[:NAMED_MAX])
+        try:
+            path = path_of(owner, namespace)
+            found = await self._answered(namespace, lambda: self._source.metadata(path))
+        except (PathError, WatchAbsentError, WatchForbiddenError) as error:
+            log.info("who controls %s is not known: %s", label, error)
+        except UnansweredError as error:
+            log.warning("who controls %s is not known for now, and counts as nobody: %s", label, error)
+            return None  # not remembered: it is asked again when the object changes
+        above = controller_of({"metadata": found}) if found.get("uid") == owner.uid else None
+        self._above[namespace, owner] = above
         if len(self._above) > REMEMBERED:
             self._above.popitem(last=False)
+        return above
 
+    async def _answered(self, namespace: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask a few times: an API server that is away for a moment must not decide about an object.
 
-async def _answered(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask until the API server answers: one that is away for a moment must not decide about an object."""
-    for tries in count(1):
-        try:
-            return await ask()
-        except (NotSent, OutcomeUnknown, WatchBrokenError) as error:
-            log.debug("asked again: %s", error)
+        A place is taken for each request, not for the pauses. Raises ``UnansweredError``.
+        """
+        said = ""
+        for tries in range(1, TRIES + 1):
+            try:
+                async with self._places.taken(namespace), asyncio.timeout(ANSWER_WITHIN):
+                    return await ask()
+            except (NotSent, OutcomeUnknown, WatchBrokenError, TimeoutError) as error:
+                said = str(error) or "it does not answer in time"
+                log.debug("asked again: %s", said)
             await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
-    raise AssertionError("it is asked for ever")
+        raise UnansweredError(printable(said[:NAMED_MAX]))
 
 
 def _ends(owner: Owner, kinds: Sequence[AdmissibleKind]) -> bool:

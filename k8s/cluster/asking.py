@@ -22,6 +22,7 @@ from backoff_ctrl.k8s.answers.paging import PAGE, Pages, is_list
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
 
 from .finding import OTHER, ClusterAccess, ReachError, find_place, one_line
+from .paths import path_to
 from .rights import CREATOR, REVIEW, Right, granted
 
 __all__ = ["Check", "ClusterAccess", "Reach", "ReachError", "Recent", "answer_later", "find_place"]
@@ -142,7 +143,7 @@ class Reach:
 
     def _quotas(self) -> Check:
         namespace = self.place.namespace
-        status, answer = self.ask("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
+        status, answer = self.ask("GET", path_to("/api/v1", "resourcequotas", namespace=namespace))
         if status != 200:
             return Check(
                 "quotas", ok=False, detail=f"listing them failed with status {status}", remedy=CREATOR[3].without
@@ -156,7 +157,7 @@ class Reach:
 
     def _missing(self, namespace: str) -> bool:
         """Return whether a namespace does not exist; false if the account may not read it."""
-        status, answer = self.ask("GET", f"/api/v1/namespaces/{namespace}")
+        status, answer = self.ask("GET", path_to("/api/v1", "namespaces", name=namespace))
         return status == 404 and answer.get("kind") == "Status"
 
     def ask(

@@ -23,6 +23,7 @@ from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import mapping, metadata_of, text, written_back
 from backoff_ctrl.k8s.answers.printing import printable
 
+from .paths import group_path, path_to
 from .session import ClusterSession
 
 log = logging.getLogger(__name__)
@@ -35,17 +36,29 @@ _API: Final = "coordination.k8s.io/v1"
 _STATUS_MAX: Final = 300
 
 
+TIMES_AT_MOST: Final = 10
+"""A Lease counts for no longer than so many durations of ours, whatever it says: who may write it may be wrong."""
+
+
+class StuckError(RuntimeError):
+    """The work of a leader does not end: this process can't take part any longer, and has to end."""
+
+
 class ElectionError(Exception):
     """The Lease can't be read or written now. The message says what the API server answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The times of an election, in seconds: how long a Lease lasts, until when it must be renewed, how often it is."""
+    """The times of an election, in seconds: how long a Lease lasts, until when it must be renewed, how often it is.
+
+    ``leaving``: how long the work of a leader may take to end. Until then the Lease is renewed, after that it is not.
+    """
 
     duration: float = 10.0
     deadline: float = 7.0
     retry: float = 1.5
+    leaving: float = 10.0
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` unless duration > deadline > retry with its jitter."""
@@ -107,7 +120,9 @@ class Candidate:
     def may_take(self, now: float) -> bool:
         """Say whether the Lease may be taken, or renewed, by this replica."""
         record = self.record
-        return record.holder in ("", self.who) or now >= self._observed + (record.duration or self.terms.duration)
+        ours = self.terms.duration
+        lasts = min(record.duration, TIMES_AT_MOST * ours) if record.duration > 0 else ours
+        return record.holder in ("", self.who) or now >= self._observed + lasts
 
     def wrote(self, record: Record, asked: float) -> None:
         """Note that this replica holds the Lease by a write that was sent at ``asked``."""
@@ -147,15 +162,17 @@ class Election:
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
-        """``who`` names this replica in the Lease, and must be no other's."""
+        """``who`` names this replica in the Lease, and must be no other's. Raises ``PathError`` for a wrong name."""
         self._session = session
-        self._leases = f"/apis/{_API}/namespaces/{namespace}/leases"
+        self._leases = path_to(group_path(_API), "leases", namespace=namespace)
+        self._lease = path_to(group_path(_API), "leases", namespace=namespace, name=name)
         self._name = name
         self._namespace = namespace
         self._clock = clock
         self._rng = rng or random.Random()
         self._candidate = Candidate(who, terms or Terms())
         self._said = ""
+        self._turned: float | None = None
 
     @property
     def leader(self) -> str:
@@ -166,12 +183,21 @@ class Election:
         """Return whether this replica may act as the leader now."""
         return self._candidate.leads(self._clock())
 
+    def stuck(self) -> str:
+        """Return why this replica neither leads nor can: it does not try to; empty: it does, or was not begun.
+
+        An API server that is away is no reason: tries end, whatever becomes of them.
+        """
+        silent = 0.0 if self._turned is None else self._clock() - self._turned
+        limit = 3 * self._candidate.terms.duration
+        return f"the Lease was not asked for since {silent:.0f} s" if silent > limit else ""
+
     async def attempt(self) -> bool:
         """Try once to take or renew the Lease; return whether this replica has it. Raises ``ElectionError``."""
         if self.certain() and await self._write():  # the holder knows what it wrote, and saves the read
             return True
         candidate = self._candidate
-        lease = await self._ask("GET", f"{self._leases}/{self._name}", None, without=(GONE,))
+        lease = await self._ask("GET", self._lease, None, without=(GONE,))
         candidate.saw(read_record(lease), self._clock())
         if candidate.record.holder not in ("", candidate.who):
             candidate.lost()
@@ -181,6 +207,7 @@ class Election:
         """Wait for the Lease, lead as long as it can be renewed, and wait again; until cancelled.
 
         ``lead`` is cancelled as soon as the Lease may be another's. What it raises ends the election, and is raised.
+        Raises ``StuckError`` if it does not end then.
         """
         while True:
             if await self._tried():
@@ -207,9 +234,12 @@ class Election:
                 log.warning("%s leads no more: the Lease could not be renewed in time", self._candidate.who)
         finally:
             work.cancel()  # while the Lease is still renewed: it may write until it has ended
-            await asyncio.wait({work})
+            await asyncio.wait({work}, timeout=self._candidate.terms.leaving)
             renewing.cancel()
             await asyncio.wait({renewing})
+            if not work.done():  # not given back: it may write as long as the Lease lasts
+                self._candidate.lost()
+                raise StuckError(f"what leads has not ended within {self._candidate.terms.leaving:g} s")
             try:
                 await asyncio.shield(self.release())
             except ElectionError as error:
@@ -223,6 +253,7 @@ class Election:
             await self._tried()
 
     async def _tried(self) -> bool:
+        self._turned = self._clock()
         try:
             has = await self.attempt()
         except ElectionError as error:
@@ -251,7 +282,7 @@ class Election:
         record = self._candidate.record
         if record.version:
             body = written_back(record.lease, spec=spec)
-            return await self._ask("PUT", f"{self._leases}/{self._name}", body, without=(GONE, CONFLICT))
+            return await self._ask("PUT", self._lease, body, without=(GONE, CONFLICT))
         metadata = {"name": self._name, "namespace": self._namespace}
         body = {"apiVersion": _API, "kind": "Lease", "metadata": metadata, "spec": spec}
         return await self._ask("POST", self._leases, body, without=(CONFLICT,))

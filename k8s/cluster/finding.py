@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
 
+from .paths import PathError, path_to
+
 if TYPE_CHECKING:  # 0.25 s, 50 MB: a sidecar reads no kubeconfig with it
     from kubernetes.client import Configuration
 
@@ -36,6 +38,13 @@ class ClusterAccess:
     configuration: Configuration
     namespace: str
     found: str
+
+    def __post_init__(self) -> None:
+        """Raise ``ReachError`` for what no namespace is called."""
+        try:
+            path_to("/api/v1", "namespaces", name=self.namespace)
+        except PathError:
+            raise ReachError(f"no namespace is called {printable(self.namespace[:80])!r}: choose another") from None
 
     @property
     def url(self) -> str:

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, wraps
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote, unquote, unquote_plus
+from urllib.parse import unquote, unquote_plus
 
 from backoff_ctrl.engine.outcomes import Rejected
 from backoff_ctrl.k8s.answers.fields import FieldError
 from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
 from backoff_ctrl.k8s.charges.footprint import footprint
+from backoff_ctrl.k8s.cluster.paths import path_to
 
 from .creation import Creation, Options
 from .treatments import rejected
@@ -88,7 +89,8 @@ def read_query(query: str) -> Iterator[tuple[str, str]]:
 
 
 def quotas_url(host: str, namespace: str) -> str:
-    return f"{host}/api/v1/namespaces/{quote(namespace, safe='')}/resourcequotas"
+    """Return where the quotas of a namespace are listed. Raises ``PathError``."""
+    return host + path_to("/api/v1", "resourcequotas", namespace=namespace)
 
 
 @_remembered

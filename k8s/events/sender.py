@@ -21,6 +21,7 @@ from typing import Any, Final
 from backoff_ctrl.engine.explaining import Explanation
 from backoff_ctrl.engine.requests import Request
 from backoff_ctrl.engine.tickets import Refusal
+from backoff_ctrl.k8s.cluster.paths import PathError, path_to
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.creates.creation import owner_of
 from backoff_ctrl.k8s.creates.wait import wait_of
@@ -249,16 +250,19 @@ class EventSender:
 
     async def _send(self, session: ClusterSession, write: Write) -> tuple[Ended, float]:
         """Do one write; return its result, and the server's Retry-After in seconds (0: none)."""
-        path = f"/apis/events.k8s.io/v1/namespaces/{write.namespace}/events"
-        method, kind = "POST", "application/json"
+        method, name, kind = "POST", None, "application/json"
         if write.verb == "patch":
-            method, path, kind = "PATCH", f"{path}/{write.name}", "application/merge-patch+json"
+            method, name, kind = "PATCH", write.name, "application/merge-patch+json"
         try:
+            path = path_to("/apis/events.k8s.io/v1", "events", namespace=write.namespace, name=name)
             response = await session.request(
                 method, path, headers={"Content-Type": kind}, body=write.body, timeout=PATIENCE
             )
             async with response:
                 text = (await response.content.read(TEXT_MAX)).decode("utf-8", "replace")
+        except PathError as error:
+            self._log_once(logging.INFO, "path", f"could not write a Kubernetes event ({error})")
+            return Ended.FAILED, 0.0
         except Exception as error:  # noqa: BLE001 - whatever it is, it concerns this event only
             why = f"{type(error).__name__}: {error}"
             self._log_once(logging.INFO, why, f"could not write a Kubernetes event ({why})")

@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.k8s.answers.fields import metadata_of
+from backoff_ctrl.k8s.cluster.paths import path_to
 from backoff_ctrl.k8s.creates.creation import OptionError, check_options
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.gangs import AdmittedGang, GangAsked, gang_of
@@ -156,7 +157,7 @@ class gang:  # noqa: N801 - a context manager, as ``waiting``
         client, host = self._client, self._client.configuration.host
         headers = headers_to_send({**client.default_headers, "Accept": JSON}, settings)
         mark_configured(headers)
-        url = f"{host}/api/v1/namespaces/{self.namespace}/{PODS}"
+        url = host + path_to("/api/v1", PODS, namespace=self.namespace)
         return client.gate.gang(self._asked, client.transport(client, self.namespace, url, headers, None))
 
     def _begun(self, admitted: AdmittedGang) -> Self:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from backoff_ctrl.k8s.charges.parts import Part
+from backoff_ctrl.k8s.cluster.paths import group_path
 from backoff_ctrl.k8s.cluster.rights import Right
 
 from .phases import PhaseInfo
@@ -57,7 +58,7 @@ class Kind:
     @property
     def path(self) -> str:
         """The path of its API group at the server, ``/apis/batch/v1``."""
-        return f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+        return group_path(self.api_version)
 
 
 PODS: Final = Kind("v1", "Pod", "pods")

@@ -14,7 +14,6 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
-from urllib.parse import quote
 
 from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.demand import Demand
@@ -29,6 +28,7 @@ from backoff_ctrl.k8s.charges.parts import Part as Made
 from backoff_ctrl.k8s.charges.parts import footprint_of
 from backoff_ctrl.k8s.charges.quotas import read_quota
 from backoff_ctrl.k8s.charges.resources import resource_of
+from backoff_ctrl.k8s.cluster.paths import group_path, path_to
 
 from .admission_rules import Item, claim_refusals, fill_in, pod_refusals
 from .asked import ProblemError
@@ -248,7 +248,7 @@ def _path_of(manifest: Mapping[str, Any], namespace: str, ask: AskServer) -> str
     match = _VERSION.fullmatch(str(manifest.get("apiVersion")))
     if match is None:
         return None
-    base = f"/apis/{match[1]}/{match[2]}" if match[1] else f"/api/{match[2]}"
+    base = group_path(str(manifest.get("apiVersion")))
     status, listed = _known(*ask("GET", base, None))
     if status == 404:
         return None
@@ -257,8 +257,7 @@ def _path_of(manifest: Mapping[str, Any], namespace: str, ask: AskServer) -> str
     for each in mappings(listed.get("resources")):
         name = str(each.get("name"))
         if each.get("kind") == manifest.get("kind") and "/" not in name:  # no subresource
-            where = f"/namespaces/{quote(namespace, safe='')}" if each.get("namespaced") is True else ""
-            return f"{base}{where}/{quote(name, safe='')}"
+            return path_to(base, name, namespace=namespace if each.get("namespaced") is True else None)
     return None
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
-from urllib.parse import quote
 
 import aiohttp
 
@@ -16,6 +15,7 @@ from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.answers.fields import annotations_of, mapping, mappings, metadata_of, text
 from backoff_ctrl.k8s.answers.rejections import rejection_of
 from backoff_ctrl.k8s.charges.live import ENDED
+from backoff_ctrl.k8s.cluster.paths import path_to
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.manager.figures import ManagerCounts
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
@@ -148,7 +148,7 @@ class TaskLog:
         namespace, name = text(metadata.get("namespace")), _name(pod)
         label = b"" if self._plugin.kind == PODS else f"[{name}] ".encode()
         query = [("container", self._container or _container(pod)), *([("follow", "true")] if follow else [])]
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}/log"
+        path = path_to(PODS.path, PODS.plural, namespace=namespace, name=name, part="log")
         try:
             response = await self._session.request("GET", path, query=query, timeout=_LIMITS)
             async with response:

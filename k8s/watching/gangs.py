@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -20,6 +19,7 @@ from backoff_ctrl.engine.backoff import Bucket, delay
 from backoff_ctrl.k8s.answers.fields import labels_of, mapping, mappings, metadata_of, text
 from backoff_ctrl.k8s.charges.live import is_released
 from backoff_ctrl.k8s.charges.resources import plural_of
+from backoff_ctrl.k8s.cluster.paths import PathError, group_path, path_to
 from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.gate.ledger import Ledger
@@ -42,27 +42,28 @@ RATE: Final = 10.0
 BURST: Final = 50
 TRIES: Final = 3
 PAUSE: Final = 0.2
-_PLAIN: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._:]{0,252}")
 
 
 def owners_of(metadata: Mapping[str, Any]) -> tuple[Owner, ...]:
     """Return who owns an object: its controller first. Malformed entries are left out."""
     found = sorted(mappings(metadata.get("ownerReferences")), key=lambda each: each.get("controller") is not True)
     fields: list[list[Any]] = [[each.get(name) for name in ("apiVersion", "kind", "name", "uid")] for each in found]
-    return tuple(Owner(*each) for each in fields if _are_plain(*each))[:SIDE_BY_SIDE]
+    owners = [Owner(*each) for each in fields if all(isinstance(value, str) and value for value in each)]
+    return tuple(filter(_has_path, owners))[:SIDE_BY_SIDE]
 
 
 def path_of(owner: Owner, namespace: str) -> str:
-    """Return the path of an owner. The plural of a custom kind is the regular one, as everywhere."""
-    root = "/apis" if "/" in owner.api_version else "/api"
-    return f"{root}/{owner.api_version}/namespaces/{namespace}/{plural_of(owner.kind)}/{owner.name}"
+    """Return the path of an owner. The plural of a custom kind is the regular one, as everywhere.
+
+    Raises ``PathError`` for what no object is called: who may write an object names any owner.
+    """
+    return path_to(group_path(owner.api_version), plural_of(owner.kind), namespace=namespace, name=owner.name)
 
 
-def _are_plain(version: object, *others: object) -> bool:
-    """Return whether these are safe in a path: a pod's creator writes them, and the server accepts anything."""
-    group_and_version = version.split("/") if isinstance(version, str) else []
-    texts = [*group_and_version, *others]
-    return len(texts) in (4, 5) and all(isinstance(text, str) and _PLAIN.fullmatch(text) for text in texts)
+def _has_path(owner: Owner) -> bool:
+    with suppress(PathError):
+        return bool(path_of(owner, "any"))
+    return False
 
 
 class GangWatch:
@@ -292,6 +293,9 @@ class OwnedPods(LabelledPods):
             return ()
         try:
             found = await self._tried(path_of(owner, self._name), self._metadata_of)
+        except PathError as error:
+            log.debug("who owns %s in %s is not known: %s", kind, self._name, error)
+            return ()
         except WatchForbiddenError as error:
             self._forbidden.add(kind)
             log.warning(
@@ -328,7 +332,7 @@ class OwnedPods(LabelledPods):
 
     async def _pod_of(self, name: str) -> Mapping[str, Any]:
         async with self._reading:
-            return await self._source.named(f"{OWNED_PODS.path}/namespaces/{self._name}/{OWNED_PODS.plural}", name)
+            return await self._source.named(path_to(OWNED_PODS.path, OWNED_PODS.plural, namespace=self._name), name)
 
     async def _tried(self, what: str, ask: Callable[[str], Awaitable[Mapping[str, Any]]]) -> Mapping[str, Any] | None:
         """Ask up to ``TRIES`` times. Empty: it does not exist; None: no answer. Raises ``WatchForbiddenError``."""

@@ -20,6 +20,7 @@ from backoff_ctrl.k8s.answers.bounded_json import PartlyRead, read_json
 from backoff_ctrl.k8s.answers.fields import mappings, metadata_of, text
 from backoff_ctrl.k8s.answers.paging import PAGE, EndlessListError, Pages, is_list
 from backoff_ctrl.k8s.answers.rejections import read_rejection
+from backoff_ctrl.k8s.cluster.paths import path_to
 from backoff_ctrl.k8s.cluster.session import ClusterSession, beginning
 
 from .objects import (
@@ -189,8 +190,7 @@ class _TooLargeError(WatchBrokenError):
 
 
 def _path(kind: Kind, namespace: str | None) -> str:
-    place = f"/namespaces/{namespace}" if kind.namespaced and namespace is not None else ""
-    return f"{kind.path}{place}/{kind.plural}"
+    return path_to(kind.path, kind.plural, namespace=namespace if kind.namespaced else None)
 
 
 def _selectors(kind: Kind) -> list[tuple[str, Any]]:

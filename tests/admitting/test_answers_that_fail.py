@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.admitting import surroundings as asked_by
 from backoff_ctrl.k8s.admitting.kinds import KINDS, PRIORITY
 from backoff_ctrl.k8s.admitting.surroundings import MAX_PRIORITY, Surroundings
 from backoff_ctrl.k8s.cluster.finding import find_place
@@ -15,7 +18,8 @@ from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.manager.objects import Objects
 from backoff_ctrl.k8s.watching.informer import ClusterSource
 from tests.cluster.admitting.jobs_at_work import job
-from tests.scripted_server import scripted_server
+from tests.patience import PATIENCE
+from tests.scripted_server import Seen, scripted_server
 
 OWNER = {"apiVersion": "batch/v1", "kind": "Flow", "name": "f", "uid": "u1", "controller": True}
 JOB_SET = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "u2", "controller": True}
@@ -59,5 +63,60 @@ async def test_whether_a_priority_is_allowed_is_asked_until_it_is_said() -> None
     quotas = {"items": [{"metadata": {"annotations": {MAX_PRIORITY: "7"}}}, {"metadata": {}}]}
     answers: list[tuple[int, Any]] = [(503, {}), (500, {}), (200, quotas)]
     async with surroundings(lambda: answers.pop(0)) as around:
-        assert await around.priority(job("first", annotations={PRIORITY: "9"}), ()) == (7, TOO_HIGH)
+        assert await around.priority(asked_for(), ()) == (7, TOO_HIGH)
     assert not answers
+
+
+def asked_for() -> dict[str, Any]:
+    found = job("first", annotations={PRIORITY: "9"})
+    return {**found, "metadata": {**found["metadata"], "namespace": "team"}}
+
+
+def owned(namespace: str = "team", **owner: Any) -> dict[str, Any]:
+    return {"metadata": {"namespace": namespace, "ownerReferences": [{**OWNER, **owner}]}}
+
+
+@pytest.mark.parametrize("wrong", [{"name": "../../../../healthz"}, {"name": ".."}, {"kind": "A/B"}, {"name": "a%2fb"}])
+async def test_an_owner_that_no_object_can_be_is_not_asked_for(wrong: dict[str, str]) -> None:
+    """Who may create a Job writes anything there; a path out of it would be asked for again and again."""
+    async with surroundings(lambda: (200, b"ok")) as around, asyncio.timeout(PATIENCE):
+        assert len(await around.above(owned(**wrong))) == 1
+
+
+async def test_questions_end_and_leave_places_for_those_about_other_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is never answered counts as unknown, and is not remembered."""
+    monkeypatch.setattr(asked_by, "LONGEST_PAUSE", 0.01)
+    answering = threading.Event()
+
+    def answer(asked: Seen) -> tuple[int, Any]:
+        if "/hangs/" in asked.path and not answering.wait(PATIENCE):
+            return 500, {}
+        return (404, {}) if "/calm/" in asked.path or answering.is_set() else (500, {})
+
+    with scripted_server(answer) as script:
+        async with ClusterSession(find_place(script.url, None, None, None).configuration) as session:
+            around = Surroundings(Objects(session), ClusterSource(session), KINDS)
+            hung = [asyncio.create_task(around.above(owned("hangs", name=f"f{each}"))) for each in range(20)]
+            async with asyncio.timeout(PATIENCE):
+                assert len(await around.above(owned("calm"))) == 1
+                assert around.known_above(owned("calm")) is not None
+                assert len(await around.above(owned("never"))) == 1
+                assert around.known_above(owned("never")) is None
+                assert await around.priority(asked_for(), ()) == (0, TOO_HIGH.replace("7", "0"))
+                assert not any(task.done() for task in hung)
+                answering.set()
+                await asyncio.gather(*hung)
+
+
+async def test_what_one_names_wrongly_is_no_answer_for_others() -> None:
+    """A reference to another object under the uid of an owner, or more references than are remembered."""
+    there = {"apiVersion": "v1", "kind": "Flow", "metadata": {"name": "f", "uid": "u1", "ownerReferences": [JOB_SET]}}
+
+    def answer(asked: Seen) -> tuple[int, Any]:
+        return (200, there) if asked.path.endswith("/f") else (404, {})
+
+    with scripted_server(answer) as script:
+        async with ClusterSession(find_place(script.url, None, None, None).configuration) as session:
+            around = Surroundings(Objects(session), ClusterSource(session), KINDS)
+            await around.above(owned(name="other"))
+            assert [owner.kind for owner in await around.above(owned())] == ["Flow", "JobSet"]

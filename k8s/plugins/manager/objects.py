@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
-from urllib.parse import quote
 
 from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.answers.rejections import rejection_of
+from backoff_ctrl.k8s.cluster.paths import PathError, path_to
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.creates.calls import quotas_url
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
@@ -51,14 +52,18 @@ class Objects:
 
     async def read(self, kind: Kind, namespace: str, name: str) -> JSON | None:
         """Return an object; None: there is none. Raises ``ClusterError``."""
-        path = f"{collection(kind, namespace)}/{quote(name, safe='')}"
-        return await self._object(f"read {kind.resource} {namespace}/{name}", "GET", path)
+        what = f"read {kind.resource} {namespace}/{name}"
+        return await self._object(what, "GET", lambda: one(kind, namespace, name))
 
     async def pods(self, namespace: str, labels: Mapping[str, str]) -> tuple[JSON, ...]:
         """Return the pods with these labels. Raises ``ClusterError``."""
         selector = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
-        found = await self._object(f"list the pods of {namespace}", "GET", path, query=[("labelSelector", selector)])
+        found = await self._object(
+            f"list the pods of {namespace}",
+            "GET",
+            lambda: collection(PODS, namespace),
+            query=[("labelSelector", selector)],
+        )
         items = (found or {}).get("items") or ()
         return tuple({"apiVersion": "v1", "kind": "Pod", **pod} for pod in items)
 
@@ -89,11 +94,12 @@ class Objects:
     async def patch(self, kind: Kind, resource: JSON, patch: JSON) -> JSON | None:
         """Apply a JSON merge patch. None: the object is gone. Raises ``ClusterError``; a conflict has status 409."""
         headers = {"Content-Type": MERGE}
-        return await self._object("patch " + _named(kind, resource), "PATCH", _path(kind, resource), patch, headers)
+        path = partial(_path, kind, resource)
+        return await self._object("patch " + _named(kind, resource), "PATCH", path, patch, headers)
 
     async def replace(self, kind: Kind, resource: JSON, update: JSON) -> JSON | None:
         """Replace it by another object. None: it is gone. Raises ``ClusterError``."""
-        return await self._object("update " + _named(kind, resource), "PUT", _path(kind, resource), update)
+        return await self._object("update " + _named(kind, resource), "PUT", partial(_path, kind, resource), update)
 
     async def delete(self, kind: Kind, resource: JSON) -> None:
         """Delete this object, by its uid, with what was made of it. It may be gone already."""
@@ -104,7 +110,7 @@ class Objects:
             "preconditions": {"uid": metadata_of(resource).get("uid")},
         }
         try:
-            await self._object("delete " + _named(kind, resource), "DELETE", _path(kind, resource), body)
+            await self._object("delete " + _named(kind, resource), "DELETE", partial(_path, kind, resource), body)
         except ClusterError as error:
             if error.status != 409:  # another object has its name
                 raise
@@ -113,13 +119,15 @@ class Objects:
         self,
         what: str,
         method: str,
-        path: str,
+        path: Callable[[], str],
         body: object = None,
         headers: Mapping[str, str] | None = None,
         query: list[tuple[str, str]] | None = None,
     ) -> JSON | None:
         try:
-            answer = await self.ask(method, path, body, headers=headers, query=query)
+            answer = await self.ask(method, path(), body, headers=headers, query=query)
+        except PathError:
+            return None  # no object can have this name
         except (NotSent, OutcomeUnknown) as error:
             raise ClusterError(what, str(error)) from error
         if answer.ok:
@@ -152,6 +160,7 @@ class CreateTransport:
         self._on_news = on_news
         self._objects = objects
         self._path = collection(kind, namespace)
+        self._named = partial(one, kind, namespace)
         self._namespace = namespace
         self.going: JSON | None = None
 
@@ -160,7 +169,7 @@ class CreateTransport:
         return await self._objects.create(self._path, body)
 
     async def look_up(self, name: str) -> Answer:
-        answer = await self._objects.ask("GET", f"{self._path}/{quote(name, safe='')}")
+        answer = await self._objects.ask("GET", self._named(name))
         found = answer.json() if answer.ok else None
         before, self.going = self.going, found if found is not None and is_going(found) else None
         if (before is None) != (self.going is None):
@@ -174,13 +183,18 @@ class CreateTransport:
 
 
 def collection(kind: Kind, namespace: str) -> str:
-    """Return the path of all objects of a kind in a namespace."""
-    return f"{kind.path}/namespaces/{quote(namespace, safe='')}/{kind.plural}"
+    """Return the path of all objects of a kind in a namespace. Raises ``PathError``."""
+    return path_to(kind.path, kind.plural, namespace=namespace)
+
+
+def one(kind: Kind, namespace: str, name: str) -> str:
+    """Return the path of an object. Raises ``PathError``."""
+    return path_to(kind.path, kind.plural, namespace=namespace, name=name)
 
 
 def _path(kind: Kind, resource: JSON) -> str:
     metadata = metadata_of(resource)
-    return f"{collection(kind, str(metadata.get('namespace')))}/{quote(str(metadata.get('name')), safe='')}"
+    return one(kind, str(metadata.get("namespace")), str(metadata.get("name")))
 
 
 def _named(kind: Kind, resource: JSON) -> str:

@@ -22,6 +22,7 @@ import aiohttp
 
 from backoff_ctrl.k8s.answers.bounded_json import read_json
 from backoff_ctrl.k8s.answers.fields import mapping
+from backoff_ctrl.k8s.cluster.paths import PathError, path_to
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.core import WEB, CoreSetup, Handled, Key
 from backoff_ctrl.k8s.plugins.marks import key_of_task
@@ -420,10 +421,13 @@ class WebManager:
         """Read a secret of a namespace. Raises ``SecretError``, and network faults."""
         if self._cluster is None:
             self._cluster = await self._stack.enter_async_context(ClusterSession(self._setup.configuration))
-        path = f"/api/v1/namespaces/{namespace}/secrets/{secret}"
+        where = f"spec.secrets.{name}: secret {namespace}/{secret}"
+        try:
+            path = path_to("/api/v1", "secrets", namespace=namespace, name=secret)
+        except PathError as error:
+            raise SecretError(f"{where} can't exist: {error}") from None
         async with await self._cluster.request("GET", path, timeout=SECRET_SECONDS) as answer:
             status, body = answer.status, await answer.read()
-        where = f"spec.secrets.{name}: secret {namespace}/{secret}"
         if status == 429 or status >= 500:
             raise aiohttp.ClientError(f"the API server answered {status} to a read of a secret")
         if status != 200:

@@ -6,11 +6,11 @@ import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
 from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import mapping, mappings, metadata_of, text
 from backoff_ctrl.k8s.answers.rejections import rejection_of
+from backoff_ctrl.k8s.cluster.paths import PathError, path_to
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.events.correlator import micro_time
 from backoff_ctrl.k8s.plugins.manager.objects import MERGE, Objects
@@ -99,12 +99,12 @@ class Requests:
             {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata_of(body).get("resourceVersion")},
             {"op": "add", "path": "/status", "value": status},
         ]
-        return await self._patch(body, patch, JSON_PATCH, "/status", f"write the status of {_named(body)}")
+        return await self._patch(body, patch, JSON_PATCH, "status", f"write the status of {_named(body)}")
 
     async def abort(self, body: Mapping[str, Any]) -> JSON | None:
         """Request the end of a Task; None: it is gone."""
         patch = {"metadata": {"uid": metadata_of(body).get("uid")}, "spec": {"abort": True}}
-        return await self._patch(body, patch, MERGE, "", f"request the end of {_named(body)}")
+        return await self._patch(body, patch, MERGE, None, f"request the end of {_named(body)}")
 
     async def signal(self, body: Mapping[str, Any], value: Any) -> JSON | None:
         """Write the signal of a Task, as long as nothing of it has changed; None: something has, or it is gone."""
@@ -112,7 +112,7 @@ class Requests:
             {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata_of(body).get("resourceVersion")},
             {"op": "add", "path": "/spec/signal", "value": value},
         ]
-        return await self._patch(body, patch, JSON_PATCH, "", f"signal {_named(body)}")
+        return await self._patch(body, patch, JSON_PATCH, None, f"signal {_named(body)}")
 
     async def hold(self, body: Mapping[str, Any], held: bool) -> JSON | None:
         """Put our finalizer on a Task, or take it off; None: it has changed meanwhile, or is gone."""
@@ -120,7 +120,7 @@ class Requests:
         others = [each for each in metadata.get("finalizers") or () if each != FINALIZER]
         left = [*others, FINALIZER] if held else others
         patch = {"metadata": {"resourceVersion": metadata.get("resourceVersion"), "finalizers": left or None}}
-        return await self._patch(body, patch, MERGE, "", f"change the finalizers of {_named(body)}")
+        return await self._patch(body, patch, MERGE, None, f"change the finalizers of {_named(body)}")
 
     async def tell(self, body: Mapping[str, Any], reason: str, note: str, now: float) -> None:
         """Write a Kubernetes event about a Task; what the server answers does not matter."""
@@ -140,7 +140,7 @@ class Requests:
             "regarding": {"apiVersion": API_VERSION, "kind": KIND, "namespace": namespace,
                           "name": metadata.get("name"), "uid": metadata.get("uid")},
         }  # fmt: skip
-        await self._ask("POST", f"/apis/events.k8s.io/v1/namespaces/{quote(namespace, safe='')}/events", event)
+        await self._ask("POST", path_to("/apis/events.k8s.io/v1", "events", namespace=namespace), event)
 
     async def insist_on_kind(self) -> None:
         """Raise ``BrokenStoreError`` if the server does not have Tasks as this program knows them."""
@@ -155,10 +155,10 @@ class Requests:
             )
 
     async def _patch(
-        self, body: Mapping[str, Any], patch: JSON | Sequence[JSON], form: str, part: str, what: str
+        self, body: Mapping[str, Any], patch: JSON | Sequence[JSON], form: str, part: str | None, what: str
     ) -> JSON | None:
         answer = await self._ask(
-            "PATCH", _of(body) + part, patch, query=[("fieldManager", _COMPONENT)], headers={"Content-Type": form}
+            "PATCH", _of(body, part), patch, query=[("fieldManager", _COMPONENT)], headers={"Content-Type": form}
         )
         if part and answer.status in (400, 422):  # of a status, which nobody but this program writes
             raise RefusedError(f"the API server at {self._host} refuses to {what}: {rejection_of(answer).message}")
@@ -185,14 +185,16 @@ class Requests:
             raise StoreError(f"the API server at {self._host} can't be reached ({error}): it is tried again") from error
 
 
-def _path(namespace: str, name: str = "") -> str:
-    path = f"{PATH}/namespaces/{quote(namespace, safe='')}/{PLURAL}"
-    return f"{path}/{quote(name, safe='')}" if name else path
+def _path(namespace: str, name: str | None = None, part: str | None = None) -> str:
+    try:
+        return path_to(PATH, PLURAL, namespace=namespace, name=name, part=part)
+    except PathError as error:
+        raise AbsentError(f"there is no such task: {error}") from None
 
 
-def _of(body: Mapping[str, Any]) -> str:
+def _of(body: Mapping[str, Any], part: str | None = None) -> str:
     metadata = metadata_of(body)
-    return _path(str(metadata.get("namespace")), str(metadata.get("name")))
+    return _path(str(metadata.get("namespace")), str(metadata.get("name")), part)
 
 
 def _named(body: Mapping[str, Any]) -> str:
