@@ -24,6 +24,9 @@ OTHER = Record("other", 10.0, "2026-01-01T00:00:00.000000Z", 3, "7")
         pytest.param(OTHER, 5, 15, True, id="another's, unchanged for its duration"),
         pytest.param(Record("other", 0.0, version="7"), 5, 14.9, False, id="without a duration: ours counts"),
         pytest.param(Record("other", 60.0, version="7"), 5, 64, False, id="of longer terms than ours"),
+        pytest.param(Record("other", 2.0**31, version="7"), 5, 104, False, id="of 68 years, for a while"),
+        pytest.param(Record("other", 2.0**31, version="7"), 5, 105, True, id="of 68 years, for ten of ours"),
+        pytest.param(Record("other", -1.0, version="7"), 5, 14.9, False, id="of less than nothing: ours counts"),
     ],
 )
 def test_a_lease_is_taken_once_it_has_not_changed_for_its_duration(

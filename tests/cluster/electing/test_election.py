@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
-from backoff_ctrl.k8s.cluster.election import Election, ElectionError, Terms
+from backoff_ctrl.k8s.cluster.election import Election, ElectionError, StuckError, Terms
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from tests.cluster.control_plane.servers import Server
@@ -155,3 +156,29 @@ async def test_a_leader_that_cant_reach_the_server_stops_before_another_begins(s
                 await far.leads.wait()
                 await far.end()
     assert far.terms == 2
+
+
+async def test_work_that_does_not_end_keeps_no_lease(api: Api, namespace: str) -> None:
+    """It may write as long as the Lease lasts, so the Lease is not given back; the process has to end."""
+    terms, over = replace(TERMS, leaving=0.1), asyncio.Event()
+
+    async def endless() -> None:
+        while not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await over.wait()
+
+    async with replicas(api, namespace, "next") as (following,), asyncio.timeout(PATIENCE):
+        place = find_place(None, str(api.server.kubeconfig("admin")), None, None)
+        async with ClusterSession(place.configuration) as session:
+            stuck = Election(session, namespace, "operator", "stuck", terms=terms)
+            work = asyncio.create_task(stuck.run(endless))
+            while not stuck.certain():
+                await asyncio.sleep(0.01)
+            work.cancel()
+            with pytest.raises(StuckError):
+                await work
+            assert (stuck.certain(), (await lease(api, namespace))["holderIdentity"]) == (False, "stuck")
+            following.start()
+            await following.leads.wait()
+            await following.end()
+            over.set()
