@@ -42,7 +42,7 @@ async def measure(jobs: int, seconds: float) -> None:
             await bench.step(each)
         took, grown = loop.time() - start, memory() - before
         cpu, ages = time.process_time(), []
-        refresher = bench.plugin._services["jobs"].refresher  # type: ignore[attr-defined]  # noqa: SLF001
+        refresher = bench.plugin._services["jobs"].origins.own.refresher  # type: ignore[attr-defined]  # noqa: SLF001
         while loop.time() < start + seconds:
             await asyncio.sleep(1)
             if len(service.times) >= jobs:

@@ -4,6 +4,8 @@
 client, which is loaded only then (0.45 s, 35 MB). What a configuration of any client says of TLS, proxies and
 credentials is read there too. The sidecar has a place of its own (``proxy/place``): docs/decisions/clients.md.
 
+``paths`` makes every path of an object: its words may be a tenant's, and lead elsewhere.
+
 There are two ways to ask, for two kinds of callers.
 
 - ``ClusterSession`` (``session``), on an event loop: watches, Kubernetes events, tasks' objects, the webhook. Each

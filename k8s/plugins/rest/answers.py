@@ -20,10 +20,10 @@ from .service_config import ANSWER, ID, ID_LONGEST, ServiceConfig
 
 SAID: Final = 500
 """Characters of what a service says that a sentence repeats."""
+DIGITS_MAX: Final = 9
+"""Digits of a Retry-After: what has more is no number of seconds."""
 DETAIL_MAX: Final = 2_000
 """Characters of a detail that is shown with a phase: a longer text is cut, any other longer value left out."""
-RETRY_AFTER_MAX: Final = 3_600.0
-"""The most seconds that a service may ask to wait."""
 _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 _HTML: Final = re.compile(r"\s*(<!doctype html|<html|<head|<body)", re.IGNORECASE)
 _HALF: Final = re.compile(r"[\ud800-\udfff]")
@@ -53,7 +53,8 @@ class Answer:
 
 def read_answer(status: int, content: bytes, limit: int, retry_after: str = "") -> Answer:
     """Read an answer's bytes, of which there may be more than ``limit``, and its header ``Retry-After``."""
-    after = min(float(retry_after), RETRY_AFTER_MAX) if retry_after.strip().isdecimal() else None
+    asked = retry_after.strip()
+    after = float(asked) if asked.isascii() and asked.isdecimal() and len(asked) <= DIGITS_MAX else None
     if len(content) > limit:
         return Answer(status, flaw=f"it has more than {limit} bytes (answer-max)", retry_after=after)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -73,6 +74,15 @@ class RestPlugin:
 
     def resource_requirements(self, task: TaskContext) -> ResourceRequirements:
         return ResourceRequirements(self.config.pool.of(document_of(task, "")) or "default")
+
+    def origin(self, task: TaskContext, meta: Any = None) -> str:
+        """Return the server that the task names, or where its job is; empty: the platform's own."""
+        base = str(meta[URL]) if meta is not None else own_address(self.config, document_of(task, ""))
+        found = yarl.URL(base).origin() if base else None
+        with suppress(UnknownAddressError):
+            if found == yarl.URL(self._platforms()).origin():
+                return ""
+        return "" if found is None else str(found)
 
     async def create(self, context: CallContext) -> Created:
         config = self.config
@@ -171,15 +181,24 @@ class RestPlugin:
 
     def _base(self, document: JSON) -> str:
         """Return the service's address: the task's own where that is allowed, else the settings', else the usual."""
-        settings = {plain(key): value for key, value in self._setup.settings().items()}
-        where = f"plugins.{self.config.id}"
         own = own_address(self.config, document)
         if own:
-            if not settings.get("allowedhosts"):
-                said = f"tasks may not choose the address unless the platform lists hosts in {where}.allowedHosts"
+            if not self._settings().get("allowedhosts"):
+                said = (
+                    "tasks may not choose the address unless the platform lists hosts in "
+                    f"plugins.{self.config.id}.allowedHosts"
+                )
                 raise TaskSpecError(f"spec.{str(self.config.task_url).removeprefix('$.')}", said)
             return own
-        found = settings.get(URL, self.config.url)
+        return self._platforms()
+
+    def _settings(self) -> dict[str, Any]:
+        return {plain(key): value for key, value in self._setup.settings().items()}
+
+    def _platforms(self) -> str:
+        """Return the address of the platform's own service. Raises ``UnknownAddressError``."""
+        where = f"plugins.{self.config.id}"
+        found = self._settings().get(URL, self.config.url)
         if found is None:
             raise UnknownAddressError(f"{where}.url: the address of the service is not set")
         try:

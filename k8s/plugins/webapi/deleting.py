@@ -56,7 +56,7 @@ class Deletion:
 
     async def _once(self) -> Exception | None:
         service, error = self._service, None
-        slot = await service.pacer.enter(Kind.WRITE)
+        slot = await service.origin(self._context.task, self.meta).pacer.enter(Kind.WRITE)
         limit = service.settings.call_timeout
         try:
             await service.call(

@@ -19,13 +19,13 @@ class WebFigures(Subscriber):
     def figures(self) -> Iterator[tuple[str, tuple[str, ...], float]]:
         """Return samples: name without prefix, labels, value. Any thread may ask."""
         for plugin, service in list(self._services.items()):
-            reads, window = service.refresher.counts, service.pacer.window()
-            yield "webapi_jobs", (plugin,), len(service.refresher)
-            yield "webapi_read_lag_seconds", (plugin,), reads.lag
-            yield "webapi_read_seconds_total", (plugin,), reads.seconds
-            yield "webapi_calls_in_flight", (plugin,), window.in_flight
-            yield "webapi_window_size", (plugin,), window.size
-            yield "webapi_overloads_total", (plugin,), service.pacer.overloads
+            origins = list(service.origins)
+            yield "webapi_jobs", (plugin,), service.followed
+            yield "webapi_read_lag_seconds", (plugin,), max(each.refresher.counts.lag for each in origins)
+            yield "webapi_read_seconds_total", (plugin,), sum(each.refresher.counts.seconds for each in origins)
+            yield "webapi_calls_in_flight", (plugin,), sum(each.pacer.window().in_flight for each in origins)
+            yield "webapi_window_size", (plugin,), service.origins.own.pacer.window().size
+            yield "webapi_overloads_total", (plugin,), sum(each.pacer.overloads for each in origins)
         for call, count in list(self._counts.calls.items()):
             yield "webapi_calls_total", call, count
         for failed, count in list(self._counts.failures.items()):

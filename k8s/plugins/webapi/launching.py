@@ -126,8 +126,8 @@ class Launch:
 
     async def _turn(self) -> Slot:
         """Wait until it may be sent, and that is stored."""
-        await self._service.seats.take(self._key)
-        slot = await self._service.pacer.enter(Kind.WRITE)
+        await self._service.take_seat(self._key, self._context.task)
+        slot = await self._service.origin(self._context.task).pacer.enter(Kind.WRITE)
         try:
             self.ready, self.said = True, "its job is being created"
             self._wake(self._key)
@@ -202,7 +202,7 @@ class Launch:
         """Look for the job until the service answers; say whether there is one."""
         service, tries = self._service, 0
         while True:
-            slot, error = await service.pacer.enter(Kind.READ), None
+            slot, error = await service.origin(self._context.task).pacer.enter(Kind.READ), None
             try:
                 limit = service.settings.call_timeout
                 found = await service.call("find", lambda: plugin.find(self._context), self._context, limit)

@@ -129,7 +129,7 @@ class WebManager:
     def _has_answers_under_way(self) -> bool:
         launches = self._launches
         return any(each.calling or each.over for each in launches.values()) or any(
-            each.seats.taken_beside(launches) for each in self._services.values()
+            each.seated_beside(launches) for each in self._services.values()
         )
 
     def _may_create(self) -> bool:
@@ -241,7 +241,7 @@ class WebManager:
 
     def _acquired(self, task: TaskContext, service: Service, known: WebState) -> tuple[WebState, PhaseInfo]:
         """Wait until the create may be sent; that it is about to be is stored before."""
-        if len(service.refresher) >= service.settings.caching.size:
+        if service.followed >= service.settings.caching.size:
             most = service.settings.caching.size
             service.want_room(key_of_task(task.metadata))
             return known, queued(f"{most} jobs are followed, as many as plugins.{service.id}.caching.size allows")
@@ -279,7 +279,7 @@ class WebManager:
     def _created(self, task: TaskContext, service: Service, known: WebState) -> tuple[WebState, PhaseInfo]:
         """Report what the job was last read as."""
         key = key_of_task(task.metadata)
-        service.seats.free(key)
+        service.free_seat(key)
         job = self._follow(task, service, known, None)
         if job.failures > service.settings.caching.max_system_failures:
             said = f"its job could not be read {job.failures} times in a row: {job.error}"
@@ -411,7 +411,7 @@ class WebManager:
                 raise
             return hidden_in(context, service.status(StatusContext(task, meta, self._now()), resource))
 
-        return service.refresher.follow(key_of_task(task.metadata), read, info)
+        return service.follow(key_of_task(task.metadata), task, meta, read, info)
 
     def _context(self, task: TaskContext) -> CallContext:
         about = task.metadata
@@ -461,7 +461,7 @@ class WebManager:
     def _forget(self, key: Key) -> None:
         for service in self._services.values():
             service.forget(key)
-            service.seats.free(key)
+            service.free_seat(key)
         self._deletions.pop(key, None)
         launch = self._launches.pop(key, None)
         if launch is not None and not launch.over:

@@ -1,4 +1,4 @@
-"""How fast a service is asked: two rate limits, one for reads and one for writes, and one window for both.
+"""How fast a server is asked: two rate limits, one for reads and one for writes, and one window for both.
 
 The limits are the platform's: in t seconds at most burst + qps x t calls are sent. The window is the engine's overload
 window (``engine/overload``): it grows with good answers, is cut by a 429 or 503, and stays shut for the service's
@@ -55,11 +55,14 @@ class Slot:
 
 
 class Pacer:
-    """Paces the calls of one service. On one event loop."""
+    """Paces the calls of one server. On one event loop."""
 
-    def __init__(self, read: RateLimit, write: RateLimit, rng: random.Random | None = None) -> None:
-        """Begin with full buckets and the engine's first window."""
+    def __init__(
+        self, read: RateLimit, write: RateLimit, rng: random.Random | None = None, *, whole: Pacer | None = None
+    ) -> None:
+        """Begin with full buckets and the engine's first window. ``whole``: its rates count for calls here, too."""
         self.begin(read, write)
+        self._whole = whole
         self._lines = {kind: asyncio.Lock() for kind in Kind}
         self._window = Window(_POLICY, rng or random.Random())
         self._ended = asyncio.Event()
@@ -70,16 +73,21 @@ class Pacer:
     def begin(self, read: RateLimit, write: RateLimit) -> None:
         """Adopt the limits of a service of which nothing has been asked yet, with full buckets."""
         self._limits = {Kind.READ: read, Kind.WRITE: write}
-        self._buckets = {kind: Bucket(limit.qps, limit.burst) for kind, limit in self._limits.items()}
+        self.buckets = {kind: Bucket(limit.qps, limit.burst) for kind, limit in self._limits.items()}
 
     def change(self, read: RateLimit, write: RateLimit) -> None:
         """Adopt other limits. A changed one begins with an empty bucket, so that a change is no second burst."""
         for kind, limit in ((Kind.READ, read), (Kind.WRITE, write)):
             if limit != self._limits[kind]:
                 self._limits[kind] = limit
-                bucket = self._buckets[kind] = Bucket(limit.qps, limit.burst)
+                bucket = self.buckets[kind] = Bucket(limit.qps, limit.burst)
                 for _ in range(limit.burst):
                     bucket.take(self._clock())
+
+    def is_used(self) -> bool:
+        """Say whether a call is under way, waits, or has to wait."""
+        shut = self._window.not_before > self._clock()
+        return shut or self._window.in_flight > 0 or any(line.locked() for line in self._lines.values())
 
     def window(self) -> WindowSnapshot:
         return self._window.snapshot(self._clock())
@@ -90,14 +98,16 @@ class Pacer:
             while True:
                 self._ended.clear()
                 now = self._clock()
-                left = max(self._buckets[kind].wait_for(1, now), self._window.not_before - now)
+                buckets = [each.buckets[kind] for each in (self, self._whole) if each is not None]
+                left = max(self._window.not_before - now, *(bucket.wait_for(1, now) for bucket in buckets))
                 if left > 0:
                     await asyncio.sleep(left)
                 elif not self._window.is_open(now):
                     await self._ended.wait()
                 else:
                     break
-            self._buckets[kind].take(now)
+            for bucket in buckets:
+                bucket.take(now)
             self._window.in_flight += 1
             return Slot(self, now)
 

@@ -31,13 +31,14 @@ META_MAX: Final = 16 * 1024
 """The most bytes of a ``meta`` as JSON."""
 
 
-RETRY_AFTER_MAX: Final = 3600.0
+RETRY_AFTER_MAX: Final = 60.0
+"""Seconds that a service may ask to wait at most: longer than that its word stops nothing."""
 
 
 class RemoteError(Exception):
     """The service has answered with an error. ``status`` is that of HTTP, or what it would be there.
 
-    ``retry_after``: the seconds that the service asks to wait, if it does; an hour at most, and nothing else than a
+    ``retry_after``: the seconds that the service asks to wait, if it does; a minute at most, and nothing else than a
     number counts.
     """
 
@@ -49,7 +50,7 @@ class RemoteError(Exception):
 
 
 def _seconds(asked: object) -> float | None:
-    """Return a Retry-After that can be kept, at most an hour: else one answer would stop all calls."""
+    """Return a Retry-After that can be kept, at most a minute: else one answer would stop all calls."""
     if isinstance(asked, int | float) and not isinstance(asked, bool) and math.isfinite(asked) and asked >= 0:
         return min(float(asked), RETRY_AFTER_MAX)
     return None
@@ -57,6 +58,17 @@ def _seconds(asked: object) -> float | None:
 
 class SecretError(Exception):
     """A secret that a task names can't be read; the message says why, never what is in it."""
+
+
+@runtime_checkable
+class HasOrigins(Protocol):
+    """A plugin whose tasks may choose the server."""
+
+    def origin(self, task: TaskContext, meta: Any = None) -> str:
+        """Return the scheme, host and port that a task, or the job that ``meta`` names, is sent to.
+
+        Empty: it is the platform's own service. Servers are paced each by itself.
+        """
 
 
 class MetricsScope(Protocol):

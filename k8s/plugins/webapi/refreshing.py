@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from backoff_ctrl.engine.backoff import delay
@@ -21,6 +22,7 @@ from backoff_ctrl.k8s.plugins.core import Key
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo
 
 from .pacing import Kind, Pacer
+from .seats import Seats
 from .settings import Caching
 
 log = logging.getLogger(__name__)
@@ -63,8 +65,18 @@ class ReadCounts:
 class Refresher:
     """The jobs of one service. On one event loop."""
 
-    def __init__(self, pacer: Pacer, caching: Callable[[], Caching], wake: Callable[[Key], object]) -> None:
-        """``caching`` returns the present settings; ``wake`` is called with a job whose state has news."""
+    def __init__(
+        self,
+        pacer: Pacer,
+        caching: Callable[[], Caching],
+        wake: Callable[[Key], object],
+        workers: Seats | None = None,
+    ) -> None:
+        """``caching`` returns the present settings; ``wake`` is called with a job whose state has news.
+
+        ``workers`` bounds the reads at a time; None: as many as the settings say.
+        """
+        self._workers = workers or Seats(lambda: caching().workers)
         self._pacer = pacer
         self._caching = caching
         self._wake = wake
@@ -74,7 +86,6 @@ class Refresher:
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._reads: set[asyncio.Task[None]] = set()
-        self._read_ended = asyncio.Event()
         self.counts = ReadCounts()
         self._dispatcher = asyncio.create_task(self._dispatch())
 
@@ -124,23 +135,22 @@ class Refresher:
 
     async def _dispatch(self) -> None:
         while True:
-            while len(self._reads) >= self._caching().workers:
-                self._read_ended.clear()
-                await self._read_ended.wait()
             await self._until_due()
-            slot = await self._pacer.enter(Kind.READ)
+            slot, seat = await self._pacer.enter(Kind.READ), object()  # first: a server that is shut takes no seat
+            await self._workers.take(seat)
             found = self._next()
             if found is None:
                 slot.end(used=False)
+                self._workers.free(seat)
                 continue
             key, job = found
             task = asyncio.create_task(self._read(key, job, slot.end))
             self._reads.add(task)
-            task.add_done_callback(self._over)
+            task.add_done_callback(partial(self._over, seat))
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _over(self, seat: object, task: asyncio.Task[None]) -> None:
         self._reads.discard(task)
-        self._read_ended.set()
+        self._workers.free(seat)
 
     async def _until_due(self) -> None:
         """Wait until a job is due."""

@@ -24,8 +24,8 @@ from backoff_ctrl.k8s.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskSpecError
 
 from .entry import WebPluginEntry
+from .origins import Origin, Origins
 from .outcomes import HostRefusedError, PluginBugError, flaw_of_answer, is_network_fault
-from .pacing import Pacer
 from .pools import PoolLimits
 from .protocol import (
     META_MAX,
@@ -33,6 +33,7 @@ from .protocol import (
     CallContext,
     Closes,
     Created,
+    HasOrigins,
     PluginConfig,
     PluginSetup,
     RemoteError,
@@ -41,7 +42,7 @@ from .protocol import (
     StatusContext,
     SyncPlugin,
 )
-from .refreshing import Refresher
+from .refreshing import Job
 from .secrets import hidden
 from .settings import SettingsError, WebApiSection, WebApiSettings, check_config, read_section, settings_of
 
@@ -80,33 +81,6 @@ class Scope:
         self.counts.events[self.plugin, event] += times
 
 
-class Seats:
-    """How many creates of one service may be in doubt at a time: sent, and their outcome not stored yet."""
-
-    def __init__(self, most: Callable[[], int]) -> None:
-        self._most = most
-        self._taken: set[Key] = set()
-        self._line = asyncio.Lock()
-        self._freed = asyncio.Event()
-
-    async def take(self, key: Key) -> None:
-        """Wait for a seat, in the order of arrival."""
-        async with self._line:
-            while key not in self._taken and len(self._taken) >= self._most():
-                self._freed.clear()
-                await self._freed.wait()
-            self._taken.add(key)
-
-    def taken_beside(self, keys: Container[Key]) -> bool:
-        """Say whether anybody but these has a seat: its create has an outcome, which is not stored yet."""
-        return any(key not in keys for key in self._taken)
-
-    def free(self, key: Key) -> None:
-        """Give a seat back. A second call does nothing."""
-        self._taken.discard(key)
-        self._freed.set()
-
-
 class Service:
     """See the module. On one event loop."""
 
@@ -139,16 +113,16 @@ class Service:
             middlewares=(self._guard,),
         )
         self.plugin: AsyncPlugin | SyncPlugin | None = None
-        self.pacer = Pacer(self.settings.read, self.settings.write)
-        self.refresher = Refresher(self.pacer, lambda: self.settings.caching, wake)
-        self.seats = Seats(lambda: self.settings.creates_in_flight)
+        self.origins = Origins(lambda: self.settings, wake)
+        self._followed: dict[Key, Origin] = {}
+        self._seated: dict[Key, Origin] = {}
         self._wake = wake
         self._wants_room: dict[Key, None] = {}
 
     def load(self) -> None:
         """Load the plugin. Raises ``LoadError``."""
         self._make()
-        self.pacer.begin(self.settings.read, self.settings.write)
+        self.origins.begin()
 
     def follow_entry(self, entry: WebPluginEntry) -> None:
         """Load the plugin anew if what it is made of has changed. One that can't be loaded changes nothing."""
@@ -159,7 +133,7 @@ class Service:
             self._make()
         except LoadError:  # it is logged
             return
-        self.pacer.change(self.settings.read, self.settings.write)
+        self.origins.change()
 
     def _make(self) -> None:
         setup = PluginSetup(self.id, Scope(self.id, self._counts), self._section, self.session)
@@ -179,7 +153,7 @@ class Service:
 
     async def aclose(self) -> None:
         """End reads, and close the plugin and its session."""
-        await self.refresher.aclose()
+        await self.origins.aclose()
         for plugin in (*self._replaced, self.plugin):
             if isinstance(plugin, Closes):
                 try:
@@ -190,6 +164,43 @@ class Service:
 
     # -- jobs ---------
 
+    def origin(self, task: TaskContext, meta: Any = None) -> Origin:
+        """Return the server that a task is sent to, or where its job is; what can't be told is the platform's own."""
+        plugin = self.plugin
+        if not isinstance(plugin, HasOrigins):
+            return self.origins.own
+        try:
+            return self.origins.at(plugin.origin(task, meta))
+        except Exception:  # noqa: BLE001 - the call itself says what is wrong
+            return self.origins.own
+
+    @property
+    def followed(self) -> int:
+        """The number of jobs that are followed."""
+        return len(self._followed)
+
+    def follow(
+        self, key: Key, task: TaskContext, meta: Any, read: Callable[[], Awaitable[PhaseInfo]], info: PhaseInfo | None
+    ) -> Job:
+        """Follow a job where it is."""
+        origin = self._followed.get(key) or self.origin(task, meta)
+        self._followed[key] = origin
+        return origin.refresher.follow(key, read, info)
+
+    async def take_seat(self, key: Key, task: TaskContext) -> None:
+        """Wait until one more create may be in doubt."""
+        origin = self._seated.setdefault(key, self.origin(task))
+        await origin.seats.take(key)
+
+    def free_seat(self, key: Key) -> None:
+        """Say that the outcome of a create is stored. A second call does nothing."""
+        if (origin := self._seated.pop(key, None)) is not None:
+            origin.seats.free(key)
+
+    def seated_beside(self, keys: Container[Key]) -> bool:
+        """Say whether anybody but these has a seat: its create has an outcome, which is not stored yet."""
+        return any(each.seats.taken_beside(keys) for each in self.origins)
+
     def want_room(self, key: Key) -> None:
         """Wake this attempt when a job is followed no longer: as many are as may be. In the order of arrival."""
         self._wants_room.setdefault(key)
@@ -197,7 +208,8 @@ class Service:
     def forget(self, key: Key) -> None:
         """Follow the job of an attempt no longer, and wake who waits for its room."""
         self._wants_room.pop(key, None)
-        if self.refresher.forget(key) and self._wants_room:
+        origin = self._followed.pop(key, None)
+        if origin is not None and origin.refresher.forget(key) and self._wants_room:
             first = next(iter(self._wants_room))
             del self._wants_room[first]
             self._wake(first)
@@ -218,7 +230,7 @@ class Service:
                 log.error("%s; the settings stay as they were", error)  # noqa: TRY400 - a sentence for people
             self._trouble = str(error)
             return False
-        self.pacer.change(self.settings.read, self.settings.write)
+        self.origins.change()
         return True
 
     def _adopt(self) -> None:
