@@ -1,35 +1,12 @@
-"""Applications of aiohttp.web on a port, and what Kubernetes and Prometheus ask of those that run in a pod."""
+"""What Kubernetes and Prometheus ask of what runs in a pod."""
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack
-from typing import Final
 
 from aiohttp import web
 
 from backoff_ctrl.k8s.status.metrics import CONTENT_TYPE
-
-SHUTDOWN: Final = 5.0
-"""Seconds for answers under way when the server ends."""
-
-
-async def serving_at(
-    app: web.Application, address: tuple[str, int], context: ssl.SSLContext | None, ends: AsyncExitStack
-) -> tuple[str, web.Server]:
-    """Serve an application until ``ends`` closes; return where it is, and its connections. Raises ``OSError``.
-
-    Bodies are not decompressed: no API server compresses its requests, and 0.2 MB may become 200.
-    """
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN, auto_decompress=False)
-    await runner.setup()
-    ends.push_async_callback(runner.cleanup)
-    await web.TCPSite(runner, *address, ssl_context=context).start()
-    host, port = runner.addresses[0][:2]
-    shown = f"[{host}]" if ":" in host else host
-    assert runner.server is not None
-    return f"{'https' if context else 'http'}://{shown}:{port}", runner.server
 
 
 def probes(

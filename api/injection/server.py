@@ -7,7 +7,6 @@ asks the cluster what its author may do.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,7 +19,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import aiohttp
 from aiohttp import web
 
-from backoff_ctrl.api.probes import probes, serving_at
+from backoff_ctrl.api.connections import serving_at
+from backoff_ctrl.api.probes import probes
 from backoff_ctrl.k8s.admitting.kinds import KINDS, AdmissibleKind
 from backoff_ctrl.k8s.cluster.rights import OwnRights, injection, webhooks
 from backoff_ctrl.k8s.proxy.certificates import CertificatesError, GivenCertificate
@@ -48,10 +48,6 @@ COUNT_EVERY: Final = 15.0
 """Seconds between counts of labelled pods."""
 RIGHTS_EVERY: Final = 60.0
 """Seconds between questions about the rights of its account."""
-CONNECTIONS_MAX: Final = 256
-"""Connections that are kept open. Beyond that, those without any review are closed first, the oldest first, then those
-whose last review is longest ago: an API server needs a few, and keeps them."""
-SHED_EVERY: Final = 1.0
 VERSION_EVERY: Final = 600.0
 """Seconds between checks of the API server's version, which may be upgraded meanwhile."""
 BODY_MAX: Final = 8 << 20
@@ -173,9 +169,6 @@ class Webhook:
         self.rights = OwnRights(session.review, rights)
         """What its account lacks, with the consequences. It is ready all the same."""
         self._said = ""
-        self._asked: dict[object, int] = {}
-        """Connections with reviews, each with the number of its last one."""
-        self._questions = itertools.count(1)
         self._version: tuple[int, int] | None = None
 
     def routes(self) -> list[web.RouteDef]:
@@ -191,8 +184,6 @@ class Webhook:
         return [web.post(path, partial(self.review, step, reviews)) for path, step, reviews in found]
 
     async def review(self, step: Step, reviews: Reviews, request: web.Request) -> web.Response:
-        if request.protocol is not None:
-            self._asked[request.protocol] = next(self._questions)
         try:
             document, namespace, outcome = await step(await self._bodies.read(request))
         except ReviewError as error:
@@ -210,15 +201,6 @@ class Webhook:
 
     async def _about_job(self, body: bytes, *, whole_namespace: bool) -> Answered:
         return answer_about_job(body, whole_namespace=whole_namespace, kinds=self._settings.kinds)
-
-    async def shed(self, server: web.Server) -> None:
-        """Close surplus connections at once; one that is answering now has the newest review, and is closed last."""
-        opened = server.connections  # the oldest first
-        still = set(opened)
-        self._asked = {each: at for each, at in self._asked.items() if each in still}
-        opened.sort(key=lambda each: self._asked.get(each, 0))
-        for each in opened[: max(0, len(opened) - CONNECTIONS_MAX)]:
-            each.force_close()
 
     async def look(self) -> None:
         """Read the certificates once; load changes. ``why_not`` reports a failure, which is retried."""
@@ -286,8 +268,7 @@ async def serve(webhook: Webhook, settings: InjectionSettings, over: asyncio.Eve
         app.add_routes(webhook.routes())
         if settings.probe_listen is None:  # else not here: this port is open to all, and metrics name namespaces
             app.add_routes(_probes(webhook))
-        url, server = await serving_at(app, settings.listen, webhook.context, ends)
-        ends.callback(asyncio.create_task(_again(partial(webhook.shed, server), SHED_EVERY)).cancel)
+        url = await serving_at(app, settings.listen, webhook.context, ends)
         if settings.probe_listen is not None:
             beside = web.Application()
             beside.add_routes(_probes(webhook))

@@ -19,8 +19,9 @@ from typing import Any, Final
 from aiohttp import web
 
 from backoff_ctrl.api.commands.tasks.options import Platform
+from backoff_ctrl.api.connections import serving_at
 from backoff_ctrl.api.exits import BadInput
-from backoff_ctrl.api.probes import probes, serving_at
+from backoff_ctrl.api.probes import probes
 from backoff_ctrl.api.status.served_tasks import samples
 from backoff_ctrl.k8s.admitting.admitting import Admitting
 from backoff_ctrl.k8s.admitting.kinds import KINDS, AdmissibleKind, indispensable
@@ -183,7 +184,7 @@ class Operator:
             app = web.Application()
             app.add_routes(probes(self._ready, self._metrics, self._stuck))
             with _listening("--probe-listen"):
-                url, _ = await serving_at(app, self._given.probes, None, stack)
+                url = await serving_at(app, self._given.probes, None, stack)
             say(f"listening on {url}")
 
     def _ready(self) -> tuple[bool, list[str]]:

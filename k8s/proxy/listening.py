@@ -20,15 +20,11 @@ from backoff_ctrl.k8s.settings import read_settings
 from backoff_ctrl.k8s.status.address import is_loopback
 
 from .caller import Caller
+from .door import BACKLOG, Door, let_fail
 from .passing import Shared
 
 _FIRST: Final = 3
 """The descriptor of the first socket that is handed over: SD_LISTEN_FDS_START."""
-BACKLOG: Final = 1024
-_AT_ONCE: Final = 64
-"""Connections that are accepted in a row before others are served."""
-_RETRY_S: Final = 1.0
-"""Seconds until the next try when the system has no free descriptor."""
 _OTHERS: Final = 64
 """Descriptors for everything but callers: files, the loop, watches, probes."""
 _LOOK_S: Final = 0.5
@@ -209,44 +205,23 @@ class Handshakes:
 
     def __init__(self, shared: Shared, bound: socket.socket, tls: ssl.SSLContext) -> None:
         self._shared = shared
-        self._bound = bound
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._under_way: dict[asyncio.Task[None], tuple[socket.socket, float]] = {}
         """The sockets of handshakes under way, and when they began."""
-        self._retry: asyncio.TimerHandle | None = None
+        self._door = Door(bound, self._take)
 
     def __len__(self) -> int:
         return len(self._under_way)
 
     def start(self) -> None:
-        self._bound.setblocking(False)
-        self._bound.listen(BACKLOG)
-        self._listen()
+        self._door.open()
 
     def close(self) -> None:
         """Stop accepting, and give up the handshakes under way."""
-        if self._retry is not None:
-            self._retry.cancel()
-        if self._bound.fileno() >= 0:  # not closed yet
-            self._loop.remove_reader(self._bound)
+        self._door.close()
         for near, _ in self._under_way.values():
-            _end(near)
-
-    def _listen(self) -> None:
-        self._loop.add_reader(self._bound, self._accept)
-
-    def _accept(self) -> None:
-        for _ in range(_AT_ONCE):
-            try:
-                near, _ = self._bound.accept()
-            except (BlockingIOError, ConnectionAbortedError):  # the backlog is empty, or the client is gone
-                return
-            except OSError:  # no descriptors: clients stay in the backlog
-                self._loop.remove_reader(self._bound)
-                self._retry = self._loop.call_later(_RETRY_S, self._listen)
-                return
-            self._take(near)
+            let_fail(near)
 
     def _take(self, near: socket.socket) -> None:
         shared = self._shared
@@ -255,7 +230,6 @@ class Handshakes:
             if not self._make_room():
                 near.close()
                 return
-        near.setblocking(False)
         task = self._loop.create_task(self._shake(near))
         self._under_way[task] = near, self._loop.time()
         task.add_done_callback(lambda done: self._under_way.pop(done, None))
@@ -265,7 +239,7 @@ class Handshakes:
         longest = next(iter(self._under_way), None)
         if longest is None or next(iter(self._shared.silent.values()), inf) <= self._under_way[longest][1]:
             return self._shared.make_room(self._loop.time())
-        _end(self._under_way.pop(longest)[0])
+        let_fail(self._under_way.pop(longest)[0])
         return True
 
     async def _shake(self, near: socket.socket) -> None:
@@ -274,12 +248,6 @@ class Handshakes:
             await accepted(self._tls, Caller(self._shared, self._loop), near, limit)
         except OSError:  # it speaks no TLS, trusts another authority, took too long, or is gone: it was never served
             near.close()
-
-
-def _end(near: socket.socket) -> None:
-    """Let a handshake fail. Its transport closes the socket."""
-    with suppress(OSError):  # its other side is gone already
-        near.shutdown(socket.SHUT_RDWR)
 
 
 def descriptors_for(connections: int, idle: int) -> int:
