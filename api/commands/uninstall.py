@@ -13,7 +13,7 @@ from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import mapping
 from backoff_ctrl.k8s.answers.rejections import rejection_of
-from backoff_ctrl.k8s.cluster.paths import path_to
+from backoff_ctrl.k8s.cluster.paths import group_path, path_to
 
 from .kinds_option import KINDS, kinds_of
 from .options import check_cluster_options, cluster_options
@@ -197,7 +197,7 @@ async def _let_go(configuration: Any, objects: Objects) -> str:
     from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore  # noqa: PLC0415
     from backoff_ctrl.k8s.tasks.store import StoreError  # noqa: PLC0415
 
-    if await _asked(objects, "GET", f"/apis/{GROUP}/{VERSION}/{PLURAL}", query=[("limit", "1")]) is None:
+    if await _asked(objects, "GET", path_to(group_path(f"{GROUP}/{VERSION}"), PLURAL), query=[("limit", "1")]) is None:
         return "this cluster has no such kind"
     async with ClusterStore(configuration) as store:
         try:

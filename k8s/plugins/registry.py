@@ -79,6 +79,13 @@ class Registry:
         """Return the plugin with this id; None: it is not enabled."""
         return self._chosen.by_id.get(_clean(plugin))
 
+    def serves(self, entry: Entry, task_type: str) -> bool:
+        """Say whether a plugin serves a task type, by default or if the settings choose it."""
+        chosen = self._chosen
+        found = chosen.by_type.get(_clean(task_type)) or chosen.fallback
+        default = isinstance(entry, PluginEntry) and entry.is_default
+        return default or found is entry or _may_serve(entry, _clean(task_type))
+
     def entries(self) -> tuple[Entry, ...]:
         return tuple(entry for _, entry in sorted(self._chosen.by_id.items()))
 

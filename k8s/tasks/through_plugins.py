@@ -174,6 +174,8 @@ class ThroughPlugins:
         entry = self._registry.get(plugin) if plugin else self._registry.resolve(task_type)
         if not isinstance(entry, WebPluginEntry):
             raise PluginError(f"plugin {plugin or task_type}, which runs this task, is not enabled: enable it")
+        if not self._registry.serves(entry, task_type):  # who may write a status may name another
+            raise PluginError(f"plugin {plugin} does not serve the task type {task_type}")
         return entry
 
 

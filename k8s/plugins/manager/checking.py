@@ -11,7 +11,7 @@ from typing import Final
 
 from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.plugins.following import Watches
-from backoff_ctrl.k8s.plugins.marks import Key, is_going, key_of_task
+from backoff_ctrl.k8s.plugins.marks import Key, is_going, key_of, key_of_task
 from backoff_ctrl.k8s.plugins.phases import PLUGIN_FAILED, Phase, PhaseInfo, system_failure
 from backoff_ctrl.k8s.plugins.protocol import JSON, PluginContext, TaskContext
 
@@ -53,7 +53,7 @@ class Checker:
         """Return the phase of the attempt. Raises ``ClusterError`` and ``PluginBugError``."""
         made = known.made
         assert made is not None  # a started attempt has an object: ``read_state`` checks it
-        resource = await self.find(plugin, made)
+        resource = await self.find(plugin, made, key_of_task(task.metadata))
         if resource is None:
             said = f"{plugin.kind.resource} {made.namespace}/{made.name} was deleted, and not by this manager"
             self._counts.unexpected_deletions[plugin.id] += 1
@@ -98,16 +98,16 @@ class Checker:
     def forget(self, key: Key) -> None:
         self._erred.pop(key, None)
 
-    async def find(self, plugin: PluginCalls, made: Made) -> JSON | None:
+    async def find(self, plugin: PluginCalls, made: Made, key: Key) -> JSON | None:
         """Return the object of an attempt; None: it is gone. If the watch does not show it, it is read, to be sure."""
         self._watches.need(plugin.kind, made.namespace)
         found = self._watches.find(plugin.kind, made.namespace, made.name)
-        if found is not None and _is(found, made):
+        if found is not None and _is(found, made, key):
             self._counts.reads["cache"] += 1
             return found
         self._counts.reads["server"] += 1
         found = await self._objects.read(plugin.kind, made.namespace, made.name)
-        if found is None or not _is(found, made):
+        if found is None or not _is(found, made, key):
             return None
         self._watches.note(plugin.kind, found)
         return found
@@ -122,6 +122,6 @@ class Checker:
         return replace(known, told=told), replace(info, reasons=(*info.reasons, *reasons))
 
 
-def _is(resource: JSON, made: Made) -> bool:
-    """Return whether this is the object that was created, not a later one of its name."""
-    return not made.uid or metadata_of(resource).get("uid") == made.uid
+def _is(resource: JSON, made: Made, key: Key) -> bool:
+    """Return whether this is the object that was created, not a later one of its name, nor one that a status names."""
+    return key_of(resource) == key and (not made.uid or metadata_of(resource).get("uid") == made.uid)

@@ -40,7 +40,7 @@ from .launching import Launcher
 from .objects import ClusterError, Objects
 from .outcomes import NOT_BUILT
 from .plugin_calls import PluginBugError, PluginCalls
-from .state import Stage, State, StateError, read_state
+from .state import Stage, State, StateError, damaged, read_state
 
 __all__ = ["ClusterError", "Handled", "PluginManager"]
 
@@ -122,7 +122,7 @@ class PluginManager:
     async def handle(self, task: TaskContext, state: JSON | None) -> Handled:
         """Take the next step of an attempt. Never waits for quota, and never raises for errors of tasks or clusters."""
         try:
-            known = read_state(state, task.metadata.namespace)
+            known = self._read(task, state)
         except StateError as error:
             return Handled(system_failure(CORRUPTED_STATE, str(error), retryable=False), state)
         if known.over:
@@ -149,7 +149,7 @@ class PluginManager:
         Another phase means that the API server has not done it yet: call it again.
         """
         try:
-            known = read_state(state, task.metadata.namespace)
+            known = self._read(task, state)
         except StateError:
             known = State()  # an object with the task's labels is found all the same
         if known.over and not (known.phase.is_failure and known.cleanup):
@@ -174,7 +174,7 @@ class PluginManager:
         ``state`` is what the abort returned; its ``doubt`` says whether that may happen. Raises ``ClusterError`` if the
         API server did not do it: call it again.
         """
-        known = read_state(state, task.metadata.namespace)
+        known = self._read(task, state)
         await self._ender.sweep(task, self._plugin(task, known), known)
 
     async def finalize(self, task: TaskContext, state: JSON | None) -> None:
@@ -183,7 +183,7 @@ class PluginManager:
         Raises ``ClusterError`` if the API server did not do it: call it again.
         """
         try:
-            known = read_state(state, task.metadata.namespace)
+            known = self._read(task, state)
         except StateError:
             known = State()
         try:
@@ -209,6 +209,21 @@ class PluginManager:
             return self._checker.failed(key_of_task(task.metadata), known, error)
         except ClusterError as error:
             return known, known.holding(f"{error}; it is retried")
+
+    def _read(self, task: TaskContext, state: JSON | None) -> State:
+        """Read a stored state. Raises ``StateError`` if its plugin can't have made an object of this task.
+
+        Who may write the status of a Task must not have objects of other kinds read or deleted for him.
+        """
+        known = read_state(state, task.metadata.namespace)
+        entry = self.registry.get(known.plugin) if known.plugin else None
+        if isinstance(entry, PluginEntry):
+            kind, made = entry.resource_to_watch, known.made
+            if not self.registry.serves(entry, task.type):
+                raise damaged("plugin", state or {})
+            if made is not None and (made.api_version, made.kind) != (kind.api_version, kind.kind):
+                raise damaged("object", state or {})
+        return known
 
     def _plugin(self, task: TaskContext, known: State) -> PluginCalls:
         """Return the plugin that built the task's object, else the one that its type resolves to."""

@@ -11,7 +11,7 @@ from pydantic import Field, StrictBool
 
 from backoff_ctrl.k8s.plugins.reported import JSON, STORED, Count, Reported, StateError, StoredState, damaged
 
-__all__ = ["Made", "Stage", "State", "StateError", "read_state"]
+__all__ = ["Made", "Stage", "State", "StateError", "damaged", "read_state"]
 
 
 class Stage(StrEnum):

@@ -7,6 +7,7 @@ and says in a sentence what is wrong with one. All of that is pure; ``plugin`` s
 service to the registry. ``services`` has the descriptions that ship.
 
 *Surprising.* An answer that is about another job is an error, never news. An answer may have megabytes: what the plugin
-keeps of it is its meaning, a ``PhaseInfo``. A job stays at the address where it was created, whatever the settings say
-meanwhile. Secrets reach headers only, and are cut out of what a service says.
+keeps of it is its meaning, a ``PhaseInfo``. A job stays at the address where it was created, as long as the settings
+accept that address: who may write a status names any. Secrets reach headers only, and are cut out of what a service
+says.
 """

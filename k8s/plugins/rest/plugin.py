@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import aiohttp
 import yarl
 
-from backoff_ctrl.k8s.answers.fields import mapping
+from backoff_ctrl.k8s.answers.fields import mapping, text
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext, TaskSpecError
 from backoff_ctrl.k8s.plugins.webapi.protocol import (
@@ -36,6 +36,8 @@ UNREADABLE: Final = 502
 """The status of an answer that makes no sense: what a gateway would answer in its place."""
 REFUSED: Final = 400
 """The status of an answer that the description calls a refusal, whatever its own."""
+SHOWN: Final = 200
+"""Characters of an address that a sentence repeats."""
 _HIDDEN: Final = "***"
 
 
@@ -162,14 +164,14 @@ class RestPlugin:
     # -- one request ---------
 
     async def _call(self, context: CallContext, meta: Any = None, **more: Any) -> _Call:
-        """Gather what a request is made of. A job stays where it was created, whatever the settings say now."""
+        """Gather what a request is made of. A job stays where it was created, as long as the settings accept that."""
         document = document_of(context.task, context.key, **more)
         given = self.config.job_id.given
         if meta is not None:
             document[ID] = meta[ID]
         elif given is not None:
             document[ID] = given.of(document)
-        base = meta[URL] if meta is not None else self._base(document)
+        base = self._base(document) if meta is None else self._where(meta, document)
         named = mapping(context.task.spec.get(SECRETS))
         secrets = {name: await _secret(context, name) for name in sorted(self.config.secrets) if name in named}
         headers = {
@@ -191,6 +193,25 @@ class RestPlugin:
                 raise TaskSpecError(f"spec.{str(self.config.task_url).removeprefix('$.')}", said)
             return own
         return self._platforms()
+
+    def _where(self, meta: Any, document: JSON) -> str:
+        """Return the address of a job. Raises ``UnknownAddressError`` for one that no task could have now.
+
+        Who may write the status of a Task names any address there, and we reach more than he does.
+        """
+        base = text(mapping(meta).get(URL))
+        listed = bool(self._settings().get("allowedhosts"))  # then the session reaches those alone
+        if not listed:
+            try:
+                listed = checked_url(base) == self._base(document)
+            except (ValueError, TaskSpecError):
+                listed = False
+        if not listed:
+            where = f"plugins.{self.config.id}"
+            raise UnknownAddressError(
+                f"its job is at {base[:SHOWN]!r}, which is not {where}.url: list its host in {where}.allowedHosts"
+            )
+        return base
 
     def _settings(self) -> dict[str, Any]:
         return {plain(key): value for key, value in self._setup.settings().items()}

@@ -89,8 +89,11 @@ class OwningExecutor:
             return ""
         plugin = text((state or {}).get("plugin"))
         try:
-            if plugin and self._registry.get(plugin) is None:
+            named = self._registry.get(plugin) if plugin else None
+            if plugin and named is None:
                 return f"plugin {plugin}, which runs this task, is not enabled"
+            if named is not None and not self._registry.serves(named, task.type):
+                return f"plugin {plugin}, which its status names, does not serve the task type {task.type}"
             if not plugin:
                 self._registry.resolve(task.type)
         except PluginError as error:

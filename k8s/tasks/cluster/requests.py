@@ -10,7 +10,7 @@ from typing import Any, Final
 from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import mapping, mappings, metadata_of, text
 from backoff_ctrl.k8s.answers.rejections import rejection_of
-from backoff_ctrl.k8s.cluster.paths import PathError, path_to
+from backoff_ctrl.k8s.cluster.paths import PathError, group_path, path_to
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.events.correlator import micro_time
 from backoff_ctrl.k8s.plugins.manager.objects import MERGE, Objects
@@ -20,7 +20,7 @@ from backoff_ctrl.k8s.tasks.store import AbsentError, BrokenStoreError, FullErro
 
 from .schema import GROUP, NAME, PLURAL, VERSION
 
-PATH: Final = f"/apis/{API_VERSION}"
+PATH: Final = group_path(API_VERSION)
 JSON_PATCH: Final = "application/json-patch+json"
 PATIENCE: Final = 34.0
 """Seconds for an answer: the server itself gives up then."""
@@ -144,7 +144,7 @@ class Requests:
 
     async def insist_on_kind(self) -> None:
         """Raise ``BrokenStoreError`` if the server does not have Tasks as this program knows them."""
-        answer = await self._ask("GET", f"/apis/{GROUP}")
+        answer = await self._ask("GET", path_to("/apis", GROUP))
         if answer.status == 404:
             raise BrokenStoreError(f"{self._host} has no kind {NAME}: install it with {INSTALL}")
         served = [text(each.get("version")) for each in mappings(mapping(answer.json()).get("versions"))]

@@ -197,3 +197,45 @@ async def test_what_is_deleted_by_others_is_told_apart_from_what_has_ended(bench
     assert going.error is not None
     assert (gone.error.code, going.error.code) == ("ResourceDeletedExternally", "UnexpectedObjectDeletion")
     assert bench.manager.counts.unexpected_deletions == {"container": 2}
+
+
+JOBS = "/apis/batch/v1/namespaces/team/jobs"
+CONTAINER = {"name": "main", "image": "busybox:1"}
+
+
+@pytest.mark.parametrize(
+    ("forged", "path", "body"),
+    [
+        pytest.param(
+            {"name": "other"}, "/api/v1/namespaces/team/pods", {"spec": {"containers": [CONTAINER]}}, id="name"
+        ),
+        pytest.param(
+            {"kind": "Job", "api_version": "batch/v1", "name": "other"},
+            JOBS,
+            {"spec": {"template": {"spec": {"containers": [CONTAINER], "restartPolicy": "Never"}}}},
+            id="kind",
+        ),
+    ],
+)
+@pytest.mark.parametrize("plugin", ["", "other-kind"])
+async def test_a_status_that_names_another_object_has_nothing_read_or_deleted(
+    bench: Bench, forged: dict[str, str], path: str, body: dict[str, Any], plugin: str
+) -> None:
+    """Who may write the status of a task names any object there, and any plugin."""
+    bench.use_kind("other-kind", "batch/v1", "Job", "jobs")
+    await bench.call("POST", path, {"metadata": {"name": "other"}, **body})
+    uid = (await bench.call("GET", f"{path}/other"))["metadata"]["uid"]
+    one = task()
+    await bench.until(one, Phase.QUEUED)
+    key = (one.metadata.uid, one.metadata.attempt)
+    state = bench.states[key] or {}
+    bench.states[key] = {
+        **state,
+        "object": {**state["object"], "uid": uid, **forged},
+        "plugin": plugin or state["plugin"],
+    }
+    told = await bench.step(one)
+    assert told.phase.is_failure, told
+    await bench.abort(one)
+    await bench.finalize(one)
+    assert not (await bench.call("GET", f"{path}/other"))["metadata"].get("deletionTimestamp")

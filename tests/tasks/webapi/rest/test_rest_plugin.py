@@ -124,8 +124,8 @@ async def test_headers_are_made_of_secrets_that_are_never_repeated() -> None:
             await plugin.create(context(named))
 
 
-async def test_a_job_stays_where_it_was_created() -> None:
-    """Whatever address the settings have meanwhile."""
+async def test_a_job_stays_where_it_was_created_if_the_settings_accept_that() -> None:
+    """Who may write the status of a task names any address there, and the manager reaches more than he does."""
     settings: JSON = {}
     async with running_service() as service, running_service() as other, plugin_of(described(), settings) as plugin:
         with pytest.raises(UnknownAddressError, match=r"plugins\.jobs\.url: the address of the service is not set"):
@@ -135,7 +135,15 @@ async def test_a_job_stays_where_it_was_created() -> None:
             await plugin.create(context())
         settings["url"] = service.url + "/"
         created = await plugin.create(context())
+        assert (await plugin.get(context(), created.meta)).phase is Phase.QUEUED
         settings["url"] = other.url
+        asked = len(service.requests)
+        for meta in (created.meta, {"id": "j1", "url": "http://169.254.169.254"}, {"id": "j1", "url": 7}):
+            for call in (plugin.get(context(), meta), plugin.delete(context(), meta, "Aborted")):
+                with pytest.raises(UnknownAddressError, match=r"list its host in plugins\.jobs\.allowedHosts"):
+                    await call
+        assert len(service.requests) == asked
+        settings["allowed_hosts"] = ["127.0.0.1"]
         assert (await plugin.get(context(), created.meta)).phase is Phase.QUEUED
         assert other.requests == []
 
