@@ -27,15 +27,11 @@ def test_words_stay_in_their_place(name: str, namespace: str, plural: str) -> No
 
 @pytest.mark.parametrize("word", ["", ".", "..", "a/b", "/", "%2e%2e", "a%2fb", "x" * 254, "../../../../healthz"])
 def test_what_is_no_segment_makes_no_path(word: str) -> None:
-    for wrong in (
-        lambda: path_to("/api/v1", "pods", namespace=word),
-        lambda: path_to("/api/v1", "pods", namespace="team", name=word),
-        lambda: path_to("/api/v1", word),
-        lambda: group_path(f"{word}/v1"),
-        lambda: group_path("batch/v1/x"),
-    ):
+    for plural, namespace, name in (("pods", word, "a"), ("pods", "team", word), (word, "team", "a")):
         with pytest.raises(PathError):
-            wrong()
+            path_to("/api/v1", plural, namespace=namespace, name=name)
+    with pytest.raises(PathError):
+        group_path(f"{word}/v1")
 
 
 def test_paths_are_made_in_one_place() -> None:

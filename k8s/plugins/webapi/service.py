@@ -13,7 +13,6 @@ import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
@@ -24,6 +23,7 @@ from backoff_ctrl.k8s.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskSpecError
 
 from .entry import WebPluginEntry
+from .hosts import Resolver, is_allowed
 from .origins import Origin, Origins
 from .outcomes import HostRefusedError, PluginBugError, flaw_of_answer, is_network_fault
 from .pools import PoolLimits
@@ -107,7 +107,7 @@ class Service:
         self._replaced: list[Closes] = []  # calls may be under way through them: they are closed at the end
         self._adopt()
         self.session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=aiohttp.TCPConnector(limit=0, resolver=Resolver()),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=True,
             middlewares=(self._guard,),
@@ -356,9 +356,10 @@ class Service:
         """Reach the allowed hosts alone, and follow no redirect: it would lead elsewhere with the same credentials."""
         allowed = self.settings.allowed_hosts
         host = request.url.host or ""
-        if allowed and not any(fnmatchcase(host.lower(), each.lower()) for each in allowed):
+        if not is_allowed(allowed, host, request.url.port):
             raise HostRefusedError(
-                f"{host} is not in plugins.{self.id}.allowedHosts ({', '.join(allowed)}): add it, or use another host"
+                f"{host} is not in plugins.{self.id}.allowedHosts "
+                f"({', '.join(allowed) or 'any but link-local addresses'}): add it, or use another host"
             )
         answer = await handler(request)
         if answer.status in _REDIRECTS and "Location" in answer.headers:

@@ -89,7 +89,8 @@ class WebApiSection(Section):
     call_timeout: Annotated[Duration, Field(ge=timedelta(seconds=1), le=timedelta(hours=1))] = timedelta(seconds=60)
     """How long a call of the service may take."""
     allowed_hosts: list[str] = Field(default_factory=list)
-    """The hosts that the plugin may reach, such as `jobs.example.com` or `*.example.com`; empty: any."""
+    """The hosts that the plugin may reach, such as `*.example.com` or `jobs.example.com:8443`; empty: any. A link-local
+    address, such as 169.254.169.254, has to be listed as it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from backoff_ctrl.k8s.plugins.phases import success
+from backoff_ctrl.k8s.plugins.webapi.hosts import is_allowed
 from backoff_ctrl.k8s.plugins.webapi.protocol import PluginConfig, SyncPlugin
 
 from .jobs_service import FindingPlugin, JobsPlugin, JobsService, OncePlugin
@@ -390,6 +391,26 @@ async def test_only_allowed_hosts_are_reached(service: JobsService, url: str) ->
         ended = await bench.end(context())
     assert "127.0.0.1 is not in plugins.jobs.allowedHosts (jobs.example.com)" in ended.info.reason
     assert service.calls.total() == 0
+
+
+@pytest.mark.parametrize(
+    ("allowed", "host", "port", "may"),
+    [
+        ((), "jobs.example.com", 80, True),
+        ((), "169.254.169.254", 80, False),
+        ((), "fe80::1%eth0", 80, False),
+        ((), "::ffff:169.254.169.254", 80, False),
+        (("*",), "169.254.169.254", 80, False),
+        (("169.254.169.254:80",), "169.254.169.254", 80, True),
+        (("169.254.169.254:80",), "169.254.169.254", 8080, False),
+        (("*.example.com",), "jobs.example.com", 8443, True),
+        (("*.example.com:443",), "Jobs.example.com", 443, True),
+        (("*.example.com:443",), "jobs.example.com", 6443, False),
+        (("::1",), "::1", 80, True),
+    ],
+)
+def test_hosts_are_listed_with_or_without_ports(allowed: tuple[str, ...], host: str, port: int, may: bool) -> None:
+    assert is_allowed(allowed, host, port) is may
 
 
 # -- synchronous plugins ---------
