@@ -26,8 +26,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from backoff_ctrl.api.injection.sidecar import JSON
-from backoff_ctrl.k8s.answers.fields import written_back
 from backoff_ctrl.k8s.answers.bounded_json import read_json
+from backoff_ctrl.k8s.answers.fields import written_back
 from backoff_ctrl.k8s.cluster.election import Election, ElectionError, Terms
 from backoff_ctrl.k8s.cluster.paths import path_to
 from backoff_ctrl.k8s.cluster.session import ClusterSession, beginning

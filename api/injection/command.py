@@ -67,6 +67,13 @@ _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 @click.option("--config", metavar="FILE", help="With --for tasks: the platform's settings, those of the operator.")
 @SET
 @KINDS
+@click.option(
+    "--operator",
+    "operators",
+    multiple=True,
+    metavar="USER",
+    help="With --for jobs: the operator's user name, whose Tasks' Jobs have their room. May be repeated.",
+)
 @click.option("--probe-listen", metavar="HOST:PORT", help="Serve /livez, /readyz and /metrics there, without TLS.")
 @click.option("--image", default=SidecarSettings().image, show_default=True, help="The sidecar's image.")
 @click.option(
@@ -209,7 +216,9 @@ def _settings(given: Mapping[str, Any], sidecar: SidecarSettings) -> InjectionSe
     admits: dict[str, Any] = {"pods": "pods" in given["admits"], "jobs": "jobs" in given["admits"]}
     if given["kinds"] and not admits["jobs"]:
         raise BadInput("--kinds is for --for jobs")
-    admits["kinds"] = kinds_of(given["kinds"])
+    if given["operators"] and not admits["jobs"]:
+        raise BadInput("--operator is for --for jobs")
+    admits |= {"kinds": kinds_of(given["kinds"]), "operators": given["operators"]}
     if (given["tls_cert"] is None) != (given["tls_key"] is None):
         raise BadInput("--tls-cert and --tls-key belong together: give both, or neither")
     if given["tls_cert"] is not None:

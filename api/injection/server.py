@@ -124,6 +124,8 @@ class InjectionSettings:
     """Whether it suspends Jobs."""
     kinds: Sequence[AdmissibleKind] = KINDS
     """What it suspends then."""
+    operators: tuple[str, ...] = ()
+    """The user names of the operators, whose Tasks have reserved room for what they create."""
 
 
 def _certificate(
@@ -200,7 +202,8 @@ class Webhook:
         return document, namespace, what.outcome
 
     async def _about_job(self, body: bytes, *, whole_namespace: bool) -> Answered:
-        return answer_about_job(body, whole_namespace=whole_namespace, kinds=self._settings.kinds)
+        given = self._settings
+        return answer_about_job(body, whole_namespace=whole_namespace, kinds=given.kinds, accounts=given.operators)
 
     async def look(self) -> None:
         """Read the certificates once; load changes. ``why_not`` reports a failure, which is retried."""

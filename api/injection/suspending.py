@@ -19,14 +19,17 @@ from backoff_ctrl.k8s.admitting.kinds import (
     SUSPENDED_BY,
     TRUE,
     WAIT,
+    WAITING_NAMESPACES,
     AdmissibleKind,
     Left,
     asks,
+    cleaning,
     is_admitted,
     left_alone,
     may_suspend,
     suspension,
 )
+from backoff_ctrl.k8s.admitting.patches import merged
 from backoff_ctrl.k8s.answers.fields import annotations_of, mapping, metadata_of, text
 from backoff_ctrl.k8s.plugins.marks import is_going
 from backoff_ctrl.k8s.watching.informer import ClusterSource
@@ -37,7 +40,6 @@ from .sidecar import JSON
 
 _ASKING: Final = {"metadata": {"labels": {WAIT: TRUE}}}
 _SILENT: Final[JSON] = {}
-_NAMESPACES: Final = Kind("/api/v1", "namespaces", frozenset({"Namespace"}), namespaced=False, labels=f"{WAIT}={TRUE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +56,33 @@ class Suspension:
 
 
 def answer_about_job(
-    body: bytes, *, whole_namespace: bool, kinds: Sequence[AdmissibleKind] = KINDS
+    body: bytes, *, whole_namespace: bool, kinds: Sequence[AdmissibleKind] = KINDS, accounts: Collection[str] = ()
 ) -> tuple[JSON, str, str]:
     """Return the answer to a review, the object's namespace, and the outcome. Raises ``ReviewError``.
 
-    ``whole_namespace``: it was asked because its namespace carries the label.
+    ``whole_namespace``: it was asked because its namespace carries the label. ``accounts``: the user names of
+    operators, whose Tasks have reserved room for what they create; none: what a Task controls counts as such.
     """
     request = request_in(body)
-    what = _suspended(request, _ASKING if whole_namespace else _SILENT, kinds)
+    by_us = text(mapping(request.get("userInfo")).get("username")) in accounts if accounts else None
+    what = _suspended(request, _ASKING if whole_namespace else _SILENT, kinds, by_us)
     return allowed(request, what.patch, what.warnings), namespace_of(request), what.outcome
 
 
-def _suspended(request: JSON, namespace: Mapping[str, Any], kinds: Sequence[AdmissibleKind]) -> Suspension:
+def _suspended(
+    request: JSON, namespace: Mapping[str, Any], kinds: Sequence[AdmissibleKind], by_us: bool | None
+) -> Suspension:
     resource, body = mapping(request.get("resource")), request.get("object")
     named = (resource.get("group") or "", resource.get("resource"))
     kind = next((each for each in kinds if (each.group, each.plural) == named), None)
     if kind is None or request.get("operation") != "CREATE" or not isinstance(body, dict):
         return Suspension("unreadable")
     try:
-        left = may_suspend(kind, body, namespace, kinds=kinds)
-        if left is Left.UNFIT:
-            return Suspension("unfit", warnings=(f"backoff-ctrl: {kind.may_not_be_suspended(body)}",))
-        if left is not None:
-            return Suspension(left.name.lower())
-        return Suspension("suspended", [*operations(body, suspension(kind))])
+        left, cleaned = may_suspend(kind, body, namespace, kinds=kinds, by_us=by_us), cleaning(body)
+        if left is None:
+            return Suspension("suspended", [*operations(body, merged(cleaned, suspension(kind)))])
+        warnings = (f"backoff-ctrl: {kind.may_not_be_suspended(body)}",) if left is Left.UNFIT else ()
+        return Suspension(left.name.lower(), [*operations(body, cleaned)], warnings)
     except Exception as error:  # noqa: BLE001 - nobody has validated it, or a bug of ours: it is created as it is
         note_bug(error, f"a {kind.kind} could not be suspended")
         return Suspension("failed")
@@ -87,7 +92,10 @@ def operations(body: Mapping[str, Any], merge: Mapping[str, Any], path: str = ""
     """Yield a merge patch as operations of RFC 6902: a webhook can answer with nothing else."""
     for name, value in merge.items():
         there, below = body.get(name), f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
-        if isinstance(value, dict) and isinstance(there, dict):
+        if value is None:
+            if name in body:
+                yield {"op": "remove", "path": below}
+        elif isinstance(value, dict) and isinstance(there, dict):
             yield from operations(there, value, below)
         else:
             yield {"op": "add", "path": below, "value": value}
@@ -104,7 +112,7 @@ async def ungated(
     It was created while the webhook did not answer, or before its namespace got the label. Raises what
     ``ClusterSource.pages`` raises, but for kinds that the server lacks.
     """
-    asking = {text(metadata_of(each).get("name")) async for each in _items(source, _NAMESPACES)}
+    asking = {text(metadata_of(each).get("name")) async for each in _items(source, WAITING_NAMESPACES)}
     found: Counter[str] = Counter()
     for kind in kinds:
         listed = Kind(kind.path, kind.plural, frozenset({kind.kind}), labels=f"{WAIT}={TRUE}")
@@ -121,7 +129,8 @@ def runs_ungated(
     kind: AdmissibleKind, body: Mapping[str, Any], *, asked: bool, kinds: Sequence[AdmissibleKind] = KINDS
 ) -> bool:
     """Return whether an object runs that should have waited: nobody has suspended it, let it in or released it."""
-    known = not is_admitted(body) and not {SUSPENDED_BY, RELEASED_BY} & annotations_of(body).keys()
+    let_in = is_admitted(body) and not kind.never_waited(body)  # the operator notes it on what others let run, too
+    known = not let_in and not {SUSPENDED_BY, RELEASED_BY} & annotations_of(body).keys()
     runs = not (kind.is_suspended(body) or kind.has_ended(body) or is_going(body))
     return known and runs and left_alone(kind, body, asked=asked, kinds=kinds) is None
 

@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 from backoff_ctrl.engine.quotas import ObservedQuota
 from backoff_ctrl.k8s.answers.fields import mapping, mappings, metadata_of, text
 from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.events.sender import EventSender
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
@@ -31,8 +32,9 @@ from backoff_ctrl.k8s.watching.objects import Kind as Watched
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 from backoff_ctrl.k8s.watching.status import WatchRecord
 
-from .case import Case, Counts, Desk, Patching
-from .kinds import KINDS, AdmissibleKind, controller_of, kind_of
+from .case import Case
+from .desk import Counts, Desk, Patching
+from .kinds import KINDS, AdmissibleKind, Left, controller_of, kind_of, left_waiting
 from .life import Seen, State, seen_of
 from .surroundings import Surroundings
 from .telling import Teller, waiting_document
@@ -322,7 +324,7 @@ class Admitting:
         case.body = body
         above = self.surroundings.known_above(body)
         if above is not None:
-            self._step(case, seen_of(kind, body, kinds=self.kinds, above=above))
+            self._step(case, self._shown(kind, body, above))
         elif uid not in self._judging:
             task = self._judging[uid] = asyncio.create_task(self._judge(case))
             task.add_done_callback(lambda _: self._judging.pop(uid, None))
@@ -341,18 +343,36 @@ class Admitting:
             self._step(case, seen)
 
     async def _seen(self, kind: AdmissibleKind, body: JSON) -> Seen:
-        above = await self.surroundings.above(body)
-        return seen_of(kind, body, kinds=self.kinds, above=above)
+        return self._shown(kind, body, await self.surroundings.above(body))
+
+    def _shown(self, kind: AdmissibleKind, body: JSON, above: Sequence[Owner]) -> Seen:
+        return seen_of(kind, body, self._left(kind, body, above))
+
+    def _left(self, kind: AdmissibleKind, body: JSON, above: Sequence[Owner]) -> Left | None:
+        by_us = True if self._has_ticket(text(metadata_of(body).get("uid"))) else None
+        waiting_in = self.surroundings.waiting_in
+        return left_waiting(kind, body, kinds=self.kinds, above=above, waiting_in=waiting_in, by_us=by_us)
+
+    def _has_ticket(self, uid: str) -> bool:
+        """Return whether a gate of this process has made an object, with room for its pods: not as what is let in."""
+        label, case = self.gate.ledger.label_of(uid), self._cases.get(uid)
+        return label is not None and not (case is not None and case.gang is not None and case.gang.label == label)
 
     def _step(self, case: Case, seen: Seen) -> None:
         try:
             case.step(seen)
         except Exception as error:  # noqa: BLE001 - law 18: one object harms no other
             self.gate.ledger.failed_open(error)
+        if seen is Seen.LEFT and (why := self._why_it_stays(case)):
+            self._teller.say(case, "left-suspended", why)
         if seen in TOLD_WHY and (why := case.kind.why_it_runs(case.body)):
             self._teller.say(case, "not-suspended", why)
         if case.state is State.GONE:
             self._cases.pop(case.uid, None)
+
+    def _why_it_stays(self, case: Case) -> str:
+        chain = self.surroundings.known_above(case.body) or ()
+        return case.kind.why_it_stays(case.body, self._left(case.kind, case.body, chain))
 
     def _compare_all(self, namespace: str | None) -> None:
         """Look again at what waits in a namespace whose LimitRanges have changed."""

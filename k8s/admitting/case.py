@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Final
@@ -21,20 +19,18 @@ from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.k8s.answers.fields import FieldError, annotations_of, labels_of, mapping, metadata_of, text
 from backoff_ctrl.k8s.charges.live import is_released
 from backoff_ctrl.k8s.charges.parts import Part
-from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.creates.wait import Wait
-from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.any_gate import NAMES
 from backoff_ctrl.k8s.gate.gangs import AdmittedGang, GangAsked, GangRefused, GangWait
 from backoff_ctrl.k8s.gate.subscribers import Verdict
-from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, CreateTransport, Objects
+from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, CreateTransport
 from backoff_ctrl.k8s.plugins.protocol import JSON
 from backoff_ctrl.k8s.plugins.protocol import Kind as Served
-from backoff_ctrl.k8s.status.admission_rules import Item
 from backoff_ctrl.k8s.status.bodies import found_at
 from backoff_ctrl.k8s.watching.objects import is_older
 
+from .again import SuspendedAgain, Suspender, suspender_of, with_note
 from .asking import (
     Elastic,
     as_elastic,
@@ -47,7 +43,8 @@ from .asking import (
     succeeded_of,
     templates_of,
 )
-from .kinds import ADMITTED, AdmissibleKind, field_at, is_admitted
+from .desk import Desk
+from .kinds import ADMITTED, AdmissibleKind, field_at
 from .life import Act, Seen, State, step
 from .patches import admitted_gang, grown, noted, resumed
 
@@ -58,61 +55,13 @@ GROWTH: Final = 0.02
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 10.0
 """Seconds between two tries of a patch that was not answered, or not taken; the first and the longest."""
+TRIES: Final = 5
+"""Tries to note what is not worth waiting for."""
 CONFLICT: Final = 409
 DENIALS: Final = frozenset({400, 401, 403, 405, 415, 422})
 """Answers to a patch that will not change by themselves."""
 
 VERDICTS: Final[Mapping[str, Verdict]] = {"now": "create", "unknown": "create", "wait": "wait", "never": "refuse"}
-
-
-@dataclass
-class Counts:
-    """What was done since the start, by kind (``jobs.batch``) where there is one."""
-
-    admitted: Counter[str] = field(default_factory=Counter)
-    ungated: Counter[str] = field(default_factory=Counter)
-    """Those that were let in without room being reserved: the mode of their namespace, or an error of ours."""
-
-
-class Patching:
-    """Bounds the patches that are under way, and begins none once another process may lead."""
-
-    def __init__(self, certain: Callable[[], bool], slots: asyncio.Semaphore) -> None:
-        self._certain = certain
-        self._slots = slots
-
-    async def __aenter__(self) -> None:
-        await self._slots.acquire()
-        if not self._certain():
-            self._slots.release()
-            raise ClusterError("change an object", "this process may lead no more")
-
-    async def __aexit__(self, *_: object) -> None:
-        self._slots.release()
-
-
-@dataclass(frozen=True, slots=True)
-class Desk:
-    """What all cases share."""
-
-    gate: AsyncGate
-    objects: Objects
-    server: str
-    limits: Callable[[str], Sequence[Item]]
-    """The limits of a namespace's LimitRanges."""
-    priority: Callable[[Mapping[str, Any], Sequence[Part]], Awaitable[tuple[int, str]]]
-    """Returns it, and why its annotation does not count as it stands."""
-    noted: Callable[[AdmissibleKind, JSON], object]
-    """Takes what a request has returned; the watch may report it later."""
-    seen: Callable[[AdmissibleKind, JSON], Awaitable[Seen]]
-    maker: Callable[[AdmissibleKind, Mapping[str, Any]], tuple[AdmissibleKind, Mapping[str, Any]] | None]
-    """Returns what says which pods come of an object: itself, or what its controller has made of it; None: not yet."""
-    above: Callable[[JSON], Awaitable[Sequence[Owner]]]
-    """Returns all controllers above a pod."""
-    say: Callable[[Case, str, str], object]
-    """Tells people: a reason for machines, and a sentence."""
-    patching: Patching
-    counts: Counts = field(default_factory=Counts)
 
 
 class Case:
@@ -136,6 +85,7 @@ class Case:
         self._size: tuple[int, ...] = ()
         self._priority = 0
         self._elastic: Elastic | None = None
+        self._again: SuspendedAgain | None = None
         self._sent: set[str] = set()  # what our patches note on it, by which they are known
         self._task: asyncio.Task[None] | None = None
         self._growing: asyncio.Task[None] | None = None
@@ -194,7 +144,12 @@ class Case:
     async def _join(self) -> None:
         """Wait in line, then let it in."""
         self.refusal = ""
+        self._sent.clear()
+        self._again = None
         try:
+            if await self._is_loop():
+                self.step(Seen.REFUSAL)
+                return
             asked = await self._ask()
             if asked is not None:
                 self.gang = await self._gang(asked)
@@ -213,6 +168,45 @@ class Case:
             await asyncio.sleep(GROWTH)
         await self._let_in()
 
+    async def _is_loop(self) -> bool:
+        """Tell of one that is suspended although it was let in; return whether it is not let in again."""
+        again = SuspendedAgain.of(self.body)
+        if again is not None and again.generation is None:
+            again = await self._note_again(again)
+        if again is None or again.has_changed(self.body):
+            return False
+        self._again = again
+        loop, said = again.is_loop, again.sentence(self.kind)
+        self._desk.say(self, "not-again" if loop else "suspended-again", said)
+        if loop:
+            self.refusal, self._asked = said, None  # whatever changes of it, it is looked at again
+        return loop
+
+    async def _note_again(self, again: SuspendedAgain) -> SuspendedAgain | None:
+        """Find out who has suspended it, and note that on it, so that whoever leads next counts on."""
+        desk, read = self._desk, self.body
+        for tries in range(1, TRIES + 1):
+            try:
+                with suppress(RecursionError):  # its managedFields are its user's to nest
+                    found = await desk.objects.read(self.served, self.namespace, self.name)
+                    if found is None or SuspendedAgain.of(found) is None or not self.kind.is_suspended(found):
+                        return None  # it has changed once more
+                    read = found
+                noted_again = again.seen(read, suspender_of(self.kind, read), datetime.now(UTC))
+                async with desk.patching:
+                    answer = await desk.objects.patch(self.served, self.body, with_note(read, noted_again))
+            except ClusterError as error:
+                log.info("it is not noted on %s that it is suspended again: %s", self.label, error)
+                if error.status in DENIALS or tries == TRIES:
+                    break
+                await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
+            else:
+                if answer is not None:
+                    self.body = self._shaped(answer)
+                    desk.noted(self.kind, self.body)
+                return noted_again
+        return again.seen(self.body, Suspender(), datetime.now(UTC))
+
     async def _ask(self) -> GangAsked | None:
         """Return what to ask of the line; None: it makes no pods."""
         self._elastic = elastic_of(self.kind, self.body)
@@ -228,7 +222,13 @@ class Case:
         if ignored:
             self._desk.say(self, "priority", ignored)
         self._asked = gang_for(
-            self.kind, self.body, self._parts, self._size, server=self._desk.server, priority=self._priority
+            self.kind,
+            self.body,
+            self._parts,
+            self._size,
+            server=self._desk.server,
+            priority=self._priority,
+            label=admitted_gang(self.body),
         )
         if self._desk.gate.mode(self.namespace) == "shadow":
             self._count_shadow(self._asked)
@@ -313,7 +313,10 @@ class Case:
     def _patch(self, *, with_label: bool) -> JSON:
         gang, elastic = self.gang, self._elastic
         reserved = gang is not None and gang.gang is not None
-        granted = {"pods": sum(self._size)} if reserved else {"mode": self._desk.gate.mode(self.namespace)}
+        mode = self._desk.gate.mode(self.namespace)
+        granted: dict[str, Any] = {"pods": sum(self._size)} if reserved else {"mode": mode}
+        if self._again is not None and not self._again.has_changed(self.body):
+            granted["times"] = self._again.times
         return resumed(
             self.kind,
             self.body,
@@ -429,8 +432,10 @@ class Case:
         return any(owner.uid == self.uid for owner in await self._desk.above(pod))
 
     def _note(self) -> JSON | None:
-        """Return what notes that others have resumed it: what is suspended after that is its user's."""
-        return None if is_admitted(self.body) else noted(self.body, now=datetime.now(UTC), granted={"by": "others"})
+        """Return what notes that others have resumed it."""
+        again = SuspendedAgain.of(self.body)
+        known = again is not None and again.generation is None
+        return None if known else noted(self.body, now=datetime.now(UTC), granted={"by": "others"})
 
     async def _change(self, patch: Callable[[], JSON | None]) -> bool:
         """Patch what runs; if nobody answers, or it has changed meanwhile, again, as it is by then.

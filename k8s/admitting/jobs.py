@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
+from urllib.parse import quote
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import mappings, metadata_of, text
@@ -19,7 +20,7 @@ from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import Kind as Watched
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 
-from .kinds import DIGITS_MAX, JOB, KINDS, WAITS_FOR, AdmissibleKind, noted_at
+from .kinds import DIGITS_MAX, JOB, KINDS, WAITING_NAMESPACES, WAITS_FOR, AdmissibleKind, asks, left_waiting, noted_at
 from .life import Seen, seen_of
 from .patches import released
 
@@ -134,12 +135,14 @@ def _is_called(kind: AdmissibleKind, word: str) -> bool:
 
 async def _listed(session: ClusterSession, namespaces: Sequence[str], kinds: Sequence[AdmissibleKind]) -> Listing:
     source, listing = ClusterSource(session), Listing()
+    waiting_in = await _waiting_in(session, source, namespaces)
     found: dict[str, WaitingJob] = {}
     for kind in kinds:
         for place in namespaces or (None,):
             try:
                 async for body in _objects(source, kind, place):
-                    if seen_of(kind, body, kinds=kinds) is Seen.SUSPENDED:
+                    left = left_waiting(kind, body, kinds=kinds, waiting_in=waiting_in)
+                    if seen_of(kind, body, left) is Seen.SUSPENDED:
                         found[text(metadata_of(body).get("uid"))] = _waiting_job(kind, body)
             except WatchAbsentError:
                 continue
@@ -151,6 +154,22 @@ async def _listed(session: ClusterSession, namespaces: Sequence[str], kinds: Seq
                     listing.unlisted.append(unlisted)
     listing.jobs = sorted(found.values(), key=lambda each: (each.created, each.namespace, each.name))
     return listing
+
+
+async def _waiting_in(session: ClusterSession, source: ClusterSource, namespaces: Sequence[str]) -> set[str]:
+    """Return which of these namespaces (none: of all) ask for waiting, as far as whoever asks may know."""
+    found: set[str] = set()
+    try:
+        if not namespaces:
+            async for page in source.pages(WAITING_NAMESPACES, None):
+                found |= {text(metadata_of(body).get("name")) for body in mappings(page.get("items"))}
+        for each in namespaces:
+            answer = await Objects(session).ask("GET", f"/api/v1/namespaces/{quote(each, safe='')}")
+            if answer.ok and asks(answer.json() or {}):
+                found.add(each)
+    except (WatchForbiddenError, WatchBrokenError, NotSent, OutcomeUnknown) as error:
+        log.info("which namespaces ask for waiting is not known: %s", error)
+    return found
 
 
 async def _is_served(objects: Objects, kind: AdmissibleKind) -> bool:

@@ -15,7 +15,7 @@ Kubeflow's Trainer (it makes a TrainJob's JobSet, suspended as that is, before a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -25,6 +25,7 @@ from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.cluster.paths import group_path
 from backoff_ctrl.k8s.creates.creation import Owner, owner_of
 from backoff_ctrl.k8s.creates.naming import CREATE_ID, GANG_LABEL
+from backoff_ctrl.k8s.watching.objects import Kind as Watched
 
 from .stages import parts_at_peak
 
@@ -34,7 +35,9 @@ SUSPENDED_BY: Final = "backoff-ctrl.dev/suspended-by"
 """The annotation of an object that was suspended at its creation, so that it waits; its value is ``webhook``."""
 WEBHOOK: Final = "webhook"
 ADMITTED: Final = "backoff-ctrl.dev/admitted"
-"""The annotation of an object that was let in: when, and with what. What is suspended after that is its user's."""
+"""The annotation of an object that was let in: its uid, when, and with what. It says nothing of a copy."""
+STAY_SUSPENDED: Final = "backoff-ctrl.dev/stay-suspended"
+"""The annotation by which its user keeps an object suspended; its value is ``true``."""
 RELEASED_BY: Final = "backoff-ctrl.dev/released-by"
 """The annotation of an object that somebody let in without room being reserved: who."""
 WAITS_FOR: Final = "backoff-ctrl.dev/waits-for"
@@ -45,9 +48,17 @@ PARALLELISM: Final = "backoff-ctrl.dev/parallelism"
 """The annotation with the parallelism that such a Job asked for, while it has less."""
 PRIORITY: Final = "backoff-ctrl.dev/priority"
 """The annotation with an object's priority in line, where its PriorityClass is not to decide."""
+TASK: Final = ("backoff-ctrl.dev", "Task")
+"""The group and the kind of what our own account creates objects for, their room being reserved."""
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 """The label of an object that Kueue lets in."""
+OURS: Final = (ADMITTED, SUSPENDED_BY, RELEASED_BY, WAITS_FOR)
+"""What only we write on an object: on a new one it is a copy of what was written on another."""
 TRUE: Final = "true"
+WAITING_NAMESPACES: Final = Watched(
+    "/api/v1", "namespaces", frozenset({"Namespace"}), namespaced=False, labels=f"{WAIT}={TRUE}"
+)
+"""The namespaces whose label asks for waiting."""
 DIGITS_MAX: Final = 10
 
 Makes: TypeAlias = Callable[[Mapping[str, Any]], tuple[Part, ...]]
@@ -128,17 +139,31 @@ class AdmissibleKind:
 
         The API server drops a field that the definition of a kind does not have, so nobody has changed such an object.
         """
-        dropped = (
-            annotations_of(body).get(SUSPENDED_BY) == WEBHOOK
-            and not self.is_suspended(body)
-            and not is_admitted(body)
-            and metadata_of(body).get("generation") == 1
-        )
+        if why := self.may_not_be_suspended(body):
+            return why
+        if is_admitted(body) or not self.never_waited(body):
+            return ""
+        if annotations_of(body).get(SUSPENDED_BY) == WEBHOOK:
+            return (
+                f"it runs without waiting for room: the definition of {self.kind} in this cluster has no field "
+                f"{self.suspend}. Install a version of its operator that can suspend it"
+            )
         return (
-            f"it runs without waiting for room: the definition of {self.kind} in this cluster has no field "
-            f"{self.suspend}. Install a version of its operator that can suspend it"
-            if dropped
-            else self.may_not_be_suspended(body)
+            f"it runs without waiting for room: it was created without {self.suspend}, and no webhook has set that. "
+            f"Have the webhook called (backoff-ctrl inject --for jobs), or create it with {self.suspend}: true"
+        )
+
+    def never_waited(self, body: Mapping[str, Any]) -> bool:
+        """Return whether an object has run since its creation: each change of its spec raises this number."""
+        return not self.is_suspended(body) and metadata_of(body).get("generation") == 1
+
+    def why_it_stays(self, body: Mapping[str, Any], left: Left | None) -> str:
+        """Return why a suspended object is left so though it is asked for, with what to do; empty: it is not."""
+        if not self.is_suspended(body) or left is not Left.RESERVED:
+            return ""
+        return (
+            f"it stays suspended, since what made it has reserved room for it: resume it, or take away its owner and "
+            f"its annotation {CREATE_ID}, so that it waits in line"
         )
 
 
@@ -285,7 +310,7 @@ class Left(StrEnum):
     KUEUE = "Kueue lets it in"
     ELSEWHERE = "another controller than its own is in charge of it"
     UNFIT = "it may not be suspended"
-    HELD = "its user has suspended it"
+    HELD = "its user keeps it suspended"
 
 
 def asks(body: Mapping[str, Any]) -> bool:
@@ -294,7 +319,9 @@ def asks(body: Mapping[str, Any]) -> bool:
 
 
 def is_admitted(body: Mapping[str, Any]) -> bool:
-    return ADMITTED in annotations_of(body)
+    """Return whether this very object was let in: a re-created one may carry the annotation of the one before."""
+    uid = text(metadata_of(body).get("uid"))
+    return bool(uid) and noted_at(body, ADMITTED).get("uid") == uid
 
 
 def controller_of(body: Mapping[str, Any]) -> Owner | None:
@@ -309,6 +336,10 @@ def kind_of(owner: Owner, kinds: Iterable[AdmissibleKind] = KINDS) -> Admissible
     return next((each for each in kinds if (each.group, each.kind) == (group, owner.kind)), None)
 
 
+def _is_task(owner: Owner) -> bool:
+    return (owner.api_version.rpartition("/")[0], owner.kind) == TASK
+
+
 def left_alone(
     kind: AdmissibleKind,
     body: Mapping[str, Any],
@@ -316,17 +347,20 @@ def left_alone(
     asked: bool,
     kinds: Iterable[AdmissibleKind] = KINDS,
     above: Iterable[Owner] | None = None,
+    by_us: bool | None = None,
 ) -> Left | None:
     """Return why an object is not ours to suspend or to let in; None: it is ours.
 
     ``asked``: whether it is to wait, by its label or its namespace's. ``above`` is the chain of its controllers as far
-    as it is known, the nearest first; None: the one that it names.
+    as it is known, the nearest first; None: the one that it names. ``by_us``: whether our own account creates it; None:
+    that is not known, and what a Task controls counts as such.
     """
-    chain = above if above is not None else filter(None, [controller_of(body)])
+    chain = [*(above if above is not None else filter(None, [controller_of(body)]))]
+    marked = GANG_LABEL in labels_of(body) or CREATE_ID in annotations_of(body)  # its user may write that, too
     manager = text(field_at(body, kind.managed_by)) if kind.managed_by else ""
     reasons = {
         Left.UNASKED: not asked,
-        Left.RESERVED: GANG_LABEL in labels_of(body) or CREATE_ID in annotations_of(body),
+        Left.RESERVED: marked and (by_us if by_us is not None else any(map(_is_task, chain))),
         Left.PART: any(kind_of(owner, kinds) for owner in chain),
         Left.KUEUE: bool(labels_of(body).get(QUEUE_NAME)),
         Left.ELSEWHERE: manager not in {"", kind.manager},
@@ -341,17 +375,19 @@ def left_waiting(
     *,
     kinds: Iterable[AdmissibleKind] = KINDS,
     above: Iterable[Owner] | None = None,
+    waiting_in: Container[str] = (),
+    by_us: bool | None = None,
 ) -> Left | None:
     """Return why a stored object is not ours to let in; None: it is, or it was.
 
-    It is asked for by its own label, or was suspended by the webhook, which has seen the label of its namespace. What
-    is suspended although it was let in has been suspended by its user.
+    It is asked for by its own label or that of its namespace (``waiting_in`` are the namespaces that have it), and
+    where the webhook has suspended it or it was let in: labels may go.
     """
     webhook = annotations_of(body).get(SUSPENDED_BY) == WEBHOOK
-    reason = left_alone(kind, body, asked=webhook or asks(body) or is_admitted(body), kinds=kinds, above=above)
-    if reason is None and kind.is_suspended(body) and is_admitted(body):
-        return Left.HELD
-    return reason
+    asked = webhook or asks(body) or is_admitted(body) or metadata_of(body).get("namespace") in waiting_in
+    reason = left_alone(kind, body, asked=asked, kinds=kinds, above=above, by_us=by_us)
+    held = annotations_of(body).get(STAY_SUSPENDED) == TRUE and kind.is_suspended(body)
+    return Left.HELD if reason is None and held else reason
 
 
 def may_suspend(
@@ -360,13 +396,20 @@ def may_suspend(
     namespace: Mapping[str, Any],
     *,
     kinds: Iterable[AdmissibleKind] = KINDS,
+    by_us: bool | None = None,
 ) -> Left | None:
-    """Return why the webhook leaves a new object of this namespace as it is; None: it suspends it, and says so.
+    """Return why the webhook leaves a new object of this namespace running; None: it suspends it, and says so.
 
-    What its user suspends is ``HELD``: the operator lets it in if it carries the label itself.
+    What is suspended already is ``HELD``: the operator lets it in as it does others. ``by_us`` as in ``left_alone``.
     """
-    reason = left_alone(kind, body, asked=asks(body) or asks(namespace), kinds=kinds)
+    reason = left_alone(kind, body, asked=asks(body) or asks(namespace), kinds=kinds, by_us=by_us)
     return Left.HELD if reason is None and kind.is_suspended(body) else reason
+
+
+def cleaning(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch that takes off a new object what was written on the one that it is a copy of."""
+    copied = {name: None for name in OURS if name in annotations_of(body)}
+    return {"metadata": {"annotations": copied}} if copied else {}
 
 
 def suspension(kind: AdmissibleKind) -> dict[str, Any]:

@@ -5,14 +5,13 @@ Nothing of it is stored but the object itself: after a restart the table begins 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from backoff_ctrl.k8s.answers.fields import metadata_of
-from backoff_ctrl.k8s.creates.creation import Owner
 
-from .kinds import KINDS, AdmissibleKind, left_waiting
+from .kinds import AdmissibleKind, Left
 
 
 class State(StrEnum):
@@ -106,16 +105,13 @@ def step(state: State, seen: Seen) -> tuple[State, tuple[Act, ...]]:
     return LIFE[state].get(seen, (state, ()))
 
 
-def seen_of(
-    kind: AdmissibleKind,
-    body: Mapping[str, Any],
-    *,
-    kinds: Iterable[AdmissibleKind] = KINDS,
-    above: Iterable[Owner] | None = None,
-) -> Seen:
-    """Return what a stored object shows. One that is being deleted makes nothing any more."""
+def seen_of(kind: AdmissibleKind, body: Mapping[str, Any], left: Left | None) -> Seen:
+    """Return what a stored object shows. One that is being deleted makes nothing any more.
+
+    ``left``: why it is not ours to let in (``left_waiting``); None: it is ours.
+    """
     if metadata_of(body).get("deletionTimestamp") or kind.has_ended(body):
         return Seen.ENDED
-    if left_waiting(kind, body, kinds=kinds, above=above) is not None:
+    if left is not None:
         return Seen.LEFT
     return Seen.SUSPENDED if kind.is_suspended(body) else Seen.RUNS

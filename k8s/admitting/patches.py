@@ -12,7 +12,17 @@ from backoff_ctrl.k8s.answers.fields import annotations_of, metadata_of, text
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.gate.expected_pods import with_label
 
-from .kinds import ADMITTED, PARALLELISM, RELEASED_BY, WAITS_FOR, AdmissibleKind, field_at, noted_at, patch_at
+from .kinds import (
+    ADMITTED,
+    PARALLELISM,
+    RELEASED_BY,
+    WAITS_FOR,
+    AdmissibleKind,
+    field_at,
+    is_admitted,
+    noted_at,
+    patch_at,
+)
 
 _LIST: Final = re.compile(r"\[\d+\]")
 
@@ -48,16 +58,18 @@ def noted(body: Mapping[str, Any], *, now: datetime, granted: Mapping[str, Any])
 
 def admission(body: Mapping[str, Any], *, now: datetime, granted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the patch that notes on an object that it was let in, if it is still as it was seen."""
-    said = {"at": f"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", **{key: each for key, each in granted.items() if each}}
+    metadata = metadata_of(body)
+    noted_of = {"at": f"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", "uid": text(metadata.get("uid"))}
+    said = {**noted_of, **{key: each for key, each in granted.items() if each}}
     annotations: dict[str, Any] = {ADMITTED: json.dumps(said)}
     if WAITS_FOR in annotations_of(body):
         annotations[WAITS_FOR] = None
-    return {"metadata": {"resourceVersion": metadata_of(body).get("resourceVersion"), "annotations": annotations}}
+    return {"metadata": {"resourceVersion": metadata.get("resourceVersion"), "annotations": annotations}}
 
 
 def admitted_gang(body: Mapping[str, Any]) -> str:
-    """Return the label of the gang with which an object was let in; empty: there was none."""
-    return text(noted_at(body, ADMITTED).get("gang"))
+    """Return the label of the gang with which this very object was let in; empty: there was none."""
+    return text(noted_at(body, ADMITTED).get("gang")) if is_admitted(body) else ""
 
 
 def grown(kind: AdmissibleKind, parallelism: int, asked: int) -> dict[str, Any]:

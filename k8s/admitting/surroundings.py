@@ -28,7 +28,7 @@ from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import Kind as Watched
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 
-from .kinds import PRIORITY, AdmissibleKind, controller_of, kind_of, whole_number
+from .kinds import PRIORITY, WAITING_NAMESPACES, AdmissibleKind, controller_of, kind_of, whole_number
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,8 @@ class Surroundings:
         self._items: dict[str, Sequence[Item]] = {}
         self._priorities: dict[str, int] = {}
         self._default_class = ""
+        self.waiting_in: set[str] = set()
+        """The namespaces whose label asks for waiting, as far as this account may know."""
         # The controller of each object, by how it is named: who may write an object names any uid under any name.
         self._above: OrderedDict[tuple[str, Owner], Owner | None] = OrderedDict()
         self._places = Places(SIDE_BY_SIDE, OF_ONE)
@@ -94,6 +96,7 @@ class Surroundings:
                 ("scheduling.k8s.io/v1", "PriorityClass"),
                 self._priority_class,
             ),
+            Followed(WAITING_NAMESPACES, ("v1", "Namespace"), self._namespace),
         )
 
     # -- LimitRanges ---------
@@ -113,6 +116,13 @@ class Surroundings:
         if not ranges:
             del self._limit_ranges[namespace], self._items[namespace]
         return namespace
+
+    # -- namespaces ---------
+
+    def _namespace(self, body: JSON, gone: bool) -> str:
+        name = text(metadata_of(body).get("name"))
+        (self.waiting_in.discard if gone else self.waiting_in.add)(name)
+        return name
 
     # -- priority ---------
 

@@ -49,6 +49,8 @@ EVENTS: Final = {
     "waits": Reason.WAITS,
     "min-parallelism": Reason.IGNORED,
     "priority": Reason.IGNORED,
+    "suspended-again": Reason.SUSPENDED_AGAIN,
+    "not-again": Reason.NOT_AGAIN,
 }
 """Reasons that have events of their own; all others are notices."""
 

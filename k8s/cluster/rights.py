@@ -175,6 +175,8 @@ def operator(
     found = [Right(verb, "leases", leads, "coordination.k8s.io", lease, own) for verb in ("get", "update")]
     worth = "a PriorityClass counts as 0: allow list and watch"
     found += [Right(verb, "priorityclasses", worth, "scheduling.k8s.io", namespace=ALL) for verb in ("list", "watch")]
+    asks = "the label of a namespace does not count where no webhook suspends: allow list and watch"
+    found += [Right(verb, "namespaces", asks, namespace=ALL) for verb in ("list", "watch")]
     quotas = "the operator learns of room from refusals alone: allow list and watch on quotas"
     ranges = "the defaults of LimitRanges are not charged: allow list and watch"
     ends = "the room of pods that end comes back late: allow get, list and watch"

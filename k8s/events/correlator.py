@@ -36,6 +36,8 @@ class Reason(StrEnum):
     ADMITTED = "Admitted"
     NOTICE = "NotWaiting"
     IGNORED = "AnnotationIgnored"
+    SUSPENDED_AGAIN = "SuspendedAgain"
+    NOT_AGAIN = "NotLetInAgain"
 
 
 CONTROLLER: Final = "backoff-ctrl.dev/gate"
@@ -50,6 +52,8 @@ _KINDS: Final[dict[str, tuple[str, str]]] = {
     Reason.ADMITTED: ("Normal", "Creating"),
     Reason.NOTICE: ("Warning", "Refusing"),
     Reason.IGNORED: ("Warning", "Waiting"),
+    Reason.SUSPENDED_AGAIN: ("Warning", "Waiting"),
+    Reason.NOT_AGAIN: ("Warning", "Refusing"),
     LEFT_OUT: ("Normal", "Counting"),
 }
 """Type and action for each reason. Waiting and refusal are Warnings, like FailedScheduling and FailedCreate: that is

@@ -29,12 +29,12 @@ def test_a_description_says_what_waits_what_it_makes_and_when_it_ends(tmp_path: 
     assert counts_of(kind, body, made) == (2, 3)
     assert [part.template for part in made] == ["spec.wagons[0].template", "spec.wagons[2].template"]
     assert suspension(kind)["spec"] == {"halted": True}
-    assert [seen_of(kind, merged(body, each)) for each in ({}, {"spec": {"halted": False}})] == [
+    assert [seen_of(kind, merged(body, each), None) for each in ({}, {"spec": {"halted": False}})] == [
         Seen.SUSPENDED,
         Seen.RUNS,
     ]
-    assert seen_of(kind, merged(body, {"status": {"phase": "Arrived"}})) is Seen.ENDED
-    assert seen_of(kind, merged(body, {"status": {"phase": "Rolls"}})) is Seen.SUSPENDED
+    assert seen_of(kind, merged(body, {"status": {"phase": "Arrived"}}), None) is Seen.ENDED
+    assert seen_of(kind, merged(body, {"status": {"phase": "Rolls"}}), None) is Seen.SUSPENDED
 
 
 def test_what_another_controller_is_in_charge_of_and_what_such_an_object_makes_is_left_alone(tmp_path: Path) -> None:

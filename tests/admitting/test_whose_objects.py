@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from backoff_ctrl.k8s.admitting.kinds import (
     JOB,
     KINDS,
     QUEUE_NAME,
+    STAY_SUSPENDED,
     SUSPENDED_BY,
     WAIT,
     WEBHOOK,
@@ -28,12 +30,21 @@ from tests.admitting.objects import merged, named
 ASKS = {"metadata": {"labels": {WAIT: "true"}}}
 WAITS = {"spec": {"suspend": True}, **ASKS}
 BY_WEBHOOK = {"spec": {"suspend": True}, "metadata": {"annotations": {SUSPENDED_BY: WEBHOOK}}}
+ADMITTED_SO = {"uid": "u", "annotations": {ADMITTED: json.dumps({"uid": "u"})}}
+LET_IN = {"metadata": {**ASKS["metadata"], **ADMITTED_SO}}
+COPY = {"metadata": {**ADMITTED_SO, "uid": "another"}, "spec": {"suspend": True}}
 RAY_JOB = named("RayJob")
 
 
 def _owned(kind: str, version: str, *, controller: bool = True) -> dict[str, Any]:
     owner = {"apiVersion": version, "kind": kind, "name": "above", "uid": "u", "controller": controller}
     return {"metadata": {"ownerReferences": [owner]}}
+
+
+KEPT = merged(WAITS, {"metadata": {"annotations": {STAY_SUSPENDED: "true"}}})
+OF_TASK = merged(
+    merged(WAITS, _owned("Task", "backoff-ctrl.dev/v1alpha1")), {"metadata": {"annotations": {CREATE_ID: "x"}}}
+)
 
 
 @pytest.mark.parametrize(
@@ -44,10 +55,15 @@ def _owned(kind: str, version: str, *, controller: bool = True) -> dict[str, Any
         pytest.param({"spec": {"suspend": True}}, Left.UNASKED, id="suspended by its user"),
         pytest.param({"spec": {"suspend": True}, "metadata": {"labels": {WAIT: "no"}}}, Left.UNASKED, id="not true"),
         pytest.param(ASKS, None, id="runs already"),
-        pytest.param(merged(ASKS, {"metadata": {"annotations": {ADMITTED: "x"}}}), None, id="runs, let in"),
-        pytest.param(merged(WAITS, {"metadata": {"annotations": {ADMITTED: "x"}}}), Left.HELD, id="suspended again"),
-        pytest.param(merged(WAITS, {"metadata": {"labels": {GANG_LABEL: "x"}}}), Left.RESERVED, id="in a gang"),
-        pytest.param(merged(WAITS, {"metadata": {"annotations": {CREATE_ID: "x"}}}), Left.RESERVED, id="gated create"),
+        pytest.param(merged(LET_IN, {"metadata": {"labels": {WAIT: None}}}), None, id="let in, its label taken off"),
+        pytest.param(COPY, Left.UNASKED, id="a copy of what was let in"),
+        pytest.param(merged(LET_IN, WAITS), None, id="suspended again"),
+        pytest.param(merged(LET_IN, KEPT), Left.HELD, id="kept suspended"),
+        pytest.param(merged(KEPT, {"spec": {"suspend": False}}), None, id="runs, to be kept when it is suspended"),
+        pytest.param(merged(WAITS, {"metadata": {"labels": {GANG_LABEL: "x"}}}), None, id="says it is in a gang"),
+        pytest.param(merged(WAITS, {"metadata": {"annotations": {CREATE_ID: "x"}}}), None, id="says it was gated"),
+        pytest.param(merged(OF_TASK, {"metadata": {"annotations": {CREATE_ID: None}}}), None, id="says a Task made it"),
+        pytest.param(OF_TASK, Left.RESERVED, id="of a Task"),
         pytest.param(merged(WAITS, _owned("JobSet", "jobset.x-k8s.io/v1alpha2")), Left.PART, id="of a JobSet"),
         pytest.param(merged(WAITS, _owned("JobSet", "jobset.x-k8s.io/v9")), Left.PART, id="of a newer JobSet"),
         pytest.param(merged(WAITS, _owned("CronJob", "batch/v1")), None, id="of a CronJob"),
@@ -64,6 +80,21 @@ def test_a_job_is_let_in_only_where_it_is_asked_for_and_nobody_else_is_in_charge
     body: dict[str, Any], want: Left | None
 ) -> None:
     assert left_waiting(JOB, body) is want
+
+
+def test_a_gate_that_has_made_it_has_its_room() -> None:
+    marked = merged(WAITS, {"metadata": {"annotations": {CREATE_ID: "x"}}})
+
+    assert left_waiting(JOB, marked, by_us=True) is Left.RESERVED
+    assert left_waiting(JOB, WAITS, by_us=True) is None
+    assert left_waiting(JOB, OF_TASK, by_us=False) is None
+
+
+def test_the_label_of_a_namespace_counts_for_what_is_suspended_there() -> None:
+    body = {"metadata": {"namespace": "team"}, "spec": {"suspend": True}}
+
+    assert left_waiting(JOB, body, waiting_in={"team"}) is None
+    assert left_waiting(JOB, body, waiting_in={"other"}) is Left.UNASKED
 
 
 def test_the_whole_chain_of_controllers_counts() -> None:
@@ -97,7 +128,7 @@ def test_a_ray_job_that_its_operator_refuses_to_suspend_is_left_alone_with_a_sen
         pytest.param({}, True, id="its field was dropped"),
         pytest.param({"spec": {"suspend": True}}, False, id="it is suspended"),
         pytest.param({"metadata": {"generation": 2}}, False, id="somebody has resumed it"),
-        pytest.param({"metadata": {"annotations": {ADMITTED: "x"}}}, False, id="let in"),
+        pytest.param({"metadata": ADMITTED_SO}, False, id="let in"),
         pytest.param({"metadata": {"annotations": {SUSPENDED_BY: None}}}, False, id="the webhook did not see it"),
     ],
 )

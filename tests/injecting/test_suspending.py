@@ -13,9 +13,20 @@ from hypothesis import strategies as st
 
 from backoff_ctrl.api.injection.review import ReviewError
 from backoff_ctrl.api.injection.suspending import answer_about_job, operations, runs_ungated
-from backoff_ctrl.k8s.admitting.kinds import ADMITTED, JOB, KINDS, RELEASED_BY, SUSPENDED_BY, WAIT, AdmissibleKind
+from backoff_ctrl.k8s.admitting.kinds import (
+    ADMITTED,
+    JOB,
+    KINDS,
+    RELEASED_BY,
+    SUSPENDED_BY,
+    WAIT,
+    WAITS_FOR,
+    AdmissibleKind,
+)
+from backoff_ctrl.k8s.creates.naming import CREATE_ID, GANG_LABEL
 
 JSON = dict[str, Any]
+ADMITTED_SO: dict[str, Any] = {"uid": "u", "annotations": {ADMITTED: json.dumps({"uid": "u"})}}
 LABELLED: JSON = {"metadata": {"name": "j", "labels": {WAIT: "true"}}, "spec": {"shutdownAfterJobFinishes": True}}
 
 
@@ -33,15 +44,18 @@ def asked(kind: AdmissibleKind, body: object, *, whole: bool = False, operation:
 
 
 def patched(body: JSON, response: JSON) -> JSON:
-    """Apply a patch that only adds fields, as RFC 6902 says: the object that a field is added to has to be there."""
+    """Apply a patch as RFC 6902 says: the object that a field is added to, or taken from, has to be there."""
     changed = copy.deepcopy(body)
     for each in json.loads(base64.b64decode(response["patch"])):
-        assert each["op"] == "add"
         *path, last = [step.replace("~1", "/").replace("~0", "~") for step in each["path"].split("/")[1:]]
         place = changed
         for step in path:
             place = place[step]
-        place[last] = each["value"]
+        if each["op"] == "remove":
+            del place[last]
+        else:
+            assert each["op"] == "add"
+            place[last] = each["value"]
     return changed
 
 
@@ -57,6 +71,37 @@ def test_each_kind_is_suspended_where_its_field_is(kind: AdmissibleKind, whole: 
     assert (outcome, kind.is_suspended(changed)) == ("suspended", True)
     assert changed["metadata"]["annotations"] == {SUSPENDED_BY: "webhook"}
     assert asked(kind, changed, whole=whole)[1] == "held"  # what is suspended already stays as it is
+
+
+@pytest.mark.parametrize("suspend", [True, False])
+def test_what_was_written_on_another_object_is_taken_off_its_copy(suspend: bool) -> None:
+    """As exported from a living one, or restored from a backup: nothing else of it is taken off."""
+    kept = {CREATE_ID: "mine", "backoff-ctrl.dev/stay-suspended": "true", "example.com/a": "b"}
+    copied = dict.fromkeys((ADMITTED, SUSPENDED_BY, RELEASED_BY, WAITS_FOR), "of another")
+    body = {"metadata": {"labels": {WAIT: "true"}, "annotations": {**kept, **copied}}, "spec": {"suspend": suspend}}
+    response, outcome = asked(JOB, body)
+    assert outcome == ("held" if suspend else "suspended")
+    by_us = {} if suspend else {SUSPENDED_BY: "webhook"}
+    assert patched(body, response)["metadata"]["annotations"] == {**kept, **by_us}
+
+
+@pytest.mark.parametrize(
+    ("user", "accounts", "outcome"),
+    [
+        ("operator", ["operator"], "reserved"),
+        ("tenant", ["operator"], "suspended"),
+        ("tenant", [], "suspended"),
+    ],
+)
+@pytest.mark.parametrize("mark", [{"annotations": {CREATE_ID: "x"}}, {"labels": {WAIT: "true", GANG_LABEL: "x"}}])
+def test_the_marks_of_a_gate_count_only_where_our_own_account_writes_them(
+    mark: JSON, user: str, accounts: list[str], outcome: str
+) -> None:
+    """Its user may write them as well, and would go before all who wait."""
+    document = json.loads(review(JOB, {"metadata": {"labels": {WAIT: "true"}, **mark}, "spec": {}}))
+    document["request"]["userInfo"] = {"username": user}
+    found = answer_about_job(json.dumps(document).encode(), whole_namespace=False, accounts=accounts)
+    assert found[2] == outcome
 
 
 def test_what_may_not_be_suspended_is_created_with_a_warning() -> None:
@@ -131,7 +176,10 @@ def merged(body: JSON, merge: JSON) -> JSON:
         ({}, True),
         ({"spec": {"suspend": True}}, False),
         ({"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, False),
-        *(({"metadata": {"annotations": {name: "x"}}}, False) for name in (ADMITTED, RELEASED_BY, SUSPENDED_BY)),
+        *(({"metadata": {"annotations": {name: "x"}}}, False) for name in (RELEASED_BY, SUSPENDED_BY)),
+        ({"metadata": {**ADMITTED_SO, "generation": 2}}, False),
+        ({"metadata": {**ADMITTED_SO, "generation": 1}}, True),  # noted while it ran
+        ({"metadata": {**ADMITTED_SO, "uid": "of a copy", "generation": 2}}, True),
         ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, False),
         ({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}}, False),
     ],

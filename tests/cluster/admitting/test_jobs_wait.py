@@ -16,6 +16,7 @@ from backoff_ctrl.k8s.admitting.kinds import (
     JOB,
     MIN_PARALLELISM,
     PARALLELISM,
+    STAY_SUSPENDED,
     SUSPENDED_BY,
     WAITS_FOR,
     WEBHOOK,
@@ -61,7 +62,7 @@ async def test_jobs_are_let_in_one_by_one_in_their_order_and_the_job_controller_
 
 
 async def test_what_nobody_asks_for_and_what_its_user_suspends_is_left_alone(bed: Bed, jobs: Jobs) -> None:
-    """An unlabelled Job runs or stays suspended as without us; one that its user suspends again stays suspended."""
+    """An unlabelled Job runs or stays suspended as without us; one whose user keeps it suspended stays so, too."""
     await jobs.limit(10)
     await jobs.create(job("asks"))
     await jobs.create(job("by-webhook", asks=False, annotations={SUSPENDED_BY: WEBHOOK}))
@@ -70,7 +71,8 @@ async def test_what_nobody_asks_for_and_what_its_user_suspends_is_left_alone(bed
     async with admitting(bed.server, namespaces=(jobs.namespace,), kinds=(JOB,)) as found:
         for name in ("asks", "by-webhook", "plain"):
             await jobs.pods_of(name, 1)
-        await jobs.patch("asks", {"spec": {"suspend": True}})
+        kept = {"metadata": {"annotations": {STAY_SUSPENDED: "true"}}}
+        await jobs.patch("asks", {**kept, "spec": {"suspend": True}})
         await jobs.pods_of("asks", 0)
         await jobs.create(job("last"))
         await jobs.pods_of("last", 1)
@@ -78,7 +80,7 @@ async def test_what_nobody_asks_for_and_what_its_user_suspends_is_left_alone(bed
         assert await jobs.running() == ["by-webhook", "last", "plain"]
         assert found.counts.admitted["jobs.batch"] == 3
         assert ADMITTED not in (await jobs.get("plain"))["metadata"].get("annotations", {})
-        await jobs.patch("asks", {"metadata": {"annotations": {ADMITTED: None}}})
+        await jobs.patch("asks", {"metadata": {"annotations": {STAY_SUSPENDED: None}}})
         await jobs.pods_of("asks", 1)
 
 

@@ -1,0 +1,72 @@
+"""What all cases share: the gate, requests, what else is known, who is told, and what was done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from backoff_ctrl.k8s.charges.parts import Part
+from backoff_ctrl.k8s.creates.creation import Owner
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
+from backoff_ctrl.k8s.plugins.protocol import JSON
+from backoff_ctrl.k8s.status.admission_rules import Item
+
+from .kinds import AdmissibleKind
+from .life import Seen
+
+if TYPE_CHECKING:
+    from .case import Case
+
+
+@dataclass
+class Counts:
+    """What was done since the start, by kind (``jobs.batch``) where there is one."""
+
+    admitted: Counter[str] = field(default_factory=Counter)
+    ungated: Counter[str] = field(default_factory=Counter)
+    """Those that were let in without room being reserved: the mode of their namespace, or an error of ours."""
+
+
+class Patching:
+    """Bounds the patches that are under way, and begins none once another process may lead."""
+
+    def __init__(self, certain: Callable[[], bool], slots: asyncio.Semaphore) -> None:
+        self._certain = certain
+        self._slots = slots
+
+    async def __aenter__(self) -> None:
+        await self._slots.acquire()
+        if not self._certain():
+            self._slots.release()
+            raise ClusterError("change an object", "this process may lead no more")
+
+    async def __aexit__(self, *_: object) -> None:
+        self._slots.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """See the module."""
+
+    gate: AsyncGate
+    objects: Objects
+    server: str
+    limits: Callable[[str], Sequence[Item]]
+    """The limits of a namespace's LimitRanges."""
+    priority: Callable[[Mapping[str, Any], Sequence[Part]], Awaitable[tuple[int, str]]]
+    """Returns it, and why its annotation does not count as it stands."""
+    noted: Callable[[AdmissibleKind, JSON], object]
+    """Takes what a request has returned; the watch may report it later."""
+    seen: Callable[[AdmissibleKind, JSON], Awaitable[Seen]]
+    maker: Callable[[AdmissibleKind, Mapping[str, Any]], tuple[AdmissibleKind, Mapping[str, Any]] | None]
+    """Returns what says which pods come of an object: itself, or what its controller has made of it; None: not yet."""
+    above: Callable[[JSON], Awaitable[Sequence[Owner]]]
+    """Returns all controllers above a pod."""
+    say: Callable[[Case, str, str], object]
+    """Tells people: a reason for machines, and a sentence."""
+    patching: Patching
+    counts: Counts = field(default_factory=Counts)
