@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.creates.creation import Owner
@@ -17,9 +17,6 @@ from backoff_ctrl.k8s.status.admission_rules import Item
 
 from .kinds import AdmissibleKind
 from .life import Seen
-
-if TYPE_CHECKING:
-    from .case import Case
 
 
 @dataclass
@@ -66,7 +63,7 @@ class Desk:
     """Returns what says which pods come of an object: itself, or what its controller has made of it; None: not yet."""
     above: Callable[[JSON], Awaitable[Sequence[Owner]]]
     """Returns all controllers above a pod."""
-    say: Callable[[Case, str, str], object]
-    """Tells people: a reason for machines, and a sentence."""
+    say: Callable[[Any, str, str], object]
+    """Tells people of a case: a reason for machines, and a sentence."""
     patching: Patching
     counts: Counts = field(default_factory=Counts)

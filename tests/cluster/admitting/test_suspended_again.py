@@ -23,8 +23,8 @@ from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
 from tests.cluster.admitting.test_told_by_events import told
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import Binaries
-from tests.cluster.objects import made
-from tests.cluster.talking import Api
+from tests.cluster.objects import made, of_core
+from tests.cluster.talking import MERGE, Api
 
 pytestmark = pytest.mark.long
 
@@ -178,7 +178,7 @@ async def test_the_label_of_a_namespace_counts_without_the_webhook(bed: Bed, job
         await jobs.create(job("asks"))
         await jobs.pods_of("asks", 1)
         assert await jobs.running() == ["asks"]
-        made(await jobs.api.patch(path, {"metadata": {"labels": {WAIT: "true"}}}, "application/merge-patch+json"))
+        made(await jobs.api.patch(path, {"metadata": {"labels": {WAIT: "true"}}}, MERGE))
         await jobs.pods_of("early", 1)
         await jobs.create(job("late", asks=False))
         await jobs.until("late", lambda body: WAITS_FOR in body["metadata"].get("annotations", {}))
@@ -226,10 +226,12 @@ async def test_pods_that_still_end_take_nothing_of_the_room_of_those_that_follow
         noted = seen["metadata"]["annotations"][ADMITTED]
         await jobs.until("train", lambda body: body["metadata"]["annotations"][ADMITTED] != noted)
         await jobs.until("train", lambda body: not body["spec"]["suspend"])
+        path = of_core(jobs.namespace, "pods", old["metadata"]["name"])
+        for number in range(20):  # as its kubelet does
+            made(await jobs.api.patch(f"{path}/status", {"status": {"message": f"{number}"}}, MERGE))
         await jobs.pods_of("train", 2)
         await jobs.create(job("next"))
         await jobs.until("next", lambda body: WAITS_FOR in body["metadata"].get("annotations", {}))
-        path = f"/api/v1/namespaces/{jobs.namespace}/pods/{old['metadata']['name']}"
         made(await jobs.api.delete(path, {"gracePeriodSeconds": 0}))
         await jobs.pods_of("next", 1)
     assert [message for message in await jobs.refusals() if "quota" in message] == []

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from backoff_ctrl.k8s.admitting.kinds import SUSPENDED_BY, WAIT, WEBHOOK
+from backoff_ctrl.k8s.admitting.kinds import ADMITTED, RELEASED_BY, SUSPENDED_BY, WAIT, WAITS_FOR, WEBHOOK
 from backoff_ctrl.k8s.cluster.rights import operator
+from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from backoff_ctrl.k8s.plugins.marks import FINALIZER
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
@@ -168,8 +169,8 @@ async def test_labelled_jobs_are_suspended_and_what_is_not_ours_is_left_alone(
         (plain, job("unlabelled", labels={}), False),
         (waits, job("of-namespace", labels={}), True),
         (waits, job("both"), True),
-        (waits, job("of-gang", labels={"backoff-ctrl.dev/gang": "g"}), False),
-        (waits, job("created-by-us", annotations={"backoff-ctrl.dev/create-id": "a"}), False),
+        (waits, job("says-gang", labels={"backoff-ctrl.dev/gang": "g"}), True),
+        (waits, job("says-gated", annotations={CREATE_ID: "a"}), True),
         (waits, job("of-kueue", labels={"kueue.x-k8s.io/queue-name": "q"}), False),
         (waits, job("managed", managedBy="example.com/other"), False),
         (waits, {**job("of-jobset"), "metadata": {"name": "of-jobset", "ownerReferences": [owner]}}, False),
@@ -186,12 +187,20 @@ async def test_labelled_jobs_are_suspended_and_what_is_not_ours_is_left_alone(
                 marks = made.json["metadata"].get("annotations", {})
                 found = (made.json["spec"]["suspend"], marks.get(SUSPENDED_BY))
                 assert found == ((True, WEBHOOK) if suspended else (False, None)), body["metadata"]
-            users = await installed.post(jobs("waits"), job("of-its-user", suspend=True))
-            assert (users.json["spec"]["suspend"], users.json["metadata"].get("annotations")) == (True, None)
+            ours = await account(installed, "gates", "backoff-ctrl-operator")
+            reply = await ours.ask("POST", jobs("waits"), job("of-a-task", annotations={CREATE_ID: "a"}))
+            assert (reply.status, reply.json["spec"]["suspend"]) == (201, False), reply.text
+            copied = dict.fromkeys((ADMITTED, SUSPENDED_BY, RELEASED_BY, WAITS_FOR), "x")
+            body = job("of-its-user", suspend=True, annotations={**copied, "example.com/a": "b"})
+            users = await installed.post(jobs("waits"), body)
+            assert (users.json["spec"]["suspend"], users.json["metadata"]["annotations"]) == (
+                True,
+                {"example.com/a": "b"},
+            )
             text = await mode.until(
                 "--probe-listen",
                 "/metrics",
-                lambda _, text: 'suspension_reviews_total{namespace="waits",outcome="suspended"} 3' in text,
+                lambda _, text: 'suspension_reviews_total{namespace="waits",outcome="suspended"} 5' in text,
             )
             assert 'suspension_ungated{namespace="plain"} 1' in await mode.until(
                 "--probe-listen", "/metrics", lambda _, text: "suspension_ungated{" in text
