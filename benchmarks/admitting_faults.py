@@ -32,7 +32,15 @@ from typing import Any, Final
 
 import aiohttp
 
-from backoff_ctrl.k8s.admitting.kinds import ADMITTED, JOB, MIN_PARALLELISM, WAIT, is_admitted
+from backoff_ctrl.k8s.admitting.kinds import (
+    ADMITTED,
+    JOB,
+    MIN_PARALLELISM,
+    STAY_SUSPENDED,
+    WAIT,
+    is_admitted,
+    noted_at,
+)
 from tests.cluster.admitting.jobs_at_work import BATCH, Jobs, job
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import wanted
@@ -62,12 +70,16 @@ class Seen:
     name: str
     asks: bool
     admitted: set[str] = field(default_factory=set)
-    """The values of its annotation ``admitted``: one for each time that it was let in."""
+    """When and with what, as its annotation ``admitted`` says: one for each time that it was let in."""
     again: int = 0
     """How often its user asked for it to be let in again."""
     ended: bool = False
     gone: bool = False
     body: JSON = field(default_factory=dict)
+
+
+def is_held(body: JSON) -> bool:
+    return STAY_SUSPENDED in body["metadata"].get("annotations", {})
 
 
 class Room:
@@ -115,7 +127,8 @@ class Room:
         seen.ended = seen.ended or JOB.has_ended(body)
         notes = metadata.get("annotations", {})
         if ADMITTED in notes:
-            seen.admitted.add(notes[ADMITTED])
+            noted = noted_at(body, ADMITTED)
+            seen.admitted.add(f"{noted.get('at')} {noted.get('gang') or noted.get('by')}")
         if len(seen.admitted) > 1 + seen.again:
             self.broken.append(f"{seen.name} was let in {len(seen.admitted)} times: {sorted(seen.admitted)}")
         if not asks and any(note.startswith("backoff-ctrl.dev/") for note in notes):
@@ -237,16 +250,18 @@ class Room:
         if not (living := [each for each in self.living if each.asks]):
             return
         seen = self._chosen.choice(living)
-        await self.jobs.patch(seen.name, {"spec": {"suspend": not seen.body["spec"].get("suspend")}})
+        suspend = not seen.body["spec"].get("suspend")
+        kept = {"metadata": {"annotations": {STAY_SUSPENDED: "true"}}} if suspend else {}
+        await self.jobs.patch(seen.name, {**kept, "spec": {"suspend": suspend}})
         self.done["Jobs suspended or resumed"] += 1
 
     async def ask_again(self) -> None:
-        """Take the annotation away from one that its user has suspended: it waits again."""
-        held = [each for each in self.living if each.body["spec"].get("suspend") and is_admitted(each.body)]
+        """Take the annotations away from one that its user keeps suspended: it waits again, as a new one."""
+        held = [each for each in self.living if each.body["spec"].get("suspend") and is_held(each.body)]
         if held:
             seen = self._chosen.choice(held)
-            seen.again += 1
-            await self.jobs.patch(seen.name, {"metadata": {"annotations": {ADMITTED: None}}})
+            seen.again += is_admitted(seen.body)
+            await self.jobs.patch(seen.name, {"metadata": {"annotations": dict.fromkeys((STAY_SUSPENDED, ADMITTED))}})
             self.done["Jobs asked for again"] += 1
 
     # -- the end ---------
@@ -258,7 +273,7 @@ class Room:
             if not pod["metadata"].get("ownerReferences"):
                 await self.drop(pod)
         for seen in self.living:
-            held = seen.body["spec"].get("suspend") and (is_admitted(seen.body) or not seen.asks)
+            held = seen.body["spec"].get("suspend") and (is_held(seen.body) or not seen.asks)
             if held or seen.body["spec"].get("parallelism", 1) > CPU:
                 await self._api.delete(
                     of_group(BATCH, self.jobs.namespace, "jobs", seen.name), {"propagationPolicy": "Background"}

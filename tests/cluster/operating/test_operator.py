@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.admitting.described import described_kinds
+from backoff_ctrl.k8s.admitting.kinds import ADMITTED, STAY_SUSPENDED, WAIT, WAITS_FOR
 from tests.admitting.trains import train, written
 from tests.cluster.admitting.jobs_at_work import Jobs, job
 from tests.cluster.admitting.trains_at_work import served
@@ -23,7 +24,7 @@ from tests.cluster.control_plane.bed import Bed
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
 from tests.cluster.objects import made, of_core
 from tests.cluster.operating.replicas import LEADS, PROGRAM, STANDS_BY, replica
-from tests.cluster.talking import Api
+from tests.cluster.talking import MERGE, Api
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.long
@@ -198,6 +199,33 @@ async def test_people_see_what_waits_and_let_it_go_without_an_operator(bed: Bed,
     assert "third was let go" in await run(bed, "jobs", "release", "--all", "-n", jobs.namespace)
     assert await jobs.running() == ["first", "second", "third"]
     assert "No Job waits" in await run(bed, "jobs", "list", "-n", jobs.namespace)
+
+
+async def test_what_is_suspended_again_and_what_its_namespace_asks_for_is_listed_and_let_go_by_uninstall(
+    bed: Bed, jobs: Jobs
+) -> None:
+    await jobs.limit(1)
+    await jobs.create(job("again"))
+    made(await jobs.api.patch(f"/api/v1/namespaces/{jobs.namespace}", {"metadata": {"labels": {WAIT: "true"}}}, MERGE))
+    await jobs.create(job("kept", annotations={STAY_SUSPENDED: "true"}))
+    async with replica(bed, jobs.namespace):
+        for times in range(2):
+            await jobs.pods_of("again", 1)
+            await jobs.patch("again", {"spec": {"suspend": True}})
+            noted = f'"times": {times + 1}'
+            await jobs.until("again", lambda body, noted=noted: noted in body["metadata"]["annotations"][ADMITTED])
+        await jobs.until("again", lambda body: "refused" in body["metadata"]["annotations"].get(WAITS_FOR, ""))
+        await jobs.create(job("first", asks=False))
+        await jobs.pods_of("first", 1)
+        await jobs.create(job("second", asks=False))
+        await jobs.until("second", lambda body: WAITS_FOR in body["metadata"].get("annotations", {}))
+    listed = (await run(bed, "jobs", "list", "-n", jobs.namespace)).splitlines()
+    rows = {line.split()[1]: line for line in listed[1:]}
+    assert {*rows} == {"Job/again", "Job/second"}
+    assert "has suspended it twice within 10 minutes" in rows["Job/again"]
+    assert "remove the annotation backoff-ctrl.dev/admitted" in rows["Job/again"]
+    assert re.search("Jobs: [0-9]+ let go", await run(bed, "uninstall", "--yes"))
+    assert await jobs.running() == ["again", "first", "second"]
 
 
 async def test_a_kind_that_a_file_describes_waits_listed_and_is_let_in(bed: Bed, jobs: Jobs, tmp_path: Path) -> None:
