@@ -90,6 +90,19 @@ def test_a_gate_that_has_made_it_has_its_room() -> None:
     assert left_waiting(JOB, OF_TASK, by_us=False) is None
 
 
+def test_a_copy_of_what_a_task_has_made_says_why_it_stays_suspended() -> None:
+    assert f"its annotation {CREATE_ID}" in JOB.why_it_stays(OF_TASK, Left.RESERVED)
+    assert not JOB.why_it_stays(merged(OF_TASK, {"spec": {"suspend": False}}), Left.RESERVED)
+    assert not JOB.why_it_stays(WAITS, Left.UNASKED)
+
+
+def test_a_job_that_was_never_suspended_says_why_it_does_not_wait() -> None:
+    runs = merged(ASKS, {"metadata": {"generation": 1}})
+    assert "it was created without spec.suspend" in JOB.why_it_runs(runs)
+    assert not JOB.why_it_runs(merged(runs, {"metadata": {"generation": 2}}))
+    assert not JOB.why_it_runs(merged(runs, {"metadata": ADMITTED_SO}))
+
+
 def test_the_label_of_a_namespace_counts_for_what_is_suspended_there() -> None:
     body = {"metadata": {"namespace": "team"}, "spec": {"suspend": True}}
 
