@@ -25,8 +25,8 @@ What goes wrong:
 - 403 or 404: asked again after 1 s, 4 s, ... up to 5 min, since a server that starts refuses everything. From the
   second refusal on, the quotas that were known are dropped and refusals teach the ledger instead. Where quotas may not
   be watched, an end of a pod is a hint that sends a probe (``hint_release``).
-- An object beyond the bounds of ``answers/bounded_json`` is passed on without what is too deep in it; its record names it
-  until it is whole or gone. A page that is too large is asked for with fewer objects.
+- An object beyond the bounds of ``answers/bounded_json`` is passed on without what is too deep in it; its record names
+  it until it is whole or gone. A page that is too large is asked for with fewer objects.
 - An error of ours is counted, logged, and treated as a broken connection: no watch ends another.
 
 How it reaches the ledger (the observers in ``quotas``): ``observe_quota`` for each state of a quota, ``forget_quota``

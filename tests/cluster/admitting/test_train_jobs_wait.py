@@ -12,6 +12,7 @@ from tests.cluster.admitting.trains_at_work import served
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import made, of_core
 from tests.cluster.talking import MERGE, Api
+from tests.watch_script import until
 
 pytestmark = pytest.mark.long
 
@@ -79,7 +80,7 @@ async def test_a_train_job_is_let_in_when_the_pods_of_its_job_set_fit(api: Api, 
         for pod in await pods(api, namespace):
             await trains.end(pod)
         await trains.until("second", lambda body: not body["spec"]["suspend"])
-        assert found.states()["running"] == 2
+        await until(lambda: found.states()["running"] == 2)
 
 
 async def test_the_job_set_of_one_that_is_gone_says_nothing(api: Api, server: Server, namespace: str) -> None:
