@@ -17,7 +17,6 @@ from tests.gating.gangs.test_owned_pods import owner
         owner("u", name="x/log"),
         owner("u", version="v1/namespaces/other/x"),
         owner("u", version="/v1"),
-        owner("u", kind="Pod?watch=1"),
         owner(""),
         {"uid": "u", "kind": "Job", "name": 5, "apiVersion": "batch/v1"},
         "text",
@@ -36,3 +35,5 @@ def test_the_path_of_an_owner() -> None:
     first, second = owners_of({"ownerReferences": [others, owner("a", "RayCluster", "ray", "ray.io/v1")]})
     assert path_of(first, "team") == "/apis/ray.io/v1/namespaces/team/rayclusters/ray"
     assert path_of(second, "team") == "/api/v1/namespaces/team/replicationcontrollers/r"
+    (odd,) = owners_of({"ownerReferences": [owner("u", kind="Pod?watch=1", version="v1", name="x")]})
+    assert path_of(odd, "team") == "/api/v1/namespaces/team/pod%3Fwatch%3D1s/x"
