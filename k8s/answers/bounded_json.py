@@ -96,7 +96,9 @@ def _bounded(data: bytes) -> Any:
         if deep
         else f"it has a number of more than {_DIGITS_MAX} digits, or text that is not UTF-8"
     )
-    return PartlyRead(found, why) if isinstance(found, dict) else found
+    if not isinstance(found, dict):
+        raise ValueError(f"{why}, and no object")  # noqa: TRY004 - as for all bytes that are no JSON
+    return PartlyRead(found, why)
 
 
 def _cut(data: bytes, levels: int) -> tuple[bytes, list[bytes]]:

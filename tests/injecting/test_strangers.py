@@ -153,8 +153,8 @@ async def test_metrics_are_at_the_port_for_probes_alone(tmp_path: Path) -> None:
         assert [await webhook.asked(b"", path=path) for path in ("/metrics", "/readyz", "/livez")] == [404] * 3
 
 
-async def test_a_fault_that_anybody_can_cause_fills_no_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One traceback of a kind is enough."""
+async def test_a_pod_that_is_nested_deeply_is_no_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Copied whole, it would be one, and let the pod past the webhook."""
     deep: list[object] = []
     for _ in range(600):
         deep = [deep]
@@ -164,9 +164,9 @@ async def test_a_fault_that_anybody_can_cause_fills_no_log(tmp_path: Path, caplo
     async with port(tmp_path) as webhook:
         for _ in range(3):
             assert await webhook.asked(body.encode()) == 200
-        assert webhook.webhook.counts.pods.by_outcome["team", "failed"] == 3
-    assert caplog.text.count("could not be given its sidecar") == 3
-    assert caplog.text.count("Traceback") <= 1
+        assert webhook.webhook.counts.pods.by_outcome["team", "failed"] == 0
+        assert webhook.webhook.counts.pods.by_outcome.total() == 3
+    assert "Traceback" not in caplog.text
 
 
 @pytest.mark.long
