@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
@@ -60,7 +61,7 @@ class TaskDocument(TaskItem):
     retried_system: int = 0
     """Further attempts after failures of the platform."""
     logs: list[TaskLink] = field(default_factory=list)
-    """Where its logs are found."""
+    """Where its logs are found: addresses of web pages, or commands."""
     reasons: list[TaskTold] = field(default_factory=list)
     """The latest 20 events about its objects."""
     history: list[TaskEvent] = field(default_factory=list)
@@ -73,6 +74,17 @@ class TaskDocument(TaskItem):
 
 _OF_STATUS: Final = TaskItem.__dataclass_fields__.keys() & TaskStatus.model_fields.keys() - {"created_at"}
 """The fields that an item takes from the status."""
+
+
+_SCHEME: Final = re.compile(r"\s*([a-z][a-z0-9+.-]*):", re.IGNORECASE)
+_DROPPED: Final = re.compile(r"[\t\r\n\x00-\x1f]")
+"""What browsers leave out of an address."""
+
+
+def _is_harmless(uri: str) -> bool:
+    """Return whether a page may make a link of it: a service, or a tenant, has written it (``javascript:`` runs)."""
+    scheme = _SCHEME.match(_DROPPED.sub("", uri))
+    return scheme is None or scheme[1].lower() in {"http", "https"}
 
 
 def item(task: Stored) -> TaskItem:
@@ -93,7 +105,7 @@ def document(task: Stored, now: float, *, whole: bool = True) -> TaskDocument:
         annotations=task.metadata.get("annotations", {}) if whole else {},
         retried_user=status.retried.user,
         retried_system=status.retried.system,
-        logs=status.logs,
+        logs=[each for each in status.logs if _is_harmless(each.uri)],
         reasons=status.reasons,
         history=status.history,
         custom=status.custom,

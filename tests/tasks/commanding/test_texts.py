@@ -35,3 +35,27 @@ def test_no_text_of_a_task_controls_a_terminal(tmp_path: Path, capsys: pytest.Ca
         assert text.isprintable(), text
     assert sum("forged" in text for text in lines) >= 7
     assert "forged" in printed
+
+
+@pytest.mark.parametrize(
+    ("uri", "kept"),
+    [
+        ("https://logs.example.com/j1", True),
+        ("HTTP://logs.example.com/j1", True),
+        ("kubectl logs -n team train", True),
+        ("/relative", True),
+        ("javascript:alert(1)", False),
+        (" JavaScript:alert(1)", False),
+        ("java\nscript:alert(1)", False),
+        ("\x01javascript:alert(1)", False),
+        ("data:text/html,<script>", False),
+        ("vbscript:x", False),
+    ],
+)
+def test_no_link_of_a_task_runs_in_a_page(tmp_path: Path, uri: str, kept: bool) -> None:
+    """Whoever writes a task's status, or answers as its service, names the address."""
+    tables = Tables(tmp_path / "t.db")
+    ((task, _),) = tables.create([wish()])
+    tables.close()
+    told = replace(task, status=task.status.model_copy(update={"logs": [TaskLink("log", uri)]}))
+    assert [each.uri for each in document(told, 0).logs] == ([uri] if kept else [])
