@@ -305,3 +305,20 @@ async def test_streams_that_break_after_every_event_miss_nothing(sandbox: Backgr
     assert status.state is WatchState.QUOTAS
     assert watch.record.counts.reconnects > 0
     assert watch.record.counts.failures == 0
+
+
+async def test_a_page_that_is_too_large_is_asked_for_in_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many large objects of one user cost the others no list."""
+    monkeypatch.setattr(informer, "PAGE_BYTES_MAX", 50_000)
+    sizes = [100] * 300 + [20_000] * 20 + [100] * 300
+
+    async def answer(request: web.Request) -> web.Response:
+        start = int(request.query.get("continue", "0"))
+        end = start + int(request.query["limit"])
+        items = [{"metadata": {"name": str(n)}, "x": "x" * size} for n, size in enumerate(sizes)][start:end]
+        more = {"continue": str(end)} if end < len(sizes) else {}
+        return web.json_response({"metadata": {"resourceVersion": "7", **more}, "items": items})
+
+    async with served(answer) as source:
+        found = [each async for page in source.pages(QUOTAS, None) for each in page["items"]]
+    assert [each["metadata"]["name"] for each in found] == [str(number) for number in range(len(sizes))]
