@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +14,7 @@ from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import mapping
 from backoff_ctrl.k8s.answers.rejections import rejection_of
-from backoff_ctrl.k8s.cluster.paths import group_path, path_to
+from backoff_ctrl.k8s.cluster.paths import PathError, group_path, path_to
 
 from .kinds_option import KINDS, kinds_of
 from .options import check_cluster_options, cluster_options
@@ -70,7 +71,11 @@ def command(
         raise BadInput(str(error)) from None
     if not given["yes"]:
         click.confirm(f"Let everything go that waits for backoff-ctrl on {place.url}?", abort=True)
-    done = asyncio.run(_leave(place.configuration, place.namespace, kinds, given))
+    try:
+        done = asyncio.run(_leave(place.configuration, place.namespace, kinds, given))
+    except asyncio.CancelledError:
+        click.echo("ended by a signal; what was stopped is put back: run it again", err=True)
+        return FAILED
     return DONE if done else FAILED
 
 
@@ -101,21 +106,27 @@ async def _leave(configuration: Any, namespace: str, kinds: Sequence[AdmissibleK
             if given["if_installed"] and await _asked(objects, "GET", _deployment(namespace, operator)) is None:
                 click.echo(f"the operator: there is none called {operator} in {namespace}, and nothing to let go")
                 return True
-        except (_StepError, NotSent, OutcomeUnknown) as error:
+        except (_StepError, NotSent, OutcomeUnknown, PathError) as error:
             click.echo(f"the operator: {error}", err=True)
             return False
-        if all([await _taken(*step) for step in stopping]) and all([await _taken(*step) for step in letting_go]):
-            return all([await _taken(*step) for step in ending])
-        for step in reversed(back):
-            await _taken(*step)
-        return False
+        working = asyncio.current_task()
+        assert working is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, working.cancel)  # a hook's pod that is ended
+        try:
+            if all([await _taken(*step) for step in stopping]) and all([await _taken(*step) for step in letting_go]):
+                back.clear()
+                return all([await _taken(*step) for step in ending])
+            return False
+        finally:
+            for step in reversed(back):
+                await _taken(*step)
 
 
 async def _taken(name: str, step: Step) -> bool:
     """Take a step and say how it ended; return whether it worked."""
     try:
         click.echo(f"{name}: {await step()}")
-    except (_StepError, NotSent, OutcomeUnknown) as error:
+    except (_StepError, NotSent, OutcomeUnknown, PathError) as error:
         click.echo(f"{name}: {error}", err=True)
         return False
     return True
@@ -159,7 +170,7 @@ async def _silence(objects: Objects, name: str, back: list[tuple[str, Step]]) ->
     """Have the API server call none of them. They are removed in the end, when nothing is left to put back."""
     silenced = False
     for kind in _KINDS:
-        path = f"{_HOOKS}/{kind}/{name}"
+        path = path_to(_HOOKS, kind, name=name)
         hooks = (await _asked(objects, "GET", path) or {}).get("webhooks")
         if not hooks:
             continue
@@ -175,7 +186,7 @@ async def _put_back(objects: Objects, path: str, hooks: object) -> str:
 
 
 async def _remove(objects: Objects, name: str) -> str:
-    found = [await _asked(objects, "DELETE", f"{_HOOKS}/{kind}/{name}") for kind in _KINDS]
+    found = [await _asked(objects, "DELETE", path_to(_HOOKS, kind, name=name)) for kind in _KINDS]
     return "removed" if any(each is not None for each in found) else "there are none"
 
 

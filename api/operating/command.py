@@ -94,6 +94,7 @@ async def _run(place: ClusterAccess, settings: OperatorSettings, platform: Platf
 
 
 def _settings(given: dict[str, Any], place: ClusterAccess) -> OperatorSettings:
+    from backoff_ctrl.k8s.cluster.paths import PathError, path_to  # noqa: PLC0415
     from backoff_ctrl.k8s.status.address import read_address, split_address  # noqa: PLC0415
 
     from .replica import OperatorSettings  # noqa: PLC0415 - loads much
@@ -107,5 +108,9 @@ def _settings(given: dict[str, Any], place: ClusterAccess) -> OperatorSettings:
     own = given["lease_namespace"]
     if own is None:
         own = _OWN_NAMESPACE.read_text().strip() if _OWN_NAMESPACE.exists() else place.namespace
+    try:
+        path_to("/apis/coordination.k8s.io/v1", "leases", namespace=own, name=given["lease"])
+    except PathError as error:
+        raise BadInput(f"--lease {given['lease']}, --lease-namespace {own}: {error}") from None
     namespaces, kinds = tuple(dict.fromkeys(given["namespaces"])), kinds_of(given["kinds"])
     return OperatorSettings(given["lease"], own, namespaces, given["admin"], probes, kinds)

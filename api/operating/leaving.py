@@ -14,6 +14,8 @@ log = logging.getLogger(__name__)
 
 ENDS_WITHIN: Final = 25.0
 """Seconds from the signal, or from an error that ends it, to the end of the process."""
+WRITING: Final = 2.0
+"""Seconds more for the line that says so."""
 NAMED: Final = 10
 """Tasks that the log names."""
 
@@ -27,13 +29,17 @@ def end_in_time(seconds: float = ENDS_WITHIN) -> None:
     loop = asyncio.get_running_loop()
 
     def end() -> None:
-        left = sorted({task.get_coro().__qualname__ for task in asyncio.all_tasks(loop)})  # type: ignore[union-attr]
-        log.error(
-            "it has not ended within %g s, and is ended: %s", seconds, ", ".join(left[:NAMED]) or "no task is left"
-        )
-        logging.shutdown()
-        os._exit(FAILED)
+        try:
+            left = sorted({str(getattr(task.get_coro(), "__qualname__", task)) for task in asyncio.all_tasks(loop)})
+            log.error(
+                "it has not ended within %g s, and is ended: %s", seconds, ", ".join(left[:NAMED]) or "no task is left"
+            )
+            logging.shutdown()
+        finally:
+            os._exit(FAILED)
 
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
+    # The second one writes nothing: what does not end may be a write to stderr, which holds the lock of the log.
+    for after, act in ((seconds, end), (seconds + WRITING, lambda: os._exit(FAILED))):
+        timer = threading.Timer(after, act)
+        timer.daemon = True
+        timer.start()

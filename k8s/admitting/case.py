@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from backoff_ctrl.engine.backoff import full_jitter
 from backoff_ctrl.engine.errors import GangError
+from backoff_ctrl.engine.parts import MEMBERS_MAX
 from backoff_ctrl.k8s.answers.fields import FieldError, annotations_of, labels_of, mapping, metadata_of, text
 from backoff_ctrl.k8s.charges.live import is_released
 from backoff_ctrl.k8s.charges.parts import Part
@@ -215,9 +216,12 @@ class Case:
         body = self._least()
         self._parts = self._made(body)
         self._size = counts_of(self.kind, body, self._parts)
+        self._asked = None
         if not any(self._size):
-            self._asked = None
             return None
+        if max(self._size) > MEMBERS_MAX and self._desk.gate.mode(self.namespace) == "enforce":
+            said = f"it asks for {max(self._size)} pods of one kind, and {MEMBERS_MAX} are let in together at most"
+            raise GangRefused(said, "never-fits", said)  # not let in as what can't be read: it would pass the line
         self._priority, ignored = await self._ask_priority()
         if ignored:
             self._desk.say(self, "priority", ignored)

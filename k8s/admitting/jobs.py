@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
-from urllib.parse import quote
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import mappings, metadata_of, text
+from backoff_ctrl.k8s.cluster.paths import PathError, path_to
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
 from backoff_ctrl.k8s.plugins.protocol import JSON
@@ -164,10 +164,10 @@ async def _waiting_in(session: ClusterSession, source: ClusterSource, namespaces
             async for page in source.pages(WAITING_NAMESPACES, None):
                 found |= {text(metadata_of(body).get("name")) for body in mappings(page.get("items"))}
         for each in namespaces:
-            answer = await Objects(session).ask("GET", f"/api/v1/namespaces/{quote(each, safe='')}")
+            answer = await Objects(session).ask("GET", path_to("/api/v1", "namespaces", name=each))
             if answer.ok and asks(answer.json() or {}):
                 found.add(each)
-    except (WatchForbiddenError, WatchBrokenError, NotSent, OutcomeUnknown) as error:
+    except (WatchForbiddenError, WatchBrokenError, NotSent, OutcomeUnknown, PathError) as error:
         log.info("which namespaces ask for waiting is not known: %s", error)
     return found
 

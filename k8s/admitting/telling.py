@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -94,8 +95,8 @@ class Teller:
             self._report(case, reason, f"{case.label}: {sentence}")
 
     async def look(self, cases: Iterable[Case]) -> None:
-        """Tell of what waits now, where there is news."""
-        for number, case in enumerate(list(cases)):
+        """Tell of what waits now, where there is news: in turn by namespace, so that many of one delay no others."""
+        for number, case in enumerate(in_turn(cases)):
             if number % AT_A_TIME == AT_A_TIME - 1:
                 await asyncio.sleep(0)
             if case.state is State.WAITING or (case.state is State.REFUSED and case.refusal):
@@ -193,3 +194,11 @@ def waiting_document(case: Case) -> dict[str, Any]:
 
 def _rough(place: int) -> int:
     return place if place <= EXACT_PLACES else round(10 * math.log(place))
+
+
+def in_turn(cases: Iterable[Case]) -> list[Case]:
+    """Return them so that the first of each namespace come first, then the second of each, and so on."""
+    by_namespace: dict[str, list[Case]] = {}
+    for case in cases:
+        by_namespace.setdefault(case.namespace, []).append(case)
+    return [case for row in zip_longest(*by_namespace.values()) for case in row if case is not None]

@@ -45,6 +45,9 @@ class Resolver(aiohttp.ThreadedResolver):
 
 
 def _matches(pattern: str, host: str, port: int | None) -> bool:
+    if pattern.startswith("["):  # an IPv6 address, as URLs write it
+        name, _, number = pattern[1:].partition("]")
+        return host.strip("[]") == name and number in ("", f":{port}")
     name, _, number = pattern.rpartition(":")
     if name and ":" not in name.strip("[]") and number.isdecimal():
         return fnmatchcase(host, name) and port == int(number)

@@ -126,9 +126,9 @@ class Launch:
 
     async def _turn(self) -> Slot:
         """Wait until it may be sent, and that is stored."""
-        await self._service.take_seat(self._key, self._context.task)
         slot = await self._service.origin(self._context.task).pacer.enter(Kind.WRITE)
         try:
+            await self._service.take_seat(self._key, self._context.task)  # after it: a shut server holds no seat
             self.ready, self.said = True, "its job is being created"
             self._wake(self._key)
             await self._stored.wait()

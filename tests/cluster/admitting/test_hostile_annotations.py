@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -11,7 +12,9 @@ from backoff_ctrl.k8s.admitting.kinds import ADMITTED, JOB, MIN_PARALLELISM, PAR
 from backoff_ctrl.k8s.cluster.finding import find_place
 from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
 from tests.cluster.control_plane.servers import Server
-from tests.cluster.talking import Api
+from tests.cluster.objects import made
+from tests.cluster.talking import MERGE, Api
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.long
 
@@ -42,6 +45,23 @@ async def test_a_number_without_end_lets_nothing_in(
         await jobs.create(job("odd", annotations=annotation))
         await jobs.until("odd", lambda seen: WAITS_FOR in seen["metadata"].get("annotations", {}))
         assert found.counts.ungated.total() == 0
+
+
+async def test_a_job_of_more_pods_than_a_gang_may_have_passes_nobody(api: Api, server: Server, namespace: str) -> None:
+    """It is refused until it asks for fewer; then it waits in its turn."""
+    jobs = Jobs(api, namespace)
+    await jobs.limit(0)
+    async with admitting(server, namespaces=(namespace,), kinds=(JOB,)) as found:
+        await jobs.create(job("huge", parallelism=100_001, completions=100_001))
+        async with asyncio.timeout(PATIENCE):
+            while found.states()["refused"] != 1:  # noqa: ASYNC110 - a count, polled
+                await asyncio.sleep(0.05)
+        (listed,) = found.waiting()
+        assert "100001 pods of one kind" in json.dumps(listed)
+        assert (await jobs.get("huge"))["spec"]["suspend"]
+        assert found.counts.ungated.total() == 0
+        made(await api.patch(jobs.path("huge"), {"spec": {"parallelism": 1}}, MERGE))
+        await jobs.until("huge", lambda seen: WAITS_FOR in seen["metadata"].get("annotations", {}))
 
 
 @pytest.mark.parametrize("said", [DEEP, "{" * 100_000, "5", LIES], ids=["deep", "objects", "number", "lies"])

@@ -407,6 +407,10 @@ async def test_only_allowed_hosts_are_reached(service: JobsService, url: str) ->
         (("*.example.com:443",), "Jobs.example.com", 443, True),
         (("*.example.com:443",), "jobs.example.com", 6443, False),
         (("::1",), "::1", 80, True),
+        (("[::1]:8080",), "::1", 8080, True),
+        (("[::1]:8080",), "::1", 80, False),
+        (("[FD00::1]",), "fd00::1", 443, True),
+        (("[fd00::1]",), "fd00::2", 443, False),
     ],
 )
 def test_hosts_are_listed_with_or_without_ports(allowed: tuple[str, ...], host: str, port: int, may: bool) -> None:
