@@ -40,7 +40,9 @@ class ClusterAccess:
     found: str
 
     def __post_init__(self) -> None:
-        """Raise ``ReachError`` for what no namespace is called."""
+        """Raise ``ReachError`` for what no namespace is called; empty means all of them."""
+        if not self.namespace:
+            return
         try:
             path_to("/api/v1", "namespaces", name=self.namespace)
         except PathError:

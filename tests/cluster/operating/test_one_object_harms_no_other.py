@@ -92,7 +92,10 @@ async def tenants(bed: Bed) -> AsyncIterator[Tenants]:
         headers = {"Authorization": f"Bearer {made(asked)['status']['token']}"}
         connector = aiohttp.TCPConnector(ssl=bed.server.ssl() or True)
         async with aiohttp.ClientSession(bed.server.url, headers=headers, connector=connector) as editor:
-            yield Tenants(api, Jobs(api, his), Jobs(api, names[1]), editor)
+            found = Tenants(api, Jobs(api, his), Jobs(api, names[1]), editor)
+            yield found
+        await api.delete(found.his.path("odd"), {"propagationPolicy": "Background"})  # the next test counts its own
+        await gone(api, found.his.path("odd"))
 
 
 async def run(bed: Bed, *words: str) -> str:

@@ -68,10 +68,14 @@ async def test_otherwise_it_is_told_what_it_waits_for(
     room = Room(real_api, real_namespace)
     waiting, token = await _full(room), kubernetes.token("creator")
     async with proxy(kubernetes.kubeconfig("creator"), tmp_path, *HOLDS, f"--answer={answer}") as running:
-        for again in (True, True, False):
-            got = await asked(running.url, room.path("pods"), token, waiting)
+        answers = [await asked(running.url, room.path("pods"), token, waiting)]
+        while answers[-1].headers.get("retry-after") and len(answers) < 4:
+            answers.append(await asked(running.url, room.path("pods"), token, waiting))
+        assert len(answers) > 1 or answer == "error", "it is told to come again"
+        assert len(answers) < 4, "its holds are 2.5 s in all, however slow the machine is"
+        for got in answers[:1] if answer == "wait" else answers:  # one that is late may have lost its place
             status = got.json
-            assert (got.status, got.headers.get("retry-after")) == (429, "1" if answer == "wait" and again else None)
+            assert (got.status, got.headers.get("retry-after")) == (429, "1" if answer == "wait" else None)
             assert got.headers["content-type"] == "application/json"
             assert (status["kind"], status["code"], status["reason"]) == ("Status", 429, "TooManyRequests")
             assert re.fullmatch(

@@ -65,6 +65,8 @@ GAUGES: Final[dict[str, tuple[Row, ...]]] = {
         ("injection_pods_without_sidecar", TEAM, 2),
         ("suspension_ungated", TEAM, 3),
         ("operator_leader", {}, 1),
+        ("operator_partly_read", {}, 1),
+        ("watch_partly_read", {}, 1),
         ("jobs", {"state": "waiting"}, 4),
         ("task_objects", {**TEAM, "kind": "pods", "state": "living"}, 4),
         ("task_creates_under_way", {}, 2),
