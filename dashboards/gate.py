@@ -179,13 +179,16 @@ _WATCH: Final = (
     ),
     Panel(
         "What could the watch not read?",
-        "Objects and events that were ignored, per second, by reason.",
+        "Objects and events that were ignored, per second, by reason; and how many objects are read only in part, since "
+        "users have nested them more than 100 levels deep (the log and the operator's /readyz name them).",
         "lines",
         (
             Query(
                 _of_gates("sum", ALL.rate("backoff_ctrl_watch_ignored_total"), ("gate", "reason")),
                 "{{gate}} {{reason}}",
             ),
+            Query(_of_gates("max", ALL.gauge("backoff_ctrl_watch_partly_read")), "{{gate}} in part"),
+            Query(q.by("max", ("instance",), ALL.gauge("backoff_ctrl_operator_partly_read")), "{{instance}} in part"),
         ),
         unit="ops",
         none="it read everything",
