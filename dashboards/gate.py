@@ -179,8 +179,8 @@ _WATCH: Final = (
     ),
     Panel(
         "What could the watch not read?",
-        "Objects and events that were ignored, per second, by reason; and how many objects are read only in part, since "
-        "users have nested them more than 100 levels deep (the log and the operator's /readyz name them).",
+        "Objects and events that were ignored, per second, by reason; and how many objects are read only in part, "
+        "since users have nested them more than 100 levels deep (the log and the operator's /readyz name them).",
         "lines",
         (
             Query(
