@@ -49,6 +49,6 @@ def _matches(pattern: str, host: str, port: int | None) -> bool:
         name, _, number = pattern[1:].partition("]")
         return host.strip("[]") == name and number in ("", f":{port}")
     name, _, number = pattern.rpartition(":")
-    if name and ":" not in name.strip("[]") and number.isdecimal():
+    if name and ":" not in name and number.isdecimal():
         return fnmatchcase(host, name) and port == int(number)
     return fnmatchcase(host, pattern)

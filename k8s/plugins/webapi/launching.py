@@ -126,9 +126,12 @@ class Launch:
 
     async def _turn(self) -> Slot:
         """Wait until it may be sent, and that is stored."""
-        slot = await self._service.origin(self._context.task).pacer.enter(Kind.WRITE)
+        pacer = self._service.origin(self._context.task).pacer
+        await pacer.opened()
+        # Before its slot: a create in doubt frees its seat by a read, which needs a slot, too.
+        await self._service.take_seat(self._key, self._context.task)
+        slot = await pacer.enter(Kind.WRITE)
         try:
-            await self._service.take_seat(self._key, self._context.task)  # after it: a shut server holds no seat
             self.ready, self.said = True, "its job is being created"
             self._wake(self._key)
             await self._stored.wait()

@@ -92,6 +92,11 @@ class Pacer:
     def window(self) -> WindowSnapshot:
         return self._window.snapshot(self._clock())
 
+    async def opened(self) -> None:
+        """Wait while the server has asked to be left alone."""
+        while (left := self._window.not_before - self._clock()) > 0:  # noqa: ASYNC110 - it may be shut again
+            await asyncio.sleep(left)
+
     async def enter(self, kind: Kind) -> Slot:
         """Wait until one more call may be made."""
         async with self._lines[kind]:

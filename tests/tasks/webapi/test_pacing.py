@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.plugins.webapi.launching import Launch
 from backoff_ctrl.k8s.plugins.webapi.pacing import Kind, Pacer
 from backoff_ctrl.k8s.plugins.webapi.protocol import RateLimit, RemoteError
 from tests.virtual_tests import in_virtual_time
@@ -104,3 +107,24 @@ async def test_a_new_limit_is_no_second_burst() -> None:
     start = asyncio.get_running_loop().time()
     times = await begun(paced, Kind.READ, 4)
     assert times[-1] - start == pytest.approx(2, abs=0.01)
+
+
+@in_virtual_time
+async def test_a_create_takes_its_seat_when_its_server_is_open_and_before_its_slot() -> None:
+    """A shut server holds no seat that others need. A seat is freed by a read, so who waits for one holds no slot."""
+    paced, loop, seated = pacer(), asyncio.get_running_loop(), list[tuple[float, int]]()
+    (await paced.enter(Kind.READ)).end(RemoteError(429, "busy", 7))
+    begun_at = loop.time()
+
+    async def take_seat(*_: object) -> None:
+        seated.append((loop.time() - begun_at, paced.window().in_flight))
+
+    stored = asyncio.Event()
+    stored.set()
+    service = SimpleNamespace(origin=lambda _: SimpleNamespace(pacer=paced), take_seat=take_seat)
+    context = SimpleNamespace(task=None)
+    launch: Any = SimpleNamespace(_service=service, _context=context, _key="k", _wake=lambda _: None, _stored=stored)
+    slot = await Launch._turn(launch)
+    assert [in_flight for _, in_flight in seated] == [0]
+    assert seated[0][0] >= 7
+    slot.end()
