@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,18 +27,9 @@ from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
 from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.objects import made, of_core
-from tests.cluster.talking import Api
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture
-async def jobs(bed: Bed) -> AsyncIterator[Jobs]:
-    async with Api(bed.server) as api:
-        name = f"test-{secrets.token_hex(5)}"
-        made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
-        yield Jobs(api, name)
 
 
 async def test_jobs_are_let_in_one_by_one_in_their_order_and_the_job_controller_is_never_refused(

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +22,9 @@ from tests.cluster.admitting.test_told_by_events import told
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.objects import made, of_core
-from tests.cluster.talking import MERGE, Api
+from tests.cluster.talking import MERGE
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture
-async def jobs(bed: Bed) -> AsyncIterator[Jobs]:
-    async with Api(bed.server) as api:
-        name = f"test-{secrets.token_hex(5)}"
-        made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
-        yield Jobs(api, name)
 
 
 class Kubectl:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import secrets
 import signal
 import subprocess
-from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -34,14 +32,6 @@ SLEEP = {
     "kind": "Task",
     "spec": {"type": "sleep", "custom": {"seconds": 0.1}},
 }
-
-
-@pytest.fixture
-async def jobs(bed: Bed) -> AsyncIterator[Jobs]:
-    async with Api(bed.server) as api:
-        name = f"test-{secrets.token_hex(5)}"
-        made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
-        yield Jobs(api, name)
 
 
 async def run(bed: Bed, *words: str, code: int = 0) -> str:
