@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let `--cov` measure the engine's own tests, build what the others run, and leave no process behind."""
-    if not hasattr(config, "workerinput") and not config.option.collectonly:
+    if not (hasattr(config, "workerinput") or config.option.collectonly or config.option.usepdb):
         go_on_in_a_child()
     config.pluginmanager.register(EngineCoverage())
     config.pluginmanager.register(Building(config), "building")

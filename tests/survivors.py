@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_AFTER_CTRL_C: Final = (4, 2)
+"""Whole seconds for the run to end after Ctrl-C, then for the child alone."""
 _BY_THEMSELVES: Final = 2.0
 _POLITELY: Final = 3.0
 _KILLED: Final = 3.0
@@ -43,16 +45,35 @@ def go_on_in_a_child() -> None:
     if child == 0:
         prctl(_END_WITH_PARENT, signal.SIGINT, 0, 0, 0)
         return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child has it, too
+    _end_soon_after_ctrl_c(child)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda given, _: os.kill(child, given))
     pid = status = 0
     while pid != child:
         pid, status = os.waitpid(-1, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.alarm(0)
     for command in end_descendants():
         os.write(2, f"left behind by the tests, and ended: {command}\n".encode())
     code = os.waitstatus_to_exitcode(status)
     os._exit(code if code >= 0 else 128 - code)
+
+
+def _end_soon_after_ctrl_c(child: int) -> None:
+    """Let Ctrl-C, which the child has as well, end what is left after a while; guardians go by themselves."""
+    first, then = _AFTER_CTRL_C
+    spared = {child}
+
+    def kill(*_: object) -> None:
+        for pid, command in _living(reap=False).items():
+            if pid not in spared and _GUARDIAN not in command:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        spared.clear()
+        signal.alarm(then)
+
+    signal.signal(signal.SIGALRM, kill)
+    signal.signal(signal.SIGINT, lambda *_: signal.alarm(first))
 
 
 def end_descendants() -> list[str]:
@@ -94,9 +115,10 @@ def _reap() -> None:
             pass
 
 
-def _living() -> dict[int, bytes]:
-    """Return the commands of the descendants that live, by process; those that have ended are reaped."""
-    _reap()
+def _living(*, reap: bool = True) -> dict[int, bytes]:
+    """Return the commands of the descendants that live, by process; ``reap`` those that have ended."""
+    if reap:
+        _reap()
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

@@ -21,7 +21,7 @@ LAST_FAILED: Final = Path(".pytest_cache", "v", "cache", "lastfailed")
 
 def main() -> int:
     """Return 0 if each of the few tests that failed passes alone."""
-    failed = sorted(json.loads(LAST_FAILED.read_text())) if LAST_FAILED.exists() else []
+    failed = sorted(map(_alone, json.loads(LAST_FAILED.read_text()))) if LAST_FAILED.exists() else []
     if not failed:
         _say("no test failed: look above for what else ended the run")
         return 1
@@ -34,6 +34,12 @@ def main() -> int:
     if result == pytest.ExitCode.OK:
         _say("FLAKY, passed alone; please find out why they failed:", *failed)
     return int(result)
+
+
+def _alone(name: str) -> str:
+    """Return the name of a test without that of its group, which pytest-xdist writes behind an ``@``."""
+    test, _, group = name.rpartition("@")
+    return name if not test or "]" in group else test
 
 
 def _say(*lines: str) -> None:

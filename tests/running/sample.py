@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,16 @@ STUBBORN = (
 )
 
 
-def test_that_leaves_a_server_behind() -> None:
+@pytest.fixture
+def clings() -> Iterator[None]:
+    """Tears down for ever, deaf to Ctrl-C, if the environment says so."""
+    yield
+    while "BACKOFF_CTRL_TEST_CLINGS" in os.environ:
+        with suppress(KeyboardInterrupt):
+            time.sleep(600)
+
+
+def test_that_leaves_a_server_behind(clings: None) -> None:
     """In a session of its own, deaf to polite signals, with a child that nobody waits for; then it hangs."""
     command = [sys.executable, "-c", STUBBORN]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.admitting.kinds import ADMITTED, KINDS, WAIT, WAITS_FOR
+from backoff_ctrl.k8s.admitting.kinds import ADMITTED, KINDS, STAY_SUSPENDED, WAIT, WAITS_FOR
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 from tests.cluster.admitting.jobs_at_work import BATCH, Jobs, admitting, job
 from tests.cluster.admitting.jobset.controller import GROUP, NAME_LABEL, managed
@@ -162,7 +162,7 @@ async def test_a_job_set_that_is_deleted_gives_its_room_back(bed: Bed, sets: Job
 
 
 async def test_a_job_set_that_its_user_resumes_is_followed(bed: Bed, sets: Jobs) -> None:
-    """It has the next room without waiting; suspended again, it is its user's, and gives that room back."""
+    """It has the next room without waiting; suspended to stay so, it gives that room back."""
     await sets.limit(5)
     async with admitting(bed.server, namespaces=(sets.namespace,)):
         await sets.create(job_set("first"))
@@ -174,7 +174,8 @@ async def test_a_job_set_that_its_user_resumes_is_followed(bed: Bed, sets: Jobs)
         await finish(sets, "first", 5)
         await sets.api.until(of_core(sets.namespace, "pods"), lambda listed: of_set(listed, "small"))
         assert await sets.running() == ["small"]
-        await sets.patch("small", {"spec": {"suspend": True}})
+        stays = {"metadata": {"annotations": {STAY_SUSPENDED: "true"}}}
+        await sets.patch("small", {"spec": {"suspend": True}, **stays})
         await sets.pods_of("second", 5)
         assert await sets.running() == ["second"]
     assert all("small-only" in each for each in await sets.refusals())  # its user let it in without room
