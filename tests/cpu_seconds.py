@@ -26,8 +26,9 @@ class CpuSeconds:
         self._spent: defaultdict[str, float] = defaultdict(float)
         self._last = 0.0
 
-    def _count(self, what: str) -> None:
-        now = sum(os.times()[:4])
+    def _count(self, what: str, fields: int = 4) -> None:
+        """Count what was spent since the last call: by this process, and with 4 ``fields`` by what it waited for."""
+        now = sum(os.times()[:fields])
         self._spent[what] += now - self._last
         self._last = now
 
@@ -41,7 +42,8 @@ class CpuSeconds:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        self._count(_COLLECTING)
+        shares_out = self._config.pluginmanager.hasplugin("dsession")
+        self._count(_COLLECTING, 2 if shares_out else 4)  # the processes with which it shares count themselves
         output = getattr(self._config, "workeroutput", None)
         if output is not None:
             output["cpu_seconds"] = dict(self._spent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 import threading
@@ -14,7 +15,9 @@ from typing import Final
 import click
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from backoff_ctrl.api.connections import Clients
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.cluster.asking import find_place
 from backoff_ctrl.k8s.status.address import PORT
@@ -26,7 +29,8 @@ from .observing import Cluster
 PORT_MAX: Final = 65535
 GOODBYE: Final = 2
 """Seconds for answers under way to end: streams never do by themselves."""
-CONNECTIONS_MAX: Final = 1000
+CONNECTIONS_MAX: Final = 512
+"""Connections at a time, open pages included: fewer than the files that most systems let a process open, 1024."""
 BACKLOG: Final = 128
 RENEWAL_TICKS: Final = 600
 STALLED: Final = 10.0
@@ -75,27 +79,28 @@ def url_of(bound: socket.socket, *, tls: bool) -> str:
 
 def serve(app: FastAPI, bound: socket.socket, tls: tuple[Path, Path] | None) -> None:
     """Run the application on a socket until SIGINT or SIGTERM; print its address once it answers."""
+    clients = Clients(CONNECTIONS_MAX)
     config = uvicorn.Config(
-        app,
+        _noting(app, clients),
         loop="asyncio",
         log_level="warning",
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=CONNECTIONS_MAX,
         timeout_graceful_shutdown=GOODBYE,
         ssl_certfile=None if tls is None else tls[0],
         ssl_keyfile=None if tls is None else tls[1],
     )
-    _Server(config, url_of(bound, tls=tls is not None), app.state.end_streams).run(sockets=[bound])
+    _Server(config, url_of(bound, tls=tls is not None), clients, app.state.end_streams).run(sockets=[bound])
 
 
 class _Server(uvicorn.Server):
     """Prints its address once it answers, and ends its streams before it waits for answers under way."""
 
-    def __init__(self, config: uvicorn.Config, url: str, end_streams: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, url: str, clients: Clients, end_streams: Callable[[], None]) -> None:
         super().__init__(config)
         self._url = url
+        self._clients = clients
         self._end_streams = end_streams
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - of the signal
@@ -104,6 +109,7 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._clients.close()
         self._end_streams()
         await super().shutdown(sockets)
 
@@ -116,8 +122,32 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """Accept connections as all ports of ours do: uvicorn itself would let silent ones keep all others out."""
+        await super().startup([])
+        config = self.config
+
+        def make() -> asyncio.Protocol:
+            return config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn makes it
+                config=config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+
+        for bound in sockets or []:
+            self._clients.open(bound, make, config.ssl)
         click.echo(f"listening on {self._url}")
+
+
+def _noting(app: ASGIApp, clients: Clients) -> ASGIApp:
+    """Return an application that notes which connections get good answers."""
+
+    async def noting(scope: Scope, receive: Receive, send: Send) -> None:
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] < 400 and scope.get("client"):
+                clients.note_good(tuple(scope["client"]))
+            await send(message)
+
+        await app(scope, receive, noted)
+
+    return noting
 
 
 HOST = "127.0.0.1"

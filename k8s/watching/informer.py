@@ -52,6 +52,8 @@ LINGER: Final = 0.02
 PAGE_BYTES_MAX: Final = 16 << 20
 """Bytes of a page. 500 pods are about 4 MB, but one user may store 500 objects of 8 MB: they are asked for in less."""
 PAGE_SHRINKS: Final = 8
+IN_PLACE_MAX: Final = 4 << 20
+"""Bytes that are read on the event loop; more could be 14 million brackets, which take seconds."""
 RETRY_MAX: Final = 60.0
 LINE_MAX: Final = 8 << 20  # the longest event in bytes; etcd stores no object larger than 1.5 MiB
 # RuntimeError: aiohttp connects with executor threads, and Python starts none after the main thread has returned.
@@ -159,7 +161,7 @@ class ClusterSource:
                 text = await beginning(response, PAGE_BYTES_MAX + 1)
             if len(text) > PAGE_BYTES_MAX:
                 raise _TooLargeError(f"an answer has more than {PAGE_BYTES_MAX} bytes")
-            found = read_json(text)
+            found = read_json(text) if len(text) <= IN_PLACE_MAX else await asyncio.to_thread(read_json, text)
         except _BROKEN as error:
             raise _broken(error) from error
         if not isinstance(found, dict):

@@ -178,6 +178,7 @@ def stream_and_one_large() -> tuple[Workload, Pod]:
     return Workload(pods, {"ls": {"limits.cpu": 10_000}}), large
 
 
+@pytest.mark.scheduled
 @pytest.mark.parametrize("observe", [pytest.param(True, id="observing"), pytest.param(False, id="learning")])
 def test_a_gate_that_keeps_no_room_fails_one_large_pod_under_a_stream_of_small_ones(observe: bool) -> None:
     """With keeping it is created long before the stream ends; without, it waits until the stream ends."""
@@ -207,6 +208,7 @@ def test_every_client_creates_every_pod_exactly_once(trace: Trace) -> None:
         assert result.creates_sent == result.admitted + result.refused
 
 
+@pytest.mark.scheduled
 def test_plain_retries_cost_12_to_49_refusals_per_admitted_pod(workloads: list[tuple[Workload, Bounds]]) -> None:
     """The known result of this recipe: a check of the simulation."""
     rows = measured(workloads, "plain", lambda c, seed: Plain(c, seed=seed))
@@ -237,6 +239,7 @@ def test_a_lost_pod_is_a_missed_bar_for_every_client() -> None:
     assert not missed_bars & {(name, "duplicated") for name in CLIENTS}
 
 
+@pytest.mark.scheduled
 def test_half_way_through_a_wait_the_estimate_is_within_a_factor_of_two_or_null(trace: Trace) -> None:
     """Of 80 % of the waits; this seed is the hardest of those of ``benchmarks/estimates.py``. Not all are null."""
     workload = make_workload(trace, pods=400, seed=1)

@@ -52,7 +52,7 @@ def crowds_over_http(client: str) -> Iterator[Run]:
         yield run
 
 
-@pytest.mark.long
+@pytest.mark.scheduled
 @pytest.mark.parametrize("client", [*CLIENTS, PROXY])
 def test_every_client_creates_every_pod_once_over_http(client: str) -> None:
     """As counted at the server; times are seconds of the trace."""
@@ -66,14 +66,14 @@ def test_the_observing_gate_has_as_few_refusals_over_http_as_in_virtual_time() -
     assert any(run.result.refused <= 1 for run in crowds_over_http("gate_observing"))
 
 
-@pytest.mark.long
+@pytest.mark.scheduled
 def test_plain_retries_behind_the_sidecar_are_refused_less_than_without() -> None:
     """The same client, unchanged; counted at the server."""
     plain = min(run.result.refused for run in crowds_over_http("plain"))
     assert any(run.result.refused < plain / 2 for run in crowds_over_http(PROXY))
 
 
-@pytest.mark.long
+@pytest.mark.scheduled
 def test_the_demo_leaves_out_the_sidecar_where_its_packages_are_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -37,7 +37,7 @@ def run(folder: Path, *arguments: str) -> int:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False).returncode
 
 
-@pytest.mark.long
+@pytest.mark.scheduled
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_test_of_a_group_is_run_again(tmp_path: Path, broken: bool) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")

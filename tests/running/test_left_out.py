@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 SAMPLE = "tests/running/sample.py"
 
 
-@pytest.mark.long
+@pytest.mark.scheduled
 @pytest.mark.parametrize("shared", ["-n0", "-n2"])
 def test_what_is_skipped_and_what_a_mark_leaves_out_is_named(tmp_path: Path, shared: str) -> None:
     """With its reason; where several processes share the tests, once."""

@@ -17,7 +17,10 @@ ROOT = Path(__file__).parents[2]
 SAMPLE = "tests/running/sample.py"
 COMMAND = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "leaves", SAMPLE]
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets one adopt orphans")]
+pytestmark = [
+    pytest.mark.scheduled,
+    pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets one adopt orphans"),
+]
 
 
 @pytest.mark.parametrize("shared", ["-n0", "-n1"], ids=["alone", "shared"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 from cryptography import x509
 
+from backoff_ctrl.api.connections import Clients
 from backoff_ctrl.api.status.listening import RENEWAL_TICKS, _Server
 from tests.proxying.passing.certificates import Pair, make_pair
 
@@ -42,7 +43,7 @@ async def test_new_connections_get_the_renewed_certificate(tmp_path: Path) -> No
     config = uvicorn.Config(lambda: None, ssl_certfile=pair.certificate, ssl_keyfile=pair.key, log_config=None)
     config.load()
     assert config.ssl is not None
-    server = _Server(config, "https://here", lambda: None)
+    server = _Server(config, "https://here", Clients(), lambda: None)
     first = serial(pair)
     pair.key.unlink()
     await server.on_tick(RENEWAL_TICKS)

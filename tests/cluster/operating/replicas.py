@@ -89,3 +89,17 @@ async def replica(bed: Bed, namespace: str, *options: str, everywhere: bool = Fa
         yield found
     finally:
         await found.end(signal.SIGKILL)
+
+
+async def run(bed: Bed, *words: str, code: int = 0) -> str:
+    """Return what a command of ours prints, which ends with this code."""
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM,
+        *words,
+        f"--kubeconfig={bed.server.kubeconfig('tester')}",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == code, out.decode()
+    return out.decode()

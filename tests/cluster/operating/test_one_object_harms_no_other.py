@@ -7,13 +7,9 @@ import json
 import os
 import random
 import re
-import secrets
 import signal
-import subprocess
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 
-import aiohttp
 import pytest
 
 from backoff_ctrl.k8s.answers.bounded_json import PartlyRead, read_json
@@ -23,99 +19,27 @@ from backoff_ctrl.k8s.tasks.cluster.schema import written
 from backoff_ctrl.k8s.watching.informer import JSON as JSON_TYPE
 from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import Kind
-from tests.cluster.admitting.jobs_at_work import Jobs, job
+from tests.cluster.admitting.jobs_at_work import job
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
-from tests.cluster.objects import made, of_core, of_group
-from tests.cluster.operating.replicas import LEADS, PROGRAM, Replica, replica
-from tests.cluster.talking import JSON, MERGE, Api
+from tests.cluster.objects import made, of_group
+from tests.cluster.operating.replicas import LEADS, Replica, replica, run
+from tests.cluster.operating.tenants import TASKS, Tenants, gone, tenants_of
 from tests.odd_objects import odd_job
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.long
 
-LEVELS = 2000
-TASKS = "backoff-ctrl.dev/v1alpha1"
-RBAC = "rbac.authorization.k8s.io/v1"
-EDITS_TASKS: JSON = {  # what the chart adds to the role
-    "metadata": {"labels": {"rbac.authorization.k8s.io/aggregate-to-edit": "true"}},
-    "rules": [
-        {"apiGroups": ["backoff-ctrl.dev"], "resources": ["tasks"], "verbs": ["get", "create", "patch", "delete"]}
-    ],
-}
 RUNS = {"metadata": {"name": "odd"}, "spec": {"type": "signal"}}
-
-
-@dataclass
-class Tenants:
-    """Two namespaces with Jobs: ``editor`` may edit in that of ``his``; ``api`` may do everything."""
-
-    api: Api
-    his: Jobs
-    other: Jobs
-    editor: aiohttp.ClientSession
-
-    async def nest(self, path: str) -> None:
-        """Write ``managedFields`` of that many levels on an object, as the editor."""
-        levels = '{"f:a":' * LEVELS + "{}" + "}" * LEVELS
-        version = "/".join(path.split("/")[2:4])
-        entry = {"manager": "odd", "operation": "Update", "apiVersion": version, "fieldsType": "FieldsV1"}
-        body = json.dumps({"metadata": {"managedFields": [{**entry, "fieldsV1": 0}]}}).replace(
-            '"fieldsV1": 0', f'"fieldsV1": {levels}'
-        )
-        headers = {"Content-Type": MERGE}
-        async with self.editor.patch(path, data=body.encode(), headers=headers) as answer:
-            assert answer.status == 200, await answer.text()
-        seen = await self.api.get(path)
-        assert seen.text.count("f:a") >= LEVELS, "the server has not stored it"
 
 
 @pytest.fixture
 async def tenants(bed: Bed) -> AsyncIterator[Tenants]:
-    async with Api(bed.server) as api:
-        names = [f"test-{word}-{secrets.token_hex(5)}" for word in ("a", "b")]
-        for name in names:
-            made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
-        his = names[0]
-        made(await api.post(of_core(his, "serviceaccounts"), {"metadata": {"name": "editor"}}))
-        binding = {
-            "metadata": {"name": "editor"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
-            "subjects": [{"kind": "ServiceAccount", "name": "editor", "namespace": his}],
-        }
-        made(await api.post(of_group(RBAC, his, "rolebindings"), binding))
-        made(
-            await api.post(
-                f"/apis/{RBAC}/clusterroles", EDITS_TASKS | {"metadata": {**EDITS_TASKS["metadata"], "name": his}}
-            )
-        )
-        asked = await api.post(of_core(his, "serviceaccounts", "editor", "token"), {"spec": {}})
-        headers = {"Authorization": f"Bearer {made(asked)['status']['token']}"}
-        connector = aiohttp.TCPConnector(ssl=bed.server.ssl() or True)
-        async with aiohttp.ClientSession(bed.server.url, headers=headers, connector=connector) as editor:
-            found = Tenants(api, Jobs(api, his), Jobs(api, names[1]), editor)
-            yield found
-        await api.delete(found.his.path("odd"), {"propagationPolicy": "Background"})  # the next test counts its own
-        await gone(api, found.his.path("odd"))
-
-
-async def run(bed: Bed, *words: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *PROGRAM,
-        *words,
-        f"--kubeconfig={bed.server.kubeconfig('tester')}",
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    out, _ = await process.communicate()
-    assert process.returncode == 0, out.decode()
-    return out.decode()
-
-
-async def gone(api: Api, path: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while (await api.get(path)).status != 404:  # noqa: ASYNC110 - the server says nothing of what is gone
-            await asyncio.sleep(0.1)
+    async with tenants_of(bed) as found:
+        yield found
+        api, odd = found.api, found.his.path("odd")
+        await api.delete(odd, {"propagationPolicy": "Background"})  # the next test counts its own
+        await gone(api, odd)
 
 
 async def named(found: Replica, words: str, *, still: bool = True) -> None:

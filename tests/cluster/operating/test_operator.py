@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import signal
-import subprocess
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,9 @@ from tests.cluster.admitting.trains_at_work import served
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
 from tests.cluster.objects import made, of_core
-from tests.cluster.operating.replicas import LEADS, PROGRAM, STANDS_BY, replica
+from tests.cluster.operating.replicas import LEADS, STANDS_BY, replica, run
+from tests.cluster.operating.tenants import gone
 from tests.cluster.talking import MERGE, Api
-from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.long
 
@@ -32,25 +31,6 @@ SLEEP = {
     "kind": "Task",
     "spec": {"type": "sleep", "custom": {"seconds": 0.1}},
 }
-
-
-async def run(bed: Bed, *words: str, code: int = 0) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *PROGRAM,
-        *words,
-        f"--kubeconfig={bed.server.kubeconfig('tester')}",
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    out, _ = await process.communicate()
-    assert process.returncode == code, out.decode()
-    return out.decode()
-
-
-async def gone(api: Api, path: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while (await api.get(path)).status != 404:  # noqa: ASYNC110 - the server says nothing of what is gone
-            await asyncio.sleep(0.1)
 
 
 async def defined(bed: Bed, api: Api, *, wanted: bool) -> None:

@@ -322,3 +322,26 @@ async def test_a_page_that_is_too_large_is_asked_for_in_smaller_ones(monkeypatch
     async with served(answer) as source:
         found = [each async for page in source.pages(QUOTAS, None) for each in page["items"]]
     assert [each["metadata"]["name"] for each in found] == [str(number) for number in range(len(sizes))]
+
+
+async def test_a_page_of_brackets_does_not_stop_the_event_loop() -> None:
+    """A user may store objects that take seconds to read; meanwhile a Lease is renewed and probes are answered."""
+    brackets = b"[" * 200 + b"]" * 200
+    item = b'{"metadata":{"name":"x"},"x":[' + b",".join([brackets] * 3_000) + b"]}"
+    page = b'{"metadata":{"resourceVersion":"7"},"items":[' + b",".join([item] * 4) + b"]}"
+    assert len(page) > informer.IN_PLACE_MAX
+    sent = asyncio.Event()
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        sent.set()
+        return web.Response(body=page, content_type="application/json")
+
+    async with served(answer) as source:
+        reading = asyncio.ensure_future(anext(source.pages(QUOTAS, None)))
+        await sent.wait()
+        turns = 0
+        while not reading.done():
+            await asyncio.sleep(0.01)
+            turns += 1
+    assert len(reading.result()["items"]) == 4
+    assert turns > 20
