@@ -17,12 +17,14 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any, Final
 
+import aiohttp
 import pytest
 
 from backoff_ctrl.k8s.admitting.kinds import ADMITTED
 from tests.cluster.admitting.jobs_at_work import Jobs, job
 from tests.cluster.conftest import Say
-from tests.cluster.control_plane.bed import Bed
+from tests.cluster.control_plane.bed import API, Bed
+from tests.cluster.faults.storm import meanwhile
 from tests.cluster.objects import made, of_group
 from tests.cluster.operating.replicas import LEADS, STANDS_BY, Replica, begin, run
 from tests.cluster.operating.tenants import Tenants, tenants_of
@@ -38,6 +40,8 @@ ENDS_WITHIN: Final = 30.0
 """Seconds that Kubernetes grants a pod."""
 CHAINS: Final = int(os.environ.get("BACKOFF_CTRL_CHAINS", "2500"))
 STARTS: Final = 5
+AWAY: Final = 12.0
+"""Seconds without an API server: longer than a Lease is renewed for, shorter than it lasts."""
 LEASES: Final = "coordination.k8s.io/v1"
 
 
@@ -114,10 +118,14 @@ class Attacks:
         async def edit(name: str) -> None:
             for number in count():
                 said = {"metadata": {"annotations": {"odd": f"{number}" + "[{" * 100_000}}}
-                async with self._tenants.editor.patch(
+                sending = self._tenants.editor.patch(
                     self._tenants.his.path(name), json=said, headers={"Content-Type": MERGE}
-                ) as answer:
-                    await answer.read()
+                )
+                try:
+                    async with sending as answer:
+                        await answer.read()
+                except aiohttp.ClientError:  # the server is away
+                    await asyncio.sleep(0.1)
 
         for number in range(3):
             await self._create(job(f"edited-{number}"))
@@ -175,7 +183,7 @@ async def one_leads(replicas: list[Replica]) -> Replica:
 async def test_attacks_delay_no_other_tenant(bed: Bed, tenants: Tenants, say: Say) -> None:
     his, other, api = tenants.his, tenants.other, tenants.api
     await his.limit(0)
-    await other.limit(10_000, 10_000)
+    await other.limit(9_999, 9_999)
     lease = of_group(LEASES, other.namespace, "leases", "backoff-ctrl-operator")
     async with AsyncExitStack() as stack:
         replicas = []
@@ -208,7 +216,7 @@ async def test_attacks_delay_no_other_tenant(bed: Bed, tenants: Tenants, say: Sa
             late[name] = after - before
             assert [(await each.get("/livez"))[0] for each in replicas] == [200, 200]
         assert not {name: each for name, each in late.items() if each > BEYOND}
-        await faults(replicas, tenants, lease, say)
+        await faults(bed, replicas, tenants, lease, say)
 
         await other.limit(0)
         await other.create(job("released"))
@@ -226,8 +234,11 @@ async def test_attacks_delay_no_other_tenant(bed: Bed, tenants: Tenants, say: Sa
         assert made(await api.get(lease))["spec"]["holderIdentity"] == ""
 
 
-async def faults(replicas: list[Replica], tenants: Tenants, lease: str, say: Say) -> None:
-    """A leader that is stopped and goes on, and the Lease as clocks that jumped write it: one leads, and Jobs start."""
+async def faults(bed: Bed, replicas: list[Replica], tenants: Tenants, lease: str, say: Say) -> None:
+    """Clocks that jump, a leader that is stopped and goes on, an API server that is away: one leads, and Jobs start.
+
+    The Lease is written as a clock that has jumped would: the time in it is the writer's.
+    """
     other, api = tenants.other, tenants.api
     for jump in (timedelta(days=-1), timedelta(days=1)):
         leader = await one_leads(replicas)
@@ -245,5 +256,15 @@ async def faults(replicas: list[Replica], tenants: Tenants, lease: str, say: Say
     leader.process.send_signal(signal.SIGCONT)
     assert await one_leads(replicas) is follower
     await start(other, "continued")
+    bed.stop(API, grace=0.0)
+    async with meanwhile(AWAY):
+        pass
+    bed.start(API)
+    bed.renew_controllers()
+    began = time.monotonic()
+    await api.until(lease, lambda found: found["spec"]["holderIdentity"])
+    await start(other, "away")
+    say(f"a Job starts {time.monotonic() - began:.1f} s after the API server came back")
+    await one_leads(replicas)
     found = made(await api.get(other.path()))["items"]
     assert all(each["status"].get("active", 0) <= 1 for each in found)
