@@ -108,8 +108,8 @@ def release(
     except JobsError as error:
         raise BadInput(str(error)) from None
     for each in found:
-        said = f"{each.label} could not be let go: {each.error}" if each.error else f"{each.label} was let go."
-        click.echo(printable(said), err=bool(each.error))
+        said = f"could not be let go: {each.error}" if each.error else "is gone." if each.gone else "was let go."
+        click.echo(printable(f"{each.label} {said}"), err=bool(each.error))
     if not found:
         click.echo("No Job waits.")
     return FAILED if any(each.error for each in found) else DONE

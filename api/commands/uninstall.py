@@ -198,7 +198,7 @@ async def _release(configuration: Any, kinds: Sequence[AdmissibleKind]) -> str:
     except JobsError as error:
         raise _StepError(str(error)) from None
     _insist([f"{each.label}: {each.error}" for each in released if each.error])
-    return f"{len(released)} let go"
+    return f"{sum(not each.gone for each in released)} let go"
 
 
 async def _let_go(configuration: Any, objects: Objects) -> str:

@@ -84,10 +84,12 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """How the release of one object ended, or of all of a kind. ``error`` is empty where it was released."""
+    """How the release of one object ended, or of all of a kind: ``error`` is empty unless something still waits."""
 
     label: str
     error: str = ""
+    gone: bool = False
+    """It was deleted meanwhile."""
 
 
 async def list_jobs(
@@ -123,7 +125,7 @@ async def release(
             unknown = "".join(f"; {each}" for each in found.unlisted)
             raise JobsError(f"nothing of the name {name} waits: `backoff-ctrl jobs list` shows what does{unknown}")
         objects, gate = Objects(session), asyncio.Semaphore(AT_A_TIME)
-        released = await asyncio.gather(*(_release(objects, gate, each, by) for each in chosen))
+        released = await asyncio.gather(*(release_one(objects, gate, each, by) for each in chosen))
         missed = [] if name else [Released(f"{each.resource} in {each.where}", each.why) for each in found.unlisted]
         return [*released, *missed]
 
@@ -204,13 +206,14 @@ def _said(body: JSON) -> dict[str, Any]:
     return words | {key: number for key, number in numbers.items() if 0 <= number < MOST}
 
 
-async def _release(objects: Objects, gate: asyncio.Semaphore, job: WaitingJob, by: str) -> Released:
+async def release_one(objects: Objects, gate: asyncio.Semaphore, job: WaitingJob, by: str) -> Released:
+    """Resume what was listed, in a place of the ``gate``, and note who did so."""
     served, body = Served(job.kind.api_version, job.kind.kind, job.kind.plural), job.body
     async with gate:
         for number in range(TRIES):
             try:
                 answer = await objects.patch(served, body, released(job.kind, body, by, datetime.now(UTC)))
-                return Released(job.label, "" if answer is not None else "it is gone")
+                return Released(job.label, gone=answer is None)
             except ClusterError as error:
                 if error.status != CONFLICT or number == TRIES - 1:
                     return Released(job.label, str(error))
@@ -219,6 +222,6 @@ async def _release(objects: Objects, gate: asyncio.Semaphore, job: WaitingJob, b
             except ClusterError as error:
                 return Released(job.label, str(error))
             if found is None or not job.kind.is_suspended(found):
-                return Released(job.label)  # others have let it in
+                return Released(job.label, gone=found is None)  # or others have let it in
             body = {"apiVersion": job.kind.api_version, "kind": job.kind.kind, **found}
     raise AssertionError("each try returns, or is followed by another")

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.admitting.jobs import JobsError, list_jobs, release
+from backoff_ctrl.k8s.admitting.jobs import JobsError, list_jobs, release, release_one
 from backoff_ctrl.k8s.admitting.kinds import JOB, RELEASED_BY, AdmissibleKind
 from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.plugins.manager.objects import Objects
 from tests.admitting.trains import DESCRIPTION, written
 from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
 from tests.cluster.control_plane.servers import Server
@@ -53,6 +55,17 @@ async def test_what_waits_is_released_by_name_or_all_of_it(kubernetes: Server, j
     assert await jobs.running() == ["a", "b", "c"]
     assert (await list_jobs(configuration, namespaces=here)).jobs == []
     made(await jobs.api.delete(f"/api/v1/namespaces/{jobs.namespace}"))
+
+
+async def test_what_is_deleted_meanwhile_is_no_failure(jobs: Jobs, configuration: Any) -> None:
+    """A hook that failed for it would stop an upgrade."""
+    await jobs.create(job("a"))
+    (listed,) = (await list_jobs(configuration, namespaces=(jobs.namespace,))).jobs
+    await jobs.patch("a", {"metadata": {"labels": {"changed": "since"}}})
+    async with ClusterSession(configuration) as session:
+        assert (await jobs.api.delete(jobs.path("a"), {"propagationPolicy": "Background"})).status == 200
+        ended = await release_one(Objects(session), asyncio.Semaphore(1), listed, "me")
+    assert (ended.error, ended.gone) == ("", True)
 
 
 async def test_whoever_may_not_list_is_told_so(kubernetes: Server) -> None:
