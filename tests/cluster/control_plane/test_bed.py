@@ -60,7 +60,7 @@ def test_kubectl_finds_the_server_with_its_kubeconfig(kubernetes: Server, binari
     assert versions == [f"v{binaries.recipe.version}"] * 2
 
 
-@pytest.mark.long
+@pytest.mark.scheduled
 async def test_a_restarted_server_remembers_its_objects(binaries: Binaries) -> None:
     """Stopped or crashed and started again, a bed has the same address, users and objects, and quotas work on."""
     with Bed(binaries, kcm_qps=500, api_flags=["--default-watch-cache-size=50"]) as bed:
@@ -104,7 +104,7 @@ def person(binaries: Binaries) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-@pytest.mark.long
+@pytest.mark.scheduled
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_outlives_the_process_that_started_it(person: subprocess.Popen[str], end: signal.Signals) -> None:
     """Whether Ctrl-C, a polite end or a crash: no process and no file is left, and the address is free again."""
