@@ -126,11 +126,11 @@ class Launch:
 
     async def _turn(self) -> Slot:
         """Wait until it may be sent, and that is stored."""
-        pacer = self._service.origin(self._context.task).pacer
-        await pacer.opened()
+        origin = self._service.origin(self._context.task)
+        await origin.pacer.opened()
         # Before its slot: a create in doubt frees its seat by a read, which needs a slot, too.
-        await self._service.take_seat(self._key, self._context.task)
-        slot = await pacer.enter(Kind.WRITE)
+        await self._service.take_seat(self._key, origin)
+        slot = await origin.pacer.enter(Kind.WRITE)
         try:
             self.ready, self.said = True, "its job is being created"
             self._wake(self._key)
