@@ -263,11 +263,11 @@ async def test_who_hangs_up_as_he_is_let_in_takes_nothing_with_him() -> None:
         await waits
     async with servers() as origins:
         slots = [await origins.own.pacer.enter(Kind.WRITE) for _ in range(16)]
-        hangs_up = asyncio.create_task(origins.own.pacer.enter(Kind.WRITE))
+        hangs_up_too = asyncio.create_task(origins.own.pacer.enter(Kind.WRITE))
         await asyncio.sleep(1)
         slots[0].end()
-        hangs_up.cancel()
-        await asyncio.gather(hangs_up, return_exceptions=True)
+        hangs_up_too.cancel()
+        await asyncio.gather(hangs_up_too, return_exceptions=True)
         assert origins.own.pacer.window().in_flight == 15
         slots += [await origins.own.pacer.enter(Kind.WRITE)]
         next_one = asyncio.create_task(origins.own.pacer.enter(Kind.WRITE))
