@@ -20,7 +20,7 @@ from backoff_ctrl.k8s.creates.creation import PRIORITY_MAX, Owner
 from backoff_ctrl.k8s.gate.any_gate import NAMES
 from backoff_ctrl.k8s.plugins.manager.objects import Objects
 from backoff_ctrl.k8s.plugins.protocol import JSON
-from backoff_ctrl.k8s.runtime.places import Places
+from backoff_ctrl.k8s.runtime.places import Path, Places
 from backoff_ctrl.k8s.status.admission_rules import Item, items_of
 from backoff_ctrl.k8s.status.bodies import found_at
 from backoff_ctrl.k8s.watching.gangs import path_of
@@ -84,7 +84,7 @@ class Surroundings:
         """The namespaces whose label asks for waiting, as far as this account may know."""
         # The controller of each object, by how it is named: who may write an object names any uid under any name.
         self._above: OrderedDict[tuple[str, Owner], Owner | None] = OrderedDict()
-        self._places = Places(SIDE_BY_SIDE, OF_ONE)
+        self._places = Places(_has_room)
         self.watched = (
             Followed(
                 Watched("/api/v1", "limitranges", frozenset({"LimitRange"})), ("v1", "LimitRange"), self._limit_range
@@ -241,13 +241,17 @@ class Surroundings:
         said = ""
         for tries in range(1, TRIES + 1):
             try:
-                async with self._places.taken(namespace), asyncio.timeout(ANSWER_WITHIN):
+                async with self._places.of(namespace), asyncio.timeout(ANSWER_WITHIN):
                     return await ask()
             except (NotSent, OutcomeUnknown, WatchBrokenError, TimeoutError) as error:
                 said = str(error) or "it does not answer in time"
                 log.debug("asked again: %s", said)
             await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
         raise UnansweredError(printable(said[:NAMED_MAX]))
+
+
+def _has_room(places: Places, path: Path) -> bool:
+    return places.taken[path] < (OF_ONE if path else SIDE_BY_SIDE)
 
 
 def _ends(owner: Owner, kinds: Sequence[AdmissibleKind]) -> bool:

@@ -32,11 +32,13 @@ class Handled:
     """The phase of an attempt, and what to store until the next step.
 
     ``state`` is JSON that only the core plugin reads: store it unchanged, and give it back. An unreadable state is
-    returned as it came: nothing is lost.
+    returned as it came: nothing is lost. ``left`` is a sentence about what may still run although the attempt has
+    ended, and why; empty: nothing does.
     """
 
     info: PhaseInfo
     state: JSON | None
+    left: str = ""
 
 
 class CorePlugin(Protocol):
@@ -51,8 +53,11 @@ class CorePlugin(Protocol):
     async def sweep(self, task: TaskContext, state: JSON | None) -> None:
         """End what has appeared after the abort of an attempt; ``state`` is what the abort returned."""
 
-    async def finalize(self, task: TaskContext, state: JSON | None) -> None:
-        """Release what an ended attempt still holds. Raises while that is not done: call it again."""
+    async def finalize(self, task: TaskContext, state: JSON | None) -> str | None:
+        """Release what an ended attempt still holds. Raises while that is not done: call it again.
+
+        Return a sentence about what may still run, since it could not be ended, if there is such a thing.
+        """
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ are a gate themselves (the sidecar, ``serve``, the task manager) lend the runtim
 ``host`` also has clocks that call back (alarms): on the runtime, or on a caller's own loop, whose time may be virtual;
 and the one hook for forked children, which have none of their parent's threads: code with state that is wrong in a
 child registers there. ``exits`` tells when Python wants to end while threads still wait. ``places`` are shared by
-many, of which none may take all.
+many, who take turns.
 
 Nothing here knows of creates or quotas. Callbacks of users never run on this thread.
 """

@@ -188,6 +188,15 @@ def delay_left(status: TaskStatus, now: float) -> float:
     return left if 0 < left <= RETRY_CAP else 0.0
 
 
+def left_behind(status: TaskStatus, left: str, now: float) -> TaskStatus:
+    """Return the status of an ended attempt of which something may still run. Another attempt would double it."""
+    reason = f"{status.reason[: REASON_MAX // 2]}; {left}"
+    if status.phase != Phase.RETRYABLE_FAILURE.title:
+        return status.model_copy(update={"reason": reason[:REASON_MAX]})
+    error = TaskError(status.code or "Unknown", reason, ErrorKind(status.kind or ErrorKind.SYSTEM))
+    return moved(status, Phase.PERMANENT_FAILURE, reason, now, error, next_attempt_at=None)
+
+
 def ended(status: TaskStatus, now: float) -> TaskStatus:
     """Return the status of a task that has ended, with its object released."""
     return status.model_copy(update={"ended_at": status.ended_at or shown(now), "cleaned": True, "wait": None})
@@ -311,8 +320,9 @@ class Stepper:
         status = task.status
         now = self._clock()
         if not status.cleaned:
-            await self._executor.finalize(self.context(task), status.plugin_state)
+            running = await self._executor.finalize(self.context(task), status.plugin_state)
             status = status.model_copy(update={"cleaned": True})
+            status = left_behind(status, running, now) if running else status
         if status.phase in OVER:
             return Step(once_more(status, task.again, now), 0) if task.is_asked_again else self._over(status)
         if task.abort:
@@ -338,6 +348,8 @@ class Stepper:
         status = reported(task.status, handled.info, handled.state, now)
         if handled.info.phase is Phase.SUCCESS:
             return Step(status, 0)
+        if handled.left:
+            reason, retryable = f"{reason[: REASON_MAX // 2]}; {handled.left}", False  # another would double it
         error = TaskError(code, reason, ErrorKind.USER)
         phase = Phase.RETRYABLE_FAILURE if retryable else Phase.PERMANENT_FAILURE
         # the abort's own end is no phase of the task: it does not enter the history

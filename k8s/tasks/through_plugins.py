@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -101,15 +102,15 @@ class ThroughPlugins:
         """End what has appeared after the abort of an attempt."""
         await (await self._open(self._core_of(task, state))).sweep(task, state)
 
-    async def finalize(self, task: TaskContext, state: JSON | None) -> None:
+    async def finalize(self, task: TaskContext, state: JSON | None) -> str | None:
         """Release what an ended attempt still holds."""
         try:
             core = self._core_of(task, state)
         except PluginError:  # nothing has begun
-            return
+            return None
         if core != OBJECTS and state is None:
-            return  # it could not be opened, so nothing has begun
-        await (await self._open(core)).finalize(task, state)
+            return None  # it could not be opened, so nothing has begun
+        return await (await self._open(core)).finalize(task, state)
 
     async def settle(self, seconds: float) -> None:
         """Begin nothing more that can't be repeated, and wait until its outcomes are stored, at most so long."""
@@ -132,7 +133,7 @@ class ThroughPlugins:
         """Return the same, with the core plugin in its state."""
         if core == OBJECTS or handled.state is None:
             return handled
-        return Handled(handled.info, {"plugin": core, **handled.state, CORE: core})
+        return replace(handled, state={"plugin": core, **handled.state, CORE: core})
 
     async def _open(self, core: str) -> CorePlugin:
         """Return a core plugin; open it the first time. Raises ``UnavailableError``."""

@@ -13,7 +13,8 @@ engine that keeps all others, so a task waits for a token as it waits for quota,
 
 *Gently.* ``refreshing`` reads the jobs in the background, the one that was read longest ago first; ``pacing`` keeps
 reads and writes below the rates that the platform sets, and slows down when a service answers 429 or 503. Where tasks
-may choose the server, each is paced by itself (``origins``), so that one tenant's makes no task of others wait.
+may choose the server, each is paced by itself (``origins``), and namespaces take turns, so that one tenant's makes no
+task of others wait.
 
 ``settings`` has the keys, defaults and ranges, which are Flyte's. Nothing here knows a Kubernetes object: that is the
 other manager's, and import-linter keeps the two apart.

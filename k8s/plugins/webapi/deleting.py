@@ -1,4 +1,7 @@
-"""Ends a job in the background: its delete is repeated until the service says that it is done, or that it is gone."""
+"""Ends a job in the background: its delete is repeated until the service says that it is done, or that it is gone.
+
+Its manager ends the tries once they are given up (``ending``).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any, Final
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.plugins.core import Key
 
+from .ending import Ending
 from .outcomes import GONE
 from .pacing import Kind, pause
 from .protocol import CallContext, RemoteError
@@ -25,9 +29,16 @@ class Deletion:
     """The delete of one job, until it is ``done``."""
 
     def __init__(
-        self, service: Service, key: Key, context: CallContext, meta: Any, reason: str, wake: Callable[[Key], object]
+        self,
+        service: Service,
+        key: Key,
+        context: CallContext,
+        meta: Any,
+        reason: str,
+        ending: Ending,
+        wake: Callable[[Key], object],
     ) -> None:
-        """Begin. ``wake`` is called with the key when there is news."""
+        """Begin. ``ending`` is told of tries that fail; ``wake`` is called with the key when there is news."""
         self.done = False
         self.said = "its job is being deleted"
         self._service = service
@@ -35,6 +46,7 @@ class Deletion:
         self._context = context
         self.meta = meta
         self._reason = reason
+        self._ending = ending
         self._wake = wake
         self.task = asyncio.create_task(self._run())
 
@@ -46,6 +58,7 @@ class Deletion:
                 self.done = True
                 break
             tries += 1
+            self._ending.failed(error)
             self.said = f"its job can't be deleted now: {error}; it is tried again"
             if tries == LOGGED_AFTER:
                 said = printable(str(error))  # it may be the service's text

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from backoff_ctrl.k8s.plugins.core import Key
 from backoff_ctrl.k8s.plugins.phases import PLUGIN_FAILED, Phase, PhaseInfo, system_failure
 
+from .ending import Ending
 from .outcomes import CREATE_IN_DOUBT, Judged, PluginBugError, flaw_of_answer, in_doubt, judge_create
 from .pacing import Kind, Slot, pause
 from .protocol import CallContext, Created, Finds
@@ -53,7 +54,7 @@ class Launch:
         self._stored = asyncio.Event()
         self._calling = False
         self._stopped = False
-        self._unwanted = False
+        self._unwanted: Ending | None = None
         if resumes:
             self._stored.set()
         self._task = asyncio.create_task(self._run())
@@ -76,12 +77,13 @@ class Launch:
         self._stopped = True
         self._task.cancel()
 
-    async def give_up(self) -> bool:
+    async def give_up(self, ending: Ending) -> bool:
         """Create nothing more: its attempt is aborted. Say whether it is over; until then, call it again at news.
 
-        A call that was made is answered first. If a job may exist, the launch goes on until that is known.
+        A call that was made is answered first. If a job may exist, the launch goes on until that is known, and
+        ``ending`` is told of tries that fail.
         """
-        self._unwanted = True
+        self._unwanted = ending
         if self._service.is_sync or not (self.doubt or self._calling):
             self._stopped = True
             self._task.cancel()
@@ -126,11 +128,11 @@ class Launch:
 
     async def _turn(self) -> Slot:
         """Wait until it may be sent, and that is stored."""
-        pacer = self._service.origin(self._context.task).pacer
-        await pacer.opened()
+        origin = self._service.origin(self._context.task)
+        await origin.pacer.opened()
         # Before its slot: a create in doubt frees its seat by a read, which needs a slot, too.
-        await self._service.take_seat(self._key, self._context.task)
-        slot = await pacer.enter(Kind.WRITE)
+        await self._service.take_seat(self._key, origin)
+        slot = await origin.pacer.enter(Kind.WRITE)
         try:
             self.ready, self.said = True, "its job is being created"
             self._wake(self._key)
@@ -167,6 +169,7 @@ class Launch:
         if error is None:
             self.doubt = False
             return None
+        self._failed(error)
         judged = judge_create(service.id, error)
         self.doubt = self.doubt or judged.sent
         return judged
@@ -201,6 +204,10 @@ class Launch:
         self.end = in_doubt(service.id, f"a create was sent and not answered ({self.said})")
         return True
 
+    def _failed(self, error: Exception) -> None:
+        if self._unwanted is not None:
+            self._unwanted.failed(error)
+
     async def _found(self, plugin: Finds) -> bool:
         """Look for the job until the service answers; say whether there is one."""
         service, tries = self._service, 0
@@ -219,6 +226,7 @@ class Launch:
                 self.doubt = False
                 return self.created is not None
             tries += 1
+            self._failed(error)
             self.said = f"whether its job exists can't be looked up now: {error}; it is tried again"
             self._wake(self._key)
             await pause(tries)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import json
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
@@ -22,6 +23,7 @@ import aiohttp
 
 from backoff_ctrl.k8s.answers.bounded_json import read_json
 from backoff_ctrl.k8s.answers.fields import mapping
+from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.cluster.paths import PathError, path_to
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.core import WEB, CoreSetup, Handled, Key
@@ -43,6 +45,7 @@ from backoff_ctrl.k8s.plugins.phases import (
 from backoff_ctrl.k8s.plugins.protocol import JSON, PluginError, TaskContext, TaskSpecError
 
 from .deleting import Deletion
+from .ending import Ending, Patience
 from .entry import WebPluginEntry
 from .figures import WebFigures
 from .launching import Launch
@@ -64,6 +67,8 @@ LOAD_AGAIN: Final = 5.0
 SECRET_SECONDS: Final = 10.0
 FINALIZE_SECONDS: Final = 1.0
 """Seconds that a finalize waits for the delete of a job: meanwhile it takes a worker from all other tasks."""
+META_SHOWN: Final = 300
+"""Characters of what identifies a job that a sentence repeats."""
 CLOSE_SECONDS: Final = 10.0
 """Seconds for the calls that are under way when the manager closes."""
 
@@ -79,17 +84,26 @@ def _utc_now() -> datetime:
 class WebManager:
     """See the module. An async context manager, for the time of one lease; everything happens on its event loop."""
 
-    def __init__(self, find: Find, setup: CoreSetup, *, now: Callable[[], datetime] = _utc_now) -> None:
+    def __init__(
+        self,
+        find: Find,
+        setup: CoreSetup,
+        *,
+        now: Callable[[], datetime] = _utc_now,
+        patience: Patience = Patience(),  # noqa: B008 - it can't be changed
+    ) -> None:
         """Prepare; nothing is opened yet. ``find`` returns the entry of a plugin, as the settings are now."""
         self.counts = WebCounts()
         self._find = find
         self._setup = setup
         self._now = now
+        self._patience = patience
         self._services: dict[str, Service] = {}
         self._unloadable: dict[str, tuple[float, str]] = {}
         self._settling = False
         self._launches: dict[Key, Launch] = {}
         self._deletions: dict[Key, Deletion] = {}
+        self._endings: dict[Key, Ending] = {}
 
     async def __aenter__(self) -> Self:
         """Count the tokens that the store shows, so that none is given away twice."""
@@ -171,45 +185,68 @@ class WebManager:
         try:
             known = read_state(state)
         except StateError as error:
-            return Handled(aborted(f"aborted; its job may still run: {error}"), state)
+            left = f"its job may still run: {error}"
+            return Handled(aborted(f"aborted; {left}"), state, left)
         if known.over and not known.cleanup:
             return Handled(known.info(), state)
+        known, ending = self._ending(task, known)
         try:
             service = await self._service(task, known)
         except (PluginError, LoadError) as error:
             if known.stage in (Stage.NOT_STARTED, Stage.ALLOCATION_TOKEN_ACQUIRED):
                 return self._said(task, known, aborted("aborted before anything was created"))
-            return self._said(task, known, known.holding(f"the abort continues once it can: {error}"))
-        known, info = await self._aborted(task, service, known, "Aborted")
-        return self._said(task, known, info)
+            info = known.holding(f"the abort continues once it can: {error}")
+            if isinstance(error, LoadError):
+                ending.failed(error)
+        else:
+            known, info = await self._aborted(task, service, known, "Aborted")
+        if info.phase.is_terminal or not ending.is_given_up:
+            return self._said(task, known, info)
+        left = self._left(task, known, ending)
+        known = replace(known, doubt=known.meta is None)
+        return replace(self._said(task, known, aborted(f"aborted; {left}")), left=left)
 
     async def sweep(self, task: TaskContext, state: JSON | None) -> None:
         """Do nothing: a job that may have appeared after an abort can't be found, or was found by the abort."""
 
-    async def finalize(self, task: TaskContext, state: JSON | None) -> None:
-        """Delete what a failed attempt may still hold, and give its token back. Raises while that is not done."""
+    async def finalize(self, task: TaskContext, state: JSON | None) -> str:
+        """Delete what a failed attempt may still hold, and give its token back. Raises while that is not done.
+
+        A job that is given up may still run: the sentence that is returned says so.
+        """
         key = key_of_task(task.metadata)
         try:
             known = read_state(state)
         except StateError:
             known = WebState()
         holds = known.cleanup if known.over else known.stage in (Stage.CREATE_REQUESTED, Stage.RESOURCES_CREATED)
-        if holds:
-            await self._end(task, known)
+        left = await self._end(task, known) if holds else ""
         self._forget(key)
         self.pools.release(key)
+        return left
 
-    async def _end(self, task: TaskContext, known: WebState) -> None:
-        """End the job of an attempt that has failed. Raises ``RuntimeError`` while that is not done."""
-        service = await self._service(task, known)
-        _, info = await self._aborted(task, service, known, "its task has failed")
-        deletion = self._deletions.get(key_of_task(task.metadata))
-        if deletion is not None:
-            await asyncio.wait({deletion.task}, timeout=FINALIZE_SECONDS)
-            if not deletion.done:
-                raise RuntimeError(deletion.said)
-        elif not info.phase.is_terminal:
-            raise RuntimeError(info.reason)
+    async def _end(self, task: TaskContext, known: WebState) -> str:
+        """End the job of an attempt that has failed; return what may still run, since it was given up.
+
+        Raises ``RuntimeError`` while neither is the case.
+        """
+        known, ending = self._ending(task, known)
+        try:
+            service = await self._service(task, known)
+        except LoadError as error:
+            ending.failed(error)
+            said = str(error)
+        else:
+            known, info = await self._aborted(task, service, known, "its task has failed")
+            deletion = self._deletions.get(key_of_task(task.metadata))
+            if deletion is not None:
+                await asyncio.wait({deletion.task}, timeout=FINALIZE_SECONDS)
+            if info.phase.is_terminal or (deletion is not None and deletion.done):
+                return ""
+            said = info.reason if deletion is None else deletion.said
+        if not ending.is_given_up:
+            raise RuntimeError(said)
+        return self._left(task, known, ending)
 
     # -- the stages: each returns the state to store, and what to report ---------
 
@@ -334,7 +371,7 @@ class WebManager:
             said = ": its call may have been carried out" if sent else " before its job was created"
             return known, aborted(f"aborted{said}")
         launch = self._launch(task, service, resumes=sent)
-        if not await launch.give_up():
+        if not await launch.give_up(self._endings[key]):
             return known, known.holding(f"the abort continues: {launch.said}")
         del self._launches[key]
         if launch.created is not None:
@@ -393,9 +430,31 @@ class WebManager:
         if deletion is None or (deletion.task.done() and not deletion.done):
             service.forget(key)
             deletion = self._deletions[key] = Deletion(
-                service, key, self._context(task), meta, reason, self._setup.wake
+                service, key, self._context(task), meta, reason, self._endings[key], self._setup.wake
             )
         return deletion
+
+    def _ending(self, task: TaskContext, known: WebState) -> tuple[WebState, Ending]:
+        """Return what the tries to end a job have met, and the state with the time from which on it is to end."""
+        key = key_of_task(task.metadata)
+        known = known if known.ending else replace(known, ending=self._unix_now())
+        if key not in self._endings:
+            self._endings[key] = Ending(self._patience, known.ending, self._unix_now, self._loop.time)
+        return known, self._endings[key]
+
+    def _unix_now(self) -> float:
+        return self._now().timestamp()
+
+    def _left(self, task: TaskContext, known: WebState, ending: Ending) -> str:
+        """Return, and log, what may still run."""
+        about = task.metadata
+        if known.meta is None:
+            job = f"a job with the key {about.uid}/{about.attempt}"
+        else:
+            job = f"job {json.dumps(known.meta, ensure_ascii=False)[:META_SHOWN]}"
+        left = f"{job} of plugin {known.plugin} may still run: ending it failed {ending.tries} times ({ending.said})"
+        log.warning("task %s/%s has ended, but %s", about.namespace, about.name, printable(left))
+        return left
 
     def _follow(self, task: TaskContext, service: Service, known: WebState, info: PhaseInfo | None) -> Job:
         meta = known.meta
@@ -451,6 +510,8 @@ class WebManager:
         info = known.versioned(storable(info))
         if info.phase.is_terminal:
             known = replace(known, stage=_final_stage(known.stage, info))
+            if info.cleanup_on_failure and not known.ending:
+                known = replace(known, ending=self._unix_now())
             if not info.cleanup_on_failure:
                 self._forget(key)
                 self.pools.release(key)
@@ -462,7 +523,10 @@ class WebManager:
         for service in self._services.values():
             service.forget(key)
             service.free_seat(key)
-        self._deletions.pop(key, None)
+        self._endings.pop(key, None)
+        deletion = self._deletions.pop(key, None)
+        if deletion is not None:
+            deletion.task.cancel()
         launch = self._launches.pop(key, None)
         if launch is not None and not launch.over:
             launch.cancel()

@@ -1,43 +1,42 @@
 """The servers of one plugin, by scheme, host and port: each is paced by itself, so that no task waits for another's.
 
 As a rule there is one, the platform's own, to which all rates, reads and creates belong. Where tasks may name an
-address, a server that they name is a tenant's: it has at most a ``SHARE`` of each. All such servers together have at
-most half of the reads and creates at a time, so that the platform's own is always asked.
+address, a server that they name is a tenant's. All such servers together have at most a half of each, so that the
+platform's own is always asked. Within that half no namespace has more places than it leaves free, so that one whose
+servers are slow keeps no other out, and one server has at most a quarter of the whole. Where there are more namespaces
+than places, they take turns.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from backoff_ctrl.k8s.plugins.core import Key
+from backoff_ctrl.k8s.runtime.places import Path, Places
 
-from .pacing import Pacer
-from .protocol import RateLimit
+from .pacing import NAMED, OF_ALL_NAMED, OF_ONE, OWN, Pacer, Rates, part
 from .refreshing import Refresher
-from .seats import Seats
 from .settings import WebApiSettings
 
-SHARE: Final = 4
-"""A server that tasks name has at most one of so many parts of what the plugin may do, and at least one place."""
-ALL: Final = 2
-"""All of them together have at most one of so many."""
-ORIGINS_MAX: Final = 1024
-"""Servers that are paced each by itself; those beyond are paced as one, ``BEYOND``."""
-BEYOND: Final = "*"
+OF_NAMESPACE: Final = 64
+"""Servers of a namespace that are paced each by itself; those beyond are paced as one, ``BEYOND``."""
+BEYOND: Final = "beyond "
+"""The name of that one, before its namespace: no server's, since it has no scheme."""
+IDLE_MAX: Final = 1024
+"""Servers in all from which on those that nobody uses are forgotten."""
 
 
 class Origin:
-    """One server: its pace, its jobs that are followed, and its creates that are in doubt."""
+    """One server, as one namespace uses it: its pace, its jobs that are followed, and its creates that are in doubt."""
 
-    def __init__(self, pacer: Pacer, refresher: Refresher, seats: Seats) -> None:
+    def __init__(self, path: Path, pacer: Pacer, refresher: Refresher) -> None:
+        """``path`` is that of its pacer."""
+        self.path = path
         self.pacer = pacer
         self.refresher = refresher
-        self.seats = seats
-
-    def is_idle(self) -> bool:
-        return not (len(self.refresher) or len(self.seats) or self.pacer.is_used())
 
 
 class Origins:
@@ -47,70 +46,86 @@ class Origins:
         """``settings`` returns what is in force now."""
         self._settings = settings
         self._wake = wake
-        reads, creates = Seats(self._workers), Seats(self._creates)
-        self._reads = Seats(lambda: _part(self._workers(), ALL), reads)
-        self._creating = Seats(lambda: _part(self._creates(), ALL), creates)
-        pacer = Pacer(settings().read, settings().write)
-        self.own = Origin(pacer, Refresher(pacer, lambda: settings().caching, wake, reads), creates)
-        self._named: dict[str, Origin] = {}
+        self._rates = Rates(settings().read, settings().write)
+        self._reads = Places(lambda places, path: has_room(places, path, settings().caching.workers))
+        self.seats = Places(lambda places, path: has_room(places, path, settings().creates_in_flight))
+        """The creates that may be in doubt at a time."""
+        self.own = self._made(OWN)
+        self._named: defaultdict[str, dict[str, Origin]] = defaultdict(dict)
+        self._idle_from = IDLE_MAX
         self._ending: set[asyncio.Task[None]] = set()
 
     def __iter__(self) -> Iterator[Origin]:
         yield self.own
-        yield from list(self._named.values())
+        for servers in list(self._named.values()):
+            yield from list(servers.values())
 
-    def at(self, name: str) -> Origin:
-        """Return the server of this name, ``https://host:port``; empty: the platform's own."""
+    def at(self, namespace: str, name: str) -> Origin:
+        """Return the server of this name, ``https://host:port``, as a namespace uses it; no name: the platform's."""
         if not name:
             return self.own
-        if name not in self._named and len(self._named) >= ORIGINS_MAX:
-            self._drop_idle()
-            name = name if len(self._named) < ORIGINS_MAX else BEYOND
-        if name not in self._named:
-            self._named[name] = self._made()
-        return self._named[name]
+        if name not in self._named[namespace]:
+            self._make_room(namespace)
+            if len(self._named[namespace]) >= OF_NAMESPACE:
+                name = BEYOND + namespace
+        servers = self._named[namespace]
+        if name not in servers:
+            servers[name] = self._made((*NAMED, namespace, name))
+        return servers[name]
 
     def begin(self) -> None:
         """Adopt the limits of a plugin of which nothing has been asked yet."""
-        self.own.pacer.begin(self._settings().read, self._settings().write)
+        self._rates.begin(self._settings().read, self._settings().write)
 
     def change(self) -> None:
         """Adopt other limits."""
-        read, write = self._settings().read, self._settings().write
-        self.own.pacer.change(read, write)
-        for each in self._named.values():
-            each.pacer.change(_share(read), _share(write))
+        self._rates.change(self._settings().read, self._settings().write)
+        for each in (self._reads, self.seats):
+            each.look()
 
     async def aclose(self) -> None:
         """End all reads."""
         await asyncio.gather(*(each.refresher.aclose() for each in self), *self._ending)
 
-    def _made(self) -> Origin:
-        settings = self._settings()
-        pacer = Pacer(_share(settings.read), _share(settings.write), whole=self.own.pacer)
-        reads = Seats(lambda: _part(self._workers(), SHARE), self._reads)
-        creates = Seats(lambda: _part(self._creates(), SHARE), self._creating)
-        return Origin(pacer, Refresher(pacer, lambda: self._settings().caching, self._wake, reads), creates)
+    def _made(self, path: Path) -> Origin:
+        pacer = Pacer(self._rates, path)
+        refresher = Refresher(pacer, lambda: self._settings().caching, self._wake, self._reads, path)
+        return Origin(path, pacer, refresher)
 
-    def _drop_idle(self) -> None:
-        for name in [name for name, each in self._named.items() if each.is_idle()]:
-            gone = self._named.pop(name)
+    def _is_idle(self, origin: Origin) -> bool:
+        has_places = any(each.are_used(*origin.path) for each in (self._reads, self.seats))
+        return not (has_places or len(origin.refresher) or origin.pacer.is_used())
+
+    def _make_room(self, namespace: str) -> None:
+        if len(self._named[namespace]) >= OF_NAMESPACE:
+            self._drop_idle(namespace)
+        elif sum(map(len, self._named.values())) >= self._idle_from:
+            for each in list(self._named):
+                self._drop_idle(each)
+            self._idle_from = max(IDLE_MAX, 2 * sum(map(len, self._named.values())))
+
+    def _drop_idle(self, namespace: str) -> None:
+        servers = self._named[namespace]
+        for name in [name for name, each in servers.items() if self._is_idle(each)]:
+            gone = servers.pop(name)
+            self._rates.drop(gone.path)
             self.own.pacer.overloads += gone.pacer.overloads  # what is counted never falls
             self.own.refresher.counts.seconds += gone.refresher.counts.seconds
             ending = asyncio.create_task(gone.refresher.aclose())
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
-
-    def _workers(self) -> int:
-        return self._settings().caching.workers
-
-    def _creates(self) -> int:
-        return self._settings().creates_in_flight
+        if not servers:
+            del self._named[namespace]
 
 
-def _part(whole: int, parts: int) -> int:
-    return max(1, whole // parts)
-
-
-def _share(limit: RateLimit) -> RateLimit:
-    return RateLimit(limit.qps / SHARE, _part(limit.burst, SHARE))
+def has_room(places: Places, path: Path, most: int) -> bool:
+    """Say whether one more place may be taken on a path, or a part of it, where there are so ``most`` in all."""
+    taken = places.taken
+    if path[:1] != NAMED:
+        return taken[()] < most
+    free = part(most, OF_ALL_NAMED) - taken[NAMED]
+    if path == NAMED:
+        return free > 0
+    if len(path) == 2:
+        return taken[path] < free
+    return taken[path[-1]] < part(most, OF_ONE)

@@ -25,7 +25,7 @@ REFRESH_FAILED: Final = "RefreshFailed"
 NO_POOL: Final = "PoolNotFound"
 BAD_TASK: Final = "BadTaskFormat"
 NO_SECRET: Final = "SecretNotReadable"  # noqa: S105
-_TEMPORARY: Final = (408, 425, *OVERLOADED)
+TEMPORARY: Final = (408, 425, *OVERLOADED)
 _BY_STATUS: Final[Mapping[int, tuple[str, ErrorKind, bool]]] = {
     401: ("Unauthenticated", ErrorKind.SYSTEM, True),
     403: ("PermissionDenied", ErrorKind.SYSTEM, True),
@@ -91,7 +91,7 @@ def judge_create(plugin: str, error: BaseException) -> Judged:
 
 def _judge_answer(plugin: str, error: RemoteError) -> Judged:
     said = f"the service of plugin {plugin} answered {error}"
-    if error.status in _TEMPORARY:
+    if error.status in TEMPORARY:
         return Judged(said, sent=error.status == 408)
     if not 400 <= error.status < 500:
         return Judged(said, sent=True)

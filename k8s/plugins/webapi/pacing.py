@@ -1,23 +1,39 @@
-"""How fast a server is asked: two rate limits, one for reads and one for writes, and one window for both.
+"""How fast servers are asked: rate limits of reads and of writes, and a window for each server.
 
-The limits are the platform's: in t seconds at most burst + qps x t calls are sent. The window is the engine's overload
-window (``engine/overload``): it grows with good answers, is cut by a 429 or 503, and stays shut for the service's
-Retry-After. Callers go in the order in which they came, reads and writes each in a line of their own.
+The limits are the platform's: in t seconds at most burst + qps x t calls are sent. Of those all servers together that
+tasks name have at most a half, and one of them at most a quarter. The platform's own and those that are named take
+turns, then the namespaces whose tasks name them, then the servers of a namespace (``runtime.places``). On one path the
+order is that of arrival, reads and writes each in a line of their own.
+
+The window is the engine's overload window (``engine/overload``): it grows with good answers, is cut by a 429 or 503,
+and stays shut for the service's Retry-After. One that several namespaces name has a window for each: what it answers to
+one stops no other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final
+from weakref import WeakValueDictionary
 
 from backoff_ctrl.engine.backoff import Bucket, full_jitter
 from backoff_ctrl.engine.overload import Window, WindowSnapshot
 from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.runtime.places import NOT_NOW, Path, Turns
 
 from .protocol import RateLimit, RemoteError
 
+OWN: Final[Path] = ("own",)
+"""The path of the platform's own service."""
+NAMED: Final[Path] = ("named",)
+"""The path of all servers that tasks name, together. That of one has the namespace and the server, too."""
+OF_ALL_NAMED: Final = 2
+"""They have at most one of so many parts of what a plugin may do."""
+OF_ONE: Final = 4
+"""One of them has at most one of so many parts, whatever number of namespaces names it."""
 PAUSE_FIRST: Final = 0.5
 PAUSE_LONGEST: Final = 30.0
 """Seconds between two tries of a create or delete, the first and the longest."""
@@ -30,11 +46,130 @@ async def pause(tries: int) -> None:
     await asyncio.sleep(full_jitter(tries, PAUSE_FIRST, PAUSE_LONGEST, random.Random()))
 
 
+def part(whole: int, parts: int) -> int:
+    """Return one of so many parts, and at least one."""
+    return max(1, whole // parts)
+
+
 class Kind(Enum):
     """A kind of calls."""
 
     READ = "read"
     WRITE = "write"
+
+
+Limits = Mapping[Kind, RateLimit]
+
+
+class Buckets:
+    """A part of what a plugin may send: a bucket for reads, and one for writes."""
+
+    def __init__(self, limits: Limits, parts: int = 1) -> None:
+        """Begin with full buckets."""
+        self._parts = parts
+        self._limits = dict(limits)
+        self._buckets = {kind: self._bucket(limit) for kind, limit in limits.items()}
+
+    def change(self, limits: Limits, now: float) -> None:
+        """Adopt other limits. A changed one begins with an empty bucket, so that a change is no second burst."""
+        for kind, limit in limits.items():
+            if limit != self._limits[kind]:
+                self._limits[kind] = limit
+                bucket = self._buckets[kind] = self._bucket(limit)
+                while bucket.level(now) >= 1:
+                    bucket.take(now)
+
+    def left(self, kind: Kind, now: float) -> float:
+        """Return the seconds until one more call may be sent."""
+        return self._buckets[kind].wait_for(1, now)
+
+    def take(self, kind: Kind, now: float) -> None:
+        """Count a call."""
+        self._buckets[kind].take(now)
+
+    def _bucket(self, limit: RateLimit) -> Bucket:
+        return Bucket(limit.qps / self._parts, part(limit.burst, self._parts))
+
+
+class Rates:
+    """The rates of one plugin, and the callers that wait for them. On one event loop."""
+
+    def __init__(self, read: RateLimit, write: RateLimit) -> None:
+        self._clock = asyncio.get_running_loop().time
+        self._servers: WeakValueDictionary[str, Buckets] = WeakValueDictionary()  # their pacers keep them
+        self._pacers: dict[Path, Pacer] = {}
+        self.lines = {kind: _Line(self, kind) for kind in Kind}
+        self.begin(read, write)
+
+    def begin(self, read: RateLimit, write: RateLimit) -> None:
+        """Adopt the limits of a plugin of which nothing has been asked yet, with full buckets."""
+        self._limits = {Kind.READ: read, Kind.WRITE: write}
+        self._whole, self._named = Buckets(self._limits), Buckets(self._limits, OF_ALL_NAMED)
+
+    def change(self, read: RateLimit, write: RateLimit) -> None:
+        """Adopt other limits."""
+        self._limits = {Kind.READ: read, Kind.WRITE: write}
+        for each in (self._whole, self._named, *self._servers.values()):
+            each.change(self._limits, self._clock())
+        self.look()
+
+    def server(self, name: str) -> Buckets:
+        """Return the buckets of a server that tasks name."""
+        found = self._servers.get(name)
+        if found is None:
+            found = self._servers[name] = Buckets(self._limits, OF_ONE)
+        return found
+
+    def add(self, path: Path, pacer: Pacer) -> None:
+        self._pacers[path] = pacer
+
+    def drop(self, path: Path) -> None:
+        """Forget a server that is not used."""
+        self._pacers.pop(path, None)
+
+    def look(self) -> None:
+        """Let go who may go now."""
+        for each in self.lines.values():
+            each.look()
+
+    # -- asked by the lines ---------
+
+    def left(self, kind: Kind, path: Path) -> float:
+        now = self._clock()
+        if not path:
+            return self._whole.left(kind, now)
+        pacer = self._pacers.get(path)
+        if pacer is not None:
+            return pacer.left(kind, now)
+        return self._named.left(kind, now) if path == NAMED else 0.0
+
+    def go(self, kind: Kind, path: Path) -> None:
+        now = self._clock()
+        self._whole.take(kind, now)
+        if path[:1] == NAMED:
+            self._named.take(kind, now)
+        self._pacers[path].go(kind, now)
+
+    def undo(self, path: Path) -> None:
+        self._pacers[path].ended(0.0, None, used=False)
+
+
+class _Line(Turns):
+    """The callers of one kind."""
+
+    def __init__(self, rates: Rates, kind: Kind) -> None:
+        super().__init__()
+        self._rates = rates
+        self._kind = kind
+
+    def left(self, path: Path) -> float:
+        return self._rates.left(self._kind, path)
+
+    def go(self, path: Path) -> None:
+        self._rates.go(self._kind, path)
+
+    def undo(self, path: Path) -> None:
+        self._rates.undo(path)
 
 
 class Slot:
@@ -55,39 +190,23 @@ class Slot:
 
 
 class Pacer:
-    """Paces the calls of one server. On one event loop."""
+    """Paces the calls that are sent to one server, the platform's own or one that tasks of a namespace name."""
 
-    def __init__(
-        self, read: RateLimit, write: RateLimit, rng: random.Random | None = None, *, whole: Pacer | None = None
-    ) -> None:
-        """Begin with full buckets and the engine's first window. ``whole``: its rates count for calls here, too."""
-        self.begin(read, write)
-        self._whole = whole
-        self._lines = {kind: asyncio.Lock() for kind in Kind}
+    def __init__(self, rates: Rates, path: Path = OWN, rng: random.Random | None = None) -> None:
+        """Begin with the engine's first window. ``path`` is ``OWN``, or ``NAMED`` with a namespace and a server."""
+        self._rates = rates
+        self._path = path
+        self._server = None if path == OWN else rates.server(path[-1])
         self._window = Window(_POLICY, rng or random.Random())
-        self._ended = asyncio.Event()
         self._clock = asyncio.get_running_loop().time
         self.overloads = 0
         """Answers of the service that said it is overloaded."""
-
-    def begin(self, read: RateLimit, write: RateLimit) -> None:
-        """Adopt the limits of a service of which nothing has been asked yet, with full buckets."""
-        self._limits = {Kind.READ: read, Kind.WRITE: write}
-        self.buckets = {kind: Bucket(limit.qps, limit.burst) for kind, limit in self._limits.items()}
-
-    def change(self, read: RateLimit, write: RateLimit) -> None:
-        """Adopt other limits. A changed one begins with an empty bucket, so that a change is no second burst."""
-        for kind, limit in ((Kind.READ, read), (Kind.WRITE, write)):
-            if limit != self._limits[kind]:
-                self._limits[kind] = limit
-                bucket = self.buckets[kind] = Bucket(limit.qps, limit.burst)
-                for _ in range(limit.burst):
-                    bucket.take(self._clock())
+        rates.add(path, self)
 
     def is_used(self) -> bool:
         """Say whether a call is under way, waits, or has to wait."""
         shut = self._window.not_before > self._clock()
-        return shut or self._window.in_flight > 0 or any(line.locked() for line in self._lines.values())
+        return shut or self._window.in_flight > 0 or any(each.waits(*self._path) for each in self._rates.lines.values())
 
     def window(self) -> WindowSnapshot:
         return self._window.snapshot(self._clock())
@@ -99,31 +218,29 @@ class Pacer:
 
     async def enter(self, kind: Kind) -> Slot:
         """Wait until one more call may be made."""
-        async with self._lines[kind]:
-            while True:
-                self._ended.clear()
-                now = self._clock()
-                buckets = [each.buckets[kind] for each in (self, self._whole) if each is not None]
-                left = max(self._window.not_before - now, *(bucket.wait_for(1, now) for bucket in buckets))
-                if left > 0:
-                    await asyncio.sleep(left)
-                elif not self._window.is_open(now):
-                    await self._ended.wait()
-                else:
-                    break
-            for bucket in buckets:
-                bucket.take(now)
-            self._window.in_flight += 1
-            return Slot(self, now)
+        await self._rates.lines[kind].enter(*self._path)
+        return Slot(self, self._clock())
+
+    def left(self, kind: Kind, now: float) -> float:
+        """Return the seconds until one more call may be sent to this server, as far as that is its own matter."""
+        shut = self._window.not_before - now
+        if shut > 0:
+            return shut
+        left = self._server.left(kind, now) if self._server is not None else 0.0
+        return left if left > 0 or self._window.is_open(now) else NOT_NOW
+
+    def go(self, kind: Kind, now: float) -> None:
+        """Count a call that begins."""
+        self._window.in_flight += 1
+        if self._server is not None:
+            self._server.take(kind, now)
 
     def ended(self, begun: float, error: BaseException | None, *, used: bool) -> None:
         """Take the outcome of a call that began at ``begun``."""
         self._window.in_flight -= 1
-        self._ended.set()
-        if not used:
-            return
-        if isinstance(error, RemoteError) and error.status in OVERLOADED:
+        if used and isinstance(error, RemoteError) and error.status in OVERLOADED:
             self.overloads += 1
             self._window.bad(begun, self._clock(), error.retry_after, _POLICY.base, cut=_POLICY.overload_cut)
-        elif error is None or isinstance(error, RemoteError):
+        elif used and (error is None or isinstance(error, RemoteError)):
             self._window.good()
+        self._rates.look()

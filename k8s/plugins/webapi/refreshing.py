@@ -20,9 +20,9 @@ from typing import Final
 from backoff_ctrl.engine.backoff import delay
 from backoff_ctrl.k8s.plugins.core import Key
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo
+from backoff_ctrl.k8s.runtime.places import Path, Places
 
-from .pacing import Kind, Pacer
-from .seats import Seats
+from .pacing import OWN, Kind, Pacer
 from .settings import Caching
 
 log = logging.getLogger(__name__)
@@ -70,13 +70,15 @@ class Refresher:
         pacer: Pacer,
         caching: Callable[[], Caching],
         wake: Callable[[Key], object],
-        workers: Seats | None = None,
+        workers: Places,
+        path: Path = OWN,
     ) -> None:
         """``caching`` returns the present settings; ``wake`` is called with a job whose state has news.
 
-        ``workers`` bounds the reads at a time; None: as many as the settings say.
+        ``workers`` bounds the reads at a time; ``path`` is that of the service there.
         """
-        self._workers = workers or Seats(lambda: caching().workers)
+        self._workers = workers
+        self._path = path
         self._pacer = pacer
         self._caching = caching
         self._wake = wake
@@ -137,7 +139,7 @@ class Refresher:
         while True:
             await self._until_due()
             slot, seat = await self._pacer.enter(Kind.READ), object()  # first: a server that is shut takes no seat
-            await self._workers.take(seat)
+            await self._workers.take(seat, *self._path)
             found = self._next()
             if found is None:
                 slot.end(used=False)

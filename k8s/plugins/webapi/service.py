@@ -115,7 +115,6 @@ class Service:
         self.plugin: AsyncPlugin | SyncPlugin | None = None
         self.origins = Origins(lambda: self.settings, wake)
         self._followed: dict[Key, Origin] = {}
-        self._seated: dict[Key, Origin] = {}
         self._wake = wake
         self._wants_room: dict[Key, None] = {}
 
@@ -170,7 +169,7 @@ class Service:
         if not isinstance(plugin, HasOrigins):
             return self.origins.own
         try:
-            return self.origins.at(plugin.origin(task, meta))
+            return self.origins.at(task.metadata.namespace, plugin.origin(task, meta))
         except Exception:  # noqa: BLE001 - the call itself says what is wrong
             return self.origins.own
 
@@ -187,19 +186,17 @@ class Service:
         self._followed[key] = origin
         return origin.refresher.follow(key, read, info)
 
-    async def take_seat(self, key: Key, task: TaskContext) -> None:
+    async def take_seat(self, key: Key, origin: Origin) -> None:
         """Wait until one more create may be in doubt."""
-        origin = self._seated.setdefault(key, self.origin(task))
-        await origin.seats.take(key)
+        await self.origins.seats.take(key, *origin.path)
 
     def free_seat(self, key: Key) -> None:
         """Say that the outcome of a create is stored. A second call does nothing."""
-        if (origin := self._seated.pop(key, None)) is not None:
-            origin.seats.free(key)
+        self.origins.seats.free(key)
 
     def seated_beside(self, keys: Container[Key]) -> bool:
         """Say whether anybody but these has a seat: its create has an outcome, which is not stored yet."""
-        return any(each.seats.taken_beside(keys) for each in self.origins)
+        return self.origins.seats.taken_beside(keys)
 
     def want_room(self, key: Key) -> None:
         """Wake this attempt when a job is followed no longer: as many are as may be. In the order of arrival."""

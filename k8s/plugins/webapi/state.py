@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import StrictBool
+from pydantic import Field, StrictBool
 
 from backoff_ctrl.k8s.plugins.reported import JSON, Reported, StateError, StoredState, damaged
 
@@ -75,6 +75,8 @@ class WebState(Reported):
     meta: Any = None
     doubt: StrictBool = False
     """It was aborted while a create might still be carried out."""
+    ending: Annotated[float, Field(strict=True)] = 0.0
+    """When the end of its job was first asked for, in Unix time; 0: not yet."""
 
     @property
     def holds_token(self) -> bool:

@@ -5,7 +5,7 @@ whoever deletes the Task later ends its object first. The object gets an owner r
 settings say otherwise) and, with ``inject-finalizer``, our finalizer, too.
 
 A Task that is deleted while its plugin is gone would stay for ever: an event says so, and it is let go. The garbage
-collector then takes the object that it owns.
+collector then takes the object that it owns. So it is with a job that its service does not end: its plugin gives it up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .store import ClusterStore
 log = logging.getLogger(__name__)
 
 LET_GO: Final = "LetGo"
-"""The reason of the event about a Task whose plugin is gone."""
+"""The reason of the event about a Task that has ended although something of it may still run."""
 AGAIN: Final = 5.0
 """Seconds until finalizers of ended tasks are looked at again after an error."""
 
@@ -59,14 +59,23 @@ class OwningExecutor:
             note = f"{gone}; the task is let go, and {what} is left {_to_whom(task)}"
             await self._store.tell(task.metadata.uid, LET_GO, note)
             return Handled(aborted(note), state)
-        return await self._executor.abort(owned(task), state)
+        handled = await self._executor.abort(owned(task), state)
+        await self._tell(task, handled.left)
+        return handled
 
     async def sweep(self, task: TaskContext, state: JSON | None) -> None:
         await self._executor.sweep(owned(task), state)
 
-    async def finalize(self, task: TaskContext, state: JSON | None) -> None:
-        if not self._lost_plugin(task, state):
-            await self._executor.finalize(owned(task), state)
+    async def finalize(self, task: TaskContext, state: JSON | None) -> str | None:
+        if self._lost_plugin(task, state):
+            return None
+        left = await self._executor.finalize(owned(task), state)
+        await self._tell(task, left)
+        return left
+
+    async def _tell(self, task: TaskContext, left: str | None) -> None:
+        if left:
+            await self._store.tell(task.metadata.uid, LET_GO, f"the task is let go; {left}")
 
     async def settle(self, seconds: float) -> None:
         if isinstance(self._executor, Settles):

@@ -46,6 +46,8 @@ class SmallCluster:
     on_step: Callable[[], None] = lambda: None
     """Called at each chance to be killed."""
     steps: list[str] = field(default_factory=list)
+    left: str = ""
+    """What finalize and abort say of what they could not end."""
 
     def end_of(self, task: TaskContext) -> str:
         ends = self.ends.get(task.metadata.name, ["ok"])
@@ -90,18 +92,20 @@ class SmallManager:
         await self._breath()
         self._drop(task.metadata.generated_name)
         await self._breath()
-        return Handled(aborted("on its user's wish"), state or {"version": 1, "stage": "NotStarted"})
+        state = state or {"version": 1, "stage": "NotStarted"}
+        return Handled(aborted("on its user's wish"), state, self.cluster.left)
 
     async def sweep(self, task: TaskContext, state: dict[str, Any] | None) -> None:
         await self._breath()
         self._drop(task.metadata.generated_name)
 
-    async def finalize(self, task: TaskContext, state: dict[str, Any] | None) -> None:
+    async def finalize(self, task: TaskContext, state: dict[str, Any] | None) -> str:
         """Delete the object: whoever handles the attempt again after this would find nothing."""
         await self._breath()
         self.cluster.finalized[task.metadata.generated_name] += 1
         self._drop(task.metadata.generated_name)
         await self._breath()
+        return self.cluster.left
 
     def _drop(self, name: str) -> None:
         if name in self.cluster.living:

@@ -60,6 +60,14 @@ async def test_the_budget_of_the_platform_is_bounded(tmp_path: Path) -> None:
     assert (over["t"].status.phase, over["t"].status.kind, len(cluster.made)) == ("PermanentFailure", "SYSTEM", 2)
 
 
+async def test_an_attempt_of_which_something_may_still_run_is_the_last(tmp_path: Path) -> None:
+    """Another one would do the work twice; the task says what is left."""
+    cluster = SmallCluster(ends={"t": ["system", "ok"]}, left="job 7 may still run")
+    status = (await carried_out(tmp_path / "t.db", cluster, [wish("t")]))["t"].status
+    assert (status.phase, status.code, status.attempt) == ("PermanentFailure", "Died", 0)
+    assert status.reason == "as system; job 7 may still run"
+
+
 def test_the_delay_is_drawn_grows_and_outlives_a_restart() -> None:
     """Full jitter below 1, 2, 4, ... at most 60 s, written down; a clock that was set back never makes it longer."""
     rng = random.Random(5)

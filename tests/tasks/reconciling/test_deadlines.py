@@ -47,6 +47,24 @@ async def test_it_ends_as_failed_and_each_attempt_has_its_own_time(tmp_path: Pat
     assert cluster.made.keys() == cluster.finalized.keys()
 
 
+async def test_one_that_can_not_be_ended_is_the_last(tmp_path: Path) -> None:
+    cluster = SmallCluster(ends={"long": ["never"]}, left="job 7 may still run")
+    now = [BEGUN]
+    async with SqliteStore(tmp_path / "t.db") as store:
+        await store.create([wish("long", deadline="1h", retries={"user": 1})])
+
+        async def runs() -> bool:
+            return (await store.get(NAMESPACE, "long")).status.phase == "Running"
+
+        async with reconciling(store, cluster, clock=lambda: now[0]):
+            await until(runs)
+            now[0] += 3601
+            (over,) = await all_over(store)
+    status = over.status
+    assert (status.phase, status.code, status.attempt) == ("PermanentFailure", "AttemptTimeout", 0)
+    assert "; job 7 may still run" in status.reason
+
+
 async def stepped(status: TaskStatus, at: float, tmp_path: Path, **spec: Any) -> Step:
     async with SqliteStore(tmp_path / "t.db") as store:
         ((task, _),) = await store.create([wish("t", **spec)])

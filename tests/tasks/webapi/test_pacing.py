@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.plugins.webapi.launching import Launch
-from backoff_ctrl.k8s.plugins.webapi.pacing import Kind, Pacer
+from backoff_ctrl.k8s.plugins.webapi.pacing import OWN, Kind, Pacer, Rates
 from backoff_ctrl.k8s.plugins.webapi.protocol import RateLimit, RemoteError
 from tests.virtual_tests import in_virtual_time
 
 
 def pacer(qps: float = 30, burst: int = 300) -> Pacer:
-    return Pacer(RateLimit(qps, burst), RateLimit(qps, burst), random.Random(1))
+    return Pacer(Rates(RateLimit(qps, burst), RateLimit(qps, burst)), rng=random.Random(1))
 
 
 async def begun(paced: Pacer, kind: Kind, calls: int) -> list[float]:
@@ -101,9 +101,10 @@ async def test_a_caller_that_leaves_its_line_takes_nothing_with_it() -> None:
 
 @in_virtual_time
 async def test_a_new_limit_is_no_second_burst() -> None:
-    paced = pacer(1, 5)
+    rates = Rates(RateLimit(1, 5), RateLimit(1, 5))
+    paced = Pacer(rates)
     await begun(paced, Kind.READ, 5)
-    paced.change(RateLimit(2, 100), RateLimit(1, 5))
+    rates.change(RateLimit(2, 100), RateLimit(1, 5))
     start = asyncio.get_running_loop().time()
     times = await begun(paced, Kind.READ, 4)
     assert times[-1] - start == pytest.approx(2, abs=0.01)
@@ -121,10 +122,17 @@ async def test_a_create_takes_its_seat_when_its_server_is_open_and_before_its_sl
 
     stored = asyncio.Event()
     stored.set()
-    service = SimpleNamespace(origin=lambda _: SimpleNamespace(pacer=paced), take_seat=take_seat)
+    asked = list[object]()
+
+    def origin(task: object) -> object:
+        asked.append(task)
+        return SimpleNamespace(pacer=paced, path=OWN)
+
+    service = SimpleNamespace(origin=origin, take_seat=take_seat)
     context = SimpleNamespace(task=None)
     launch: Any = SimpleNamespace(_service=service, _context=context, _key="k", _wake=lambda _: None, _stored=stored)
     slot = await Launch._turn(launch)
     assert [in_flight for _, in_flight in seated] == [0]
     assert seated[0][0] >= 7
+    assert len(asked) == 1
     slot.end()

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo, running, success
-from backoff_ctrl.k8s.plugins.webapi.pacing import Pacer
+from backoff_ctrl.k8s.plugins.webapi.pacing import Pacer, Rates
 from backoff_ctrl.k8s.plugins.webapi.protocol import RateLimit
 from backoff_ctrl.k8s.plugins.webapi.refreshing import NetworkFaultError, Refresher
 from backoff_ctrl.k8s.plugins.webapi.settings import Caching
+from backoff_ctrl.k8s.runtime.places import Places
 from tests.virtual_tests import in_virtual_time
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ class Bench:
         self.reads: dict[Key, list[float]] = defaultdict(list)
         self.woken: Counter[Key] = Counter()
         self.caching = caching
-        self.refresher = Refresher(Pacer(limit, limit, random.Random(1)), lambda: self.caching, self._wake)
+        workers = Places(lambda places, _: places.taken[()] < self.caching.workers)
+        pacer = Pacer(Rates(limit, limit), rng=random.Random(1))
+        self.refresher = Refresher(pacer, lambda: self.caching, self._wake, workers)
         self.loop = asyncio.get_running_loop()
         self.start = self.loop.time()
 

@@ -105,8 +105,12 @@ async def web_bench(
     may_create: Callable[[], bool] = lambda: True,
     own_keys: frozenset[str] = frozenset(),
     entry_now: Callable[[], WebPluginEntry] | None = None,
+    **more: Any,
 ) -> AsyncIterator[WebBench]:
-    """Run a manager of one plugin, ``jobs``, of the service at ``url``; or of what ``entry_now`` returns each time."""
+    """Run a manager of one plugin, ``jobs``, of the service at ``url``; or of what ``entry_now`` returns each time.
+
+    ``more`` is for the manager.
+    """
     kept = {} if store is None else store
     load = loader or (lambda setup: plugin(setup, url))
     entry = WebPluginEntry("jobs", ("job",), load, own_keys=own_keys)
@@ -122,7 +126,7 @@ async def web_bench(
         "store", lambda key: woken.setdefault(key, asyncio.Event()).set(), may_create, unfinished, configuration,
         (lambda _: settings()) if callable(section) else (lambda _: present),
     )  # fmt: skip
-    async with WebManager(lambda _plugin, _type: entry_now() if entry_now else entry, setup) as manager:
+    async with WebManager(lambda _plugin, _type: entry_now() if entry_now else entry, setup, **more) as manager:
         bench = WebBench(manager, kept)
         bench.woken = woken
         yield bench
