@@ -65,7 +65,7 @@ COMMANDS: Final = {
     ),
     "act": ("backoff_ctrl.api.commands.act:command", "Pause a namespace, move or cancel what waits."),
     "doctor": ("backoff_ctrl.api.commands.doctor:command", "Check the installation, the cluster and your rights."),
-    "uninstall": ("backoff_ctrl.api.commands.uninstall:command", "Let everything go that waits for the operator."),
+    "uninstall": ("backoff_ctrl.api.operating.uninstall:command", "Let everything go that waits for the operator."),
     "completion": ("backoff_ctrl.api.main:completion", "Print the completion script of a shell."),
 }
 

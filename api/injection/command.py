@@ -88,6 +88,11 @@ _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 @click.option("--tls-cert", metavar="FILE", help="A certificate that others renew, such as cert-manager.")
 @click.option("--tls-key", metavar="FILE", help="Its key.")
 @click.option(
+    "--client-ca",
+    metavar="FILE",
+    help="Answer only API servers with a client certificate of these authorities (PEM). Default: any client.",
+)
+@click.option(
     "--drain",
     type=click.FloatRange(min=0, max=3600),
     default=0.0,
@@ -219,6 +224,7 @@ def _settings(given: Mapping[str, Any], sidecar: SidecarSettings) -> InjectionSe
     if given["operators"] and not admits["jobs"]:
         raise BadInput("--operator is for --for jobs")
     admits |= {"kinds": kinds_of(given["kinds"]), "operators": given["operators"]}
+    admits["client_ca"] = None if given["client_ca"] is None else Path(given["client_ca"])
     if (given["tls_cert"] is None) != (given["tls_key"] is None):
         raise BadInput("--tls-cert and --tls-key belong together: give both, or neither")
     if given["tls_cert"] is not None:

@@ -23,7 +23,7 @@ from backoff_ctrl.api.connections import serving_at
 from backoff_ctrl.api.probes import probes
 from backoff_ctrl.k8s.admitting.kinds import KINDS, AdmissibleKind
 from backoff_ctrl.k8s.cluster.rights import OwnRights, injection, webhooks
-from backoff_ctrl.k8s.proxy.certificates import CertificatesError, GivenCertificate
+from backoff_ctrl.k8s.proxy.certificates import CertificatesError, ClientAuthority, GivenCertificate, has_certificate
 from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 
@@ -126,6 +126,8 @@ class InjectionSettings:
     """What it suspends then."""
     operators: tuple[str, ...] = ()
     """The user names of the operators, whose Tasks have reserved room for what they create."""
+    client_ca: Path | None = None
+    """The authorities of API servers' client certificates; None: any client gets an answer."""
 
 
 def _certificate(
@@ -161,6 +163,8 @@ class Webhook:
         self._bodies = Bodies()
         self._certificate = _certificate(settings, session, clock)
         self.context = self._certificate.context
+        ca = settings.client_ca
+        self._clients = None if ca is None else ClientAuthority(ca, self.context)
         self.why_not = "its certificates were not read yet"
         """Why it is not ready; empty: it is."""
         self.leaving = False
@@ -186,6 +190,8 @@ class Webhook:
         return [web.post(path, partial(self.review, step, reviews)) for path, step, reviews in found]
 
     async def review(self, step: Step, reviews: Reviews, request: web.Request) -> web.Response:
+        if self._clients is not None and not has_certificate(request.transport):
+            raise web.HTTPForbidden(text="reviews are answered to API servers, which show a client certificate\n")
         try:
             document, namespace, outcome = await step(await self._bodies.read(request))
         except ReviewError as error:
@@ -213,6 +219,8 @@ class Webhook:
                 await asyncio.to_thread(self._certificate.renew)
             else:
                 await self._certificate.renew()
+            if self._clients is not None:
+                await asyncio.to_thread(self._clients.renew)
         except (CertificatesError, OSError) as error:  # ssl.SSLError is an OSError
             trouble = str(error)
             if trouble != self._said:

@@ -71,10 +71,24 @@ class TaskReviews:
         if (resource.get("group"), resource.get("resource")) != (GROUP, PLURAL) or request.get("subResource"):
             return
         if request.get("operation") == "CREATE":
+            self._insist_on_author(request)
             entry, spec = self._readable(request, body)
             self._insist(request, to_create(entry, spec))
         elif request.get("operation") == "UPDATE":
             self._judge_change(request, old, body)
+
+    def _insist_on_author(self, request: JSON) -> None:
+        """Raise ``_Refusal`` for an author who may not write the Task: no API server asks about one.
+
+        Any client that reaches the port may ask. It learns nothing of accounts that have nothing to do with Tasks.
+        """
+        verbs = ("create",) if request.get("operation") == "CREATE" else ("update", "patch")
+        name = text(request.get("name")) if "create" not in verbs else ""  # the rights to create are to any name
+        rights = [Right(verb, PLURAL, group=GROUP, name=name) for verb in verbs]
+        subject, namespace = Subject.of(mapping(request.get("userInfo"))), namespace_of(request)
+        if not any(self._may(subject, namespace, right) for right in rights):
+            told = f"{subject.name} may not {verbs[0]} {PLURAL}.{GROUP} in namespace {namespace}"
+            raise _Refusal("forbidden", 403, "Forbidden", told)
 
     def _judge_change(self, request: JSON, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         spec = mapping(new.get("spec"))
@@ -85,6 +99,7 @@ class TaskReviews:
         marks = inherited(old) != inherited(new)
         if not changed and not marks:
             return
+        self._insist_on_author(request)
         entry = self._known(text(spec.get("type")))
         self._insist(request, (*to_change(entry, spec, changed), *(to_create(entry, spec) if marks else ())))
         if "signal" in changed:
@@ -112,13 +127,16 @@ class TaskReviews:
         """Raise ``_Refusal`` if whoever asks lacks one of these rights in the Task's namespace."""
         subject, namespace = Subject.of(mapping(request.get("userInfo"))), namespace_of(request)
         for right in rights:
-            try:
-                if self._subjects.may(subject, namespace, right):
-                    continue
-            except UnansweredError as error:
-                raise _Refusal("unanswered", 503, "ServiceUnavailable", str(error)) from None
+            if self._may(subject, namespace, right):
+                continue
             told = f"{subject.name} may not {right} in namespace {namespace}, and a Task may do no more than its author"
             raise _Refusal("forbidden", 403, "Forbidden", told)
+
+    def _may(self, subject: Subject, namespace: str, right: Right) -> bool:
+        try:
+            return self._subjects.may(subject, namespace, right)
+        except UnansweredError as error:
+            raise _Refusal("unanswered", 503, "ServiceUnavailable", str(error)) from None
 
 
 def _check_signal(old: Mapping[str, Any], value: Any) -> None:

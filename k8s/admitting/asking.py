@@ -182,8 +182,8 @@ def same_pods(parts: Sequence[Part], others: Sequence[Part]) -> bool:
     return [each.demand.key for each in parts] == [each.demand.key for each in others]
 
 
-def one_more(asked: GangAsked, priority: int) -> GangAsked:
-    """Return the gang by which another one of a single part grows: one pod, which waits at its own place."""
+def more_of(asked: GangAsked, priority: int, number: int) -> GangAsked:
+    """Return the gang by which another one of a single part grows: so many pods, which wait at their own place."""
     (demand, _), *_ = asked.parts.parts
     creation = replace(asked.creation, priority=priority)
-    return replace(asked, creation=creation, parts=Parts([(demand, 1)]), standing=False, label="")
+    return replace(asked, creation=creation, parts=Parts([(demand, number)]), standing=False, label="")

@@ -38,7 +38,7 @@ from .asking import (
     counts_of,
     elastic_of,
     gang_for,
-    one_more,
+    more_of,
     pods_made,
     same_pods,
     succeeded_of,
@@ -62,6 +62,8 @@ CONFLICT: Final = 409
 DENIALS: Final = frozenset({400, 401, 403, 405, 415, 422})
 """Answers to a patch that will not change by themselves."""
 
+FITS: Final = frozenset({"now", "unknown"})
+"""What the engine says of pods that fit: nothing that it knows of is in their way."""
 VERDICTS: Final[Mapping[str, Verdict]] = {"now": "create", "unknown": "create", "wait": "wait", "never": "refuse"}
 
 
@@ -510,14 +512,15 @@ class Case:
             self._growing = asyncio.create_task(self._growth())
 
     async def _growth(self) -> None:
-        """Reserve one pod more at a time, behind those who wait, and let the Job have what there is."""
+        """Reserve what fits now, else one pod more, behind those who wait, and let the Job have it: one patch each."""
         try:
             while self._asked is not None and self.gang is not None and not self.gang.over and self._wants_more():
-                more = await self._gang(one_more(self._asked, self._priority), apart=True)
+                number = self._fitting()
+                more = await self._gang(more_of(self._asked, self._priority, number), apart=True)
                 if more.gang is None:
                     return
                 self.gang.absorb(more)
-                self._size = (self._size[0] + 1,)
+                self._size = (self._size[0] + number,)
                 if not await self._widen():
                     return
         except GangRefused as error:
@@ -526,6 +529,21 @@ class Case:
             log.info("%s does not grow further now: %s", self.label, error)
         except Exception as error:  # noqa: BLE001 - law 18
             self._desk.gate.ledger.failed_open(error)
+
+    def _fitting(self) -> int:
+        """Return how many more pods to reserve at once: at least half of what fits, all of them where no quota counts.
+
+        So many patches as there are halves, not as there are pods.
+        """
+        number = min(sum(self._wanted()[1]) - self._size[0], MEMBERS_MAX)
+        while number > 1 and not self._fits(number):
+            number //= 2
+        return number
+
+    def _fits(self, number: int) -> bool:
+        wanted = [(self._parts[0].demand, number)]
+        found = self._desk.gate.ledger.look(lambda engine, now: engine.outlook(self.namespace, wanted, now))
+        return found.prospect in FITS
 
     async def _widen(self) -> bool:
         """Give a Job that runs the parallelism that is reserved for it; return False if that is denied."""

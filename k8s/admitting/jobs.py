@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -110,8 +110,9 @@ async def release(
     by: str,
     namespaces: Iterable[str] = (),
     kinds: Sequence[AdmissibleKind] = KINDS,
+    goes: Callable[[WaitingJob], bool] = lambda _: True,
 ) -> list[Released]:
-    """Let in what waits without any room being reserved: what has this name, or (empty) all of it.
+    """Let in what waits without any room being reserved: what has this name, or (empty) all of it that ``goes``.
 
     A name may begin with its kind, ``job/train`` or ``jobset.jobset.x-k8s.io/train``. ``by`` is noted on the object.
     Where all are to be let in, kinds that can't be listed count as not released. Raises ``JobsError`` where nothing of
@@ -120,7 +121,8 @@ async def release(
     async with ClusterSession(configuration) as session:
         found = await _listed(session, tuple(namespaces), kinds)
         wanted, _, plain = name.rpartition("/")
-        chosen = [each for each in found.jobs if not name or (each.name == plain and _is_called(each.kind, wanted))]
+        jobs = filter(goes, found.jobs)
+        chosen = [each for each in jobs if not name or (each.name == plain and _is_called(each.kind, wanted))]
         if name and not chosen:
             unknown = "".join(f"; {each}" for each in found.unlisted)
             raise JobsError(f"nothing of the name {name} waits: `backoff-ctrl jobs list` shows what does{unknown}")

@@ -207,6 +207,42 @@ class GivenCertificate:
                 said = ""
 
 
+class ClientAuthority:
+    """Who signs the certificates of a listener's clients: a file of PEM, which others may renew.
+
+    A client need not have a certificate: whoever answers it asks ``has_certificate``, since probes have none.
+    """
+
+    def __init__(self, file: Path, context: ssl.SSLContext) -> None:
+        """Have the context verify what clients show. Raises ``CertificatesError``."""
+        self._file = file
+        self._context = context
+        self._read: bytes | None = None
+        context.verify_mode = ssl.CERT_OPTIONAL
+        self.renew()
+
+    def renew(self) -> None:
+        """Trust what the file has now, beside what it had before. Raises ``CertificatesError``, and nothing changes."""
+        try:
+            found = self._file.read_bytes()
+            if found == self._read:
+                return
+            if not found.strip():
+                raise ValueError("it is empty")  # noqa: TRY301 - as what OpenSSL says of other files
+            self._context.load_verify_locations(cadata=found.decode())
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+            raise CertificatesError(
+                f"{self._file} can't be used as the authority of clients: {why}; it must have certificates as PEM"
+            ) from None
+        self._read = found
+
+
+def has_certificate(transport: asyncio.BaseTransport | None) -> bool:
+    """Return whether the client of a connection has shown a certificate, which a ``ClientAuthority`` has verified."""
+    return transport is not None and bool(transport.get_extra_info("peercert"))
+
+
 def _ends(pem: bytes) -> datetime | None:
     try:
         from cryptography import x509  # noqa: PLC0415 - optional: others make this certificate

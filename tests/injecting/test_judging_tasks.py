@@ -22,6 +22,15 @@ from tests.scripted_server import Seen, scripted_server
 JSON = dict[str, Any]
 ENTRIES = registry()
 ALLOWED: tuple[int, Any] = (201, {"status": {"allowed": True}})
+DENIED: tuple[int, Any] = (201, {"status": {"allowed": False}})
+
+
+def tasks_alone(seen: Seen) -> tuple[int, Any]:
+    """Allow all about Tasks, and nothing else."""
+    return ALLOWED if seen.body["spec"]["resourceAttributes"]["resource"] == "tasks" else DENIED
+
+
+TASKS_ALONE: Any = tasks_alone
 USER = {"username": "ann", "uid": "7", "groups": ["team"], "extra": {"scopes": ["a", "b"]}}
 SPEC: JSON = {"type": "container", "container": {"image": "busybox"}}
 
@@ -46,9 +55,9 @@ def broken(wish: Wish) -> Entry:
 
 
 @contextmanager
-def judging(answer: tuple[int, Any], *, bug: bool = False) -> Iterator[tuple[TaskReviews, list[Seen]]]:
+def judging(answer: Any, *, bug: bool = False) -> Iterator[tuple[TaskReviews, list[Seen]]]:
     """Yield reviews that ask a server which answers so, and the bodies of its questions."""
-    with scripted_server(lambda _: answer) as script:
+    with scripted_server(answer if callable(answer) else lambda _: answer) as script:
         reach = Reach(find_place(script.url, None, None, None))
         config = K8sPluginConfig()
         judge = broken if bug else (lambda wish: check(wish, ENTRIES, config))
@@ -60,7 +69,8 @@ def judging(answer: tuple[int, Any], *, bug: bool = False) -> Iterator[tuple[Tas
     ("answer", "bug", "outcome", "code", "told"),
     [
         (ALLOWED, False, "allowed", 0, ""),
-        ((201, {"status": {"allowed": False}}), False, "forbidden", 403, "ann may not create pods in namespace team"),
+        (DENIED, False, "forbidden", 403, "ann may not create tasks.backoff-ctrl.dev in namespace team"),
+        (TASKS_ALONE, False, "forbidden", 403, "ann may not create pods in namespace team"),
         ((403, {"kind": "Status"}), False, "unanswered", 503, "system:auth-delegator"),
         ((201, {"status": None}), False, "unanswered", 503, "the API server does not say who may do this"),
         (ALLOWED, True, "failed", 500, "the log of its webhooks says why"),
@@ -103,7 +113,7 @@ def test_a_mistake_in_needs_is_refused_with_its_path(needs: list[Any], told: str
 @pytest.mark.parametrize("marks", [{"labels": {"app": "web"}}, {"annotations": {"sidecar.example.com/inject": "no"}}])
 def test_what_its_objects_inherit_needs_the_right_to_create_them(marks: JSON) -> None:
     """Who may only change Tasks would write it on others' pods; what tools note of the Task itself stays there."""
-    with judging((201, {"status": {"allowed": False}})) as (reviews, _):
+    with judging(TASKS_ALONE) as (reviews, _):
         document, _, outcome = reviews.answer(review(SPEC, SPEC, marks))
         noted = {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}
         assert reviews.answer(review(SPEC, SPEC, noted))[2] == "allowed"
@@ -142,6 +152,7 @@ def test_a_change_of_what_is_no_wish_asks_nobody() -> None:
             assert reviews.answer(body)[2] == "allowed"
         assert not questions
         assert reviews.answer(review({**SPEC, "env": []}, SPEC))[2] == "changed"
+    with judging(ALLOWED) as (reviews, _):
         document, _, outcome = reviews.answer(review({"type": "of-nobody", "abort": True}, {"type": "of-nobody"}))
     assert (outcome, "can only be deleted" in document["response"]["status"]["message"]) == ("invalid", True)
 
@@ -151,6 +162,24 @@ def test_who_creates_many_tasks_is_asked_about_once() -> None:
     with judging(ALLOWED) as (reviews, questions):
         for _ in range(20):
             assert reviews.answer(review(SPEC))[2] == "allowed"
-        (question,) = questions
-    asked = {name: value for name, value in question.body["spec"].items() if name != "resourceAttributes"}
-    assert asked == {"user": "ann", "uid": "7", "groups": ["team"], "extra": {"scopes": ["a", "b"]}}
+    specs = [each.body["spec"] for each in questions]
+    assert [each.pop("resourceAttributes")["resource"] for each in specs] == ["tasks", "pods"]
+    assert specs == [{"user": "ann", "uid": "7", "groups": ["team"], "extra": {"scopes": ["a", "b"]}}] * 2
+
+
+@pytest.mark.parametrize("old", [None, {**SPEC, "abort": False}])
+def test_nothing_is_said_of_an_account_that_may_not_write_tasks(old: JSON | None) -> None:
+    """No API server asks about one: another client that reaches the port would learn what the account may do."""
+    about: list[str] = []
+
+    def nothing_of_tasks(seen: Seen) -> tuple[int, Any]:
+        about.append(seen.body["spec"]["resourceAttributes"]["resource"])
+        return DENIED if about[-1] == "tasks" else ALLOWED
+
+    with judging(nothing_of_tasks) as (reviews, _):
+        secret = {"type": "sleep", "custom": {"seconds": 1}, "secrets": {"T": {"secret": "token", "key": "t"}}}
+        specs = [{**SPEC, "abort": True}] if old else [SPEC, secret, {"type": "of-nobody"}, {"type": 7}]
+        found = {(reviews.answer(review(each, old))[2], said(reviews.answer(review(each, old))[0])) for each in specs}
+    verb = "update" if old else "create"
+    assert found == {("forbidden", f"ann may not {verb} tasks.backoff-ctrl.dev in namespace team")}
+    assert {*about} == {"tasks"}

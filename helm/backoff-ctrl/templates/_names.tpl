@@ -125,6 +125,74 @@ labels:
 {{- end -}}
 
 {{/*
+`backoff-ctrl uninstall` notes there what it has stopped. Empty here: helm starts it again, and the note is forgotten.
+*/}}
+{{- define "backoff-ctrl.unstopped" -}}
+backoff-ctrl.dev/stopped: ""
+{{- end -}}
+
+{{/* The namespaces that arguments of the operator name, as a list under `found`; none: it works for all. */}}
+{{- define "backoff-ctrl.namespacesOf" -}}
+{{- $found := list -}}
+{{- range .args -}}
+{{- if hasPrefix "--namespace=" . -}}{{- $found = append $found (trimPrefix "--namespace=" .) -}}{{- end -}}
+{{- end -}}
+{{- dict "found" (uniq $found) | toYaml -}}
+{{- end -}}
+
+{{/* The namespaces that the operator of this revision works for, in the same form. */}}
+{{- define "backoff-ctrl.namespaces" -}}
+{{- $args := list -}}
+{{- range .Values.operator.namespaces -}}{{- $args = append $args (printf "--namespace=%s" .) -}}{{- end -}}
+{{- include "backoff-ctrl.namespacesOf" (dict "args" (concat $args .Values.operator.extraArgs)) -}}
+{{- end -}}
+
+{{/* The kinds that the operator in the cluster lets in, as its ConfigMap describes them, as a list under `found`. */}}
+{{- define "backoff-ctrl.kindsThere" -}}
+{{- $name := include "backoff-ctrl.name" (dict "root" . "mode" "operator") -}}
+{{- $found := list -}}
+{{- with lookup "v1" "ConfigMap" .Release.Namespace $name -}}
+{{- range get (default (dict) .data) "kinds.yaml" | splitList "---\n" -}}
+{{- with fromYaml . -}}{{- if .resource -}}{{- $found = append $found . -}}{{- end -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- dict "found" $found | toYaml -}}
+{{- end -}}
+
+{{/* The name of a described kind, as `--keep-kind` has it. */}}
+{{- define "backoff-ctrl.kindName" -}}
+{{- printf "%s.%s" .resource.plural (get .resource "api-version" | splitList "/" | first) -}}
+{{- end -}}
+
+{{/*
+Whether this revision's operator works for fewer namespaces or kinds than the one in the cluster; empty: it does not, so
+that an upgrade need not start a pod for nothing. Where the cluster can't be asked, it may.
+*/}}
+{{- define "backoff-ctrl.operatorNarrows" -}}
+{{- if .Values.operator.enabled -}}
+{{- $name := include "backoff-ctrl.name" (dict "root" . "mode" "operator") -}}
+{{- $new := (include "backoff-ctrl.namespaces" . | fromYaml).found -}}
+{{- $kinds := list -}}
+{{- range .Values.operator.kinds -}}{{- $kinds = append $kinds (include "backoff-ctrl.kindName" .) -}}{{- end -}}
+{{- if not (and .Release.IsUpgrade (lookup "v1" "ConfigMap" .Release.Namespace "kube-root-ca.crt")) -}}
+yes
+{{- else -}}
+{{- $narrows := "" -}}
+{{- with lookup "apps/v1" "Deployment" .Release.Namespace $name -}}
+{{- $args := (first .spec.template.spec.containers).args -}}
+{{- $old := (include "backoff-ctrl.namespacesOf" (dict "args" $args) | fromYaml).found -}}
+{{- if and $new (not $old) -}}{{- $narrows = "yes" -}}{{- end -}}
+{{- range $old -}}{{- if and $new (not (has . $new)) -}}{{- $narrows = "yes" -}}{{- end -}}{{- end -}}
+{{- end -}}
+{{- range (include "backoff-ctrl.kindsThere" . | fromYaml).found -}}
+{{- if not (has (include "backoff-ctrl.kindName" .) $kinds) -}}{{- $narrows = "yes" -}}{{- end -}}
+{{- end -}}
+{{- $narrows -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
 Whether this revision may take an operator of its release away; empty: the cluster has none, so that an upgrade need not
 start a pod for nothing. Where the cluster can't be asked (`helm template`), not even the ConfigMap is found that every
 namespace has.

@@ -1,6 +1,7 @@
 {{/*
 The Deployment of a mode. Takes root, mode, replicas, args, ports, probes, and optionally env, volumes, mounts and
-annotations. A Deployment of one replica that must not run twice asks for `recreate`.
+annotations (of its pods), and marks, which are its own annotations. A Deployment of one replica that must not run twice
+asks for `recreate`.
 */}}
 {{- define "backoff-ctrl.deployment" -}}
 {{- $given := get .root.Values .mode -}}
@@ -9,6 +10,10 @@ apiVersion: apps/v1
 kind: Deployment
 metadata:
   {{- include "backoff-ctrl.metadata" . | nindent 2 }}
+  {{- with .marks }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 spec:
   replicas: {{ .replicas }}
   revisionHistoryLimit: 3

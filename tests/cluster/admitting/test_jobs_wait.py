@@ -148,6 +148,27 @@ async def test_an_elastic_job_begins_with_what_fits_and_grows(bed: Bed, jobs: Jo
     assert await jobs.refusals() == []
 
 
+async def test_a_job_grows_by_a_few_patches_not_by_one_a_pod(bed: Bed, jobs: Jobs) -> None:
+    """Where no quota counts, one a pod would be sent without end; the generation of a Job counts them."""
+    await jobs.limit(3, pods=999)
+    body = job("wide", parallelism=600, annotations={MIN_PARALLELISM: "1"})
+    body["spec"]["template"]["spec"]["serviceAccountName"] = "none"  # none of these pods is stored
+    await jobs.create(body)
+    generations = []
+    async with admitting(bed.server, namespaces=(jobs.namespace,), kinds=(JOB,)):
+        await jobs.until("wide", lambda body: not body["spec"]["suspend"])
+        await jobs.until("wide", lambda body: body["spec"]["parallelism"] == 3)
+        for number in (400, 600):
+            if number == 400:
+                await jobs.limit(number, pods=999)
+            else:
+                made(await jobs.api.delete(of_core(jobs.namespace, "resourcequotas", "q")))
+            grown = await jobs.until("wide", lambda body, number=number: body["spec"]["parallelism"] == number)
+            generations.append(grown["metadata"]["generation"])
+    assert generations[0] <= 4 + 10, generations
+    assert generations[1] - generations[0] <= 4, generations
+
+
 async def test_people_are_told_what_a_job_waits_for_and_that_it_never_fits(bed: Bed, jobs: Jobs) -> None:
     await jobs.limit(1)
     await jobs.create(job("first"))

@@ -309,7 +309,7 @@ def test_every_pod_meets_the_restricted_standard_and_asks_for_memory(helm_progra
     specs = [each["spec"]["template"]["spec"] for each in found.values() if each["kind"] == "Deployment"]
     specs += [each["spec"] for each in found.values() if each["kind"] == "Pod"]
     specs += [each["spec"]["template"]["spec"] for each in found.values() if each["kind"] == "Job"]
-    assert len(specs) == 7
+    assert len(specs) == 8
     for spec in specs:
         assert spec["securityContext"]["runAsNonRoot"]
         assert spec["securityContext"]["runAsUser"] == 65532
@@ -358,7 +358,7 @@ def test_described_kinds_wait_in_every_part_of_the_chart(helm_program: GoProgram
 @pytest.mark.parametrize(
     ("values", "words", "events"),
     [
-        ({"operator": {"enabled": True}}, (), "pre-delete"),
+        ({"operator": {"enabled": True}}, (), "pre-delete,pre-upgrade,pre-rollback"),
         ({}, (), "pre-upgrade,pre-rollback"),
         ({}, ("--is-upgrade",), "pre-upgrade,pre-rollback"),
         ({"injection": {"enabled": False}}, (), "pre-upgrade,pre-rollback"),
@@ -370,13 +370,42 @@ def test_whatever_takes_the_operator_away_lets_go_first(
     helm_program: GoPrograms, values: JSON, words: tuple[str, ...], events: str
 ) -> None:
     """Each revision has the hook: a rollback runs those of its target. Without an operator it ends at once."""
-    parts = [each for name, each in by_name(rendered(values, *words)).items() if name.endswith("uninstall")]
-    assert len(parts) == (6 if events else 0)
+    found = by_name(rendered(values, *words))
+    parts = [each for name, each in found.items() if name.endswith("uninstall") and each["kind"] != "Job"]
+    assert len(parts) == (5 if events else 0)
     assert {each["metadata"]["annotations"]["helm.sh/hook"] for each in parts} == ({events} if events else set())
-    for each in parts:
-        if each["kind"] == "Job":
-            args = each["spec"]["template"]["spec"]["containers"][0]["args"]
-            assert ("--if-installed" in args) == (events != "pre-delete")
+    jobs = [each for each in found.values() if each["kind"] == "Job"]
+    assert ",".join(each["metadata"]["annotations"]["helm.sh/hook"] for each in reversed(jobs)) == events
+    for each in jobs:
+        args = each["spec"]["template"]["spec"]["containers"][0]["args"]
+        before_deletion = each["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
+        assert ("--if-installed" in args) == (not before_deletion)
+        assert ("--narrow" in args) == (len(jobs) == 2 and not before_deletion)
+
+
+def test_an_operator_that_goes_on_keeps_what_its_values_name(helm_program: GoPrograms) -> None:
+    """Its namespaces, also those of more arguments, and the kinds that it describes."""
+    kind = yaml.safe_load(TRAINS)
+    given = {"enabled": True, "namespaces": ["a", "b"], "kinds": [kind], "extraArgs": ["--namespace=c"]}
+    work = by_name(rendered({"operator": given}))["Job gates/backoff-ctrl-narrow"]
+    args = work["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert [each for each in args if each.startswith("--keep")] == [
+        *(f"--keep-namespace={each}" for each in "abc"),
+        "--keep-kind=trains.example.com",
+    ]
+
+
+@pytest.mark.parametrize("mode", ["webhooks", "injection"])
+def test_the_authority_of_api_servers_is_a_file_of_the_webhooks(helm_program: GoPrograms, mode: str) -> None:
+    values = {"operator": {"enabled": True}, mode: {"clientCA": {"configMap": "callers", "key": "bundle.pem"}}}
+    found = by_name(rendered(values))
+    name = {"webhooks": "webhooks", "injection": "inject"}[mode]
+    spec = found[f"Deployment gates/backoff-ctrl-{name}"]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert "--client-ca=/client-ca/ca.crt" in container["args"]
+    assert {"name": "client-ca", "mountPath": "/client-ca", "readOnly": True} in container["volumeMounts"]
+    items = [{"key": "bundle.pem", "path": "ca.crt"}]
+    assert {"name": "client-ca", "configMap": {"name": "callers", "items": items}} in spec["volumes"]
 
 
 def test_jobs_are_suspended_where_the_operator_lets_them_in(helm_program: GoPrograms) -> None:
