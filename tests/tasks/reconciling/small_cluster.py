@@ -47,7 +47,7 @@ class SmallCluster:
     """Called at each chance to be killed."""
     steps: list[str] = field(default_factory=list)
     left: str = ""
-    """What finalize and abort say of what they could not end."""
+    """What the first abort, or else each finalize, says of what it could not end."""
 
     def end_of(self, task: TaskContext) -> str:
         ends = self.ends.get(task.metadata.name, ["ok"])
@@ -93,7 +93,8 @@ class SmallManager:
         self._drop(task.metadata.generated_name)
         await self._breath()
         state = state or {"version": 1, "stage": "NotStarted"}
-        return Handled(aborted("on its user's wish"), state, self.cluster.left)
+        left, self.cluster.left = self.cluster.left, ""
+        return Handled(aborted("on its user's wish"), state, left)
 
     async def sweep(self, task: TaskContext, state: dict[str, Any] | None) -> None:
         await self._breath()
