@@ -18,7 +18,7 @@ from backoff_ctrl.k8s.plugins.pod_phases import demystify_pod_status
 from backoff_ctrl.k8s.plugins.protocol import PluginContext
 from backoff_ctrl.k8s.tasks.cluster.conditions import conditions
 from backoff_ctrl.k8s.tasks.documents import document, item
-from backoff_ctrl.k8s.tasks.model import TaskEvent, TaskStatus, shown
+from backoff_ctrl.k8s.tasks.model import Retried, TaskEvent, TaskStatus, shown
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.stepping import Stepper, judged, reported
 from backoff_ctrl.k8s.tasks.store import Stored
@@ -94,7 +94,7 @@ async def test_a_limit_that_ends_what_gave_no_reason_leaves_no_gap(
         status = TaskStatus(
             phase=phase, reason="", since=at, plugin_state={}, history=[TaskEvent(phase, at, 0)],
             runs_since=at if phase == "Running" else None, queued_since=at,
-            retried={"user": retries.get("user", 0)},
+            retried=Retried(user=retries.get("user", 0)),
         )  # fmt: skip
         task = await stored(tmp_path / type_, status, **spec)
         stepper = Stepper(Silent(running()), "s", lambda: CONFIG, lambda: NOW + 2, random.Random(1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from backoff_ctrl.k8s.plugins.marks import FINALIZER
@@ -16,6 +17,10 @@ from tests.cluster.tasks.custom_resources.test_owning import gone
 REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
+def is_in(phase: str, found: dict[str, Any]) -> bool:
+    return bool(found.get("status", {}).get("phase") == phase)
+
+
 def of(type_: str, name: str, **spec: Any) -> dict[str, Any]:
     """A Task without a container."""
     return {**task(name), "spec": {"type": type_, **spec}}
@@ -27,7 +32,7 @@ async def test_what_creates_nothing_has_no_finalizer(kind: Api, namespace: str) 
         for each in (of("signal", "go"), of("sleep", "nap", custom={"seconds": 3600}), task("train")):
             made(await kind.post(path(namespace), each))
         for name, phase in (("go", "Paused"), ("nap", "Running"), ("train", "Queued")):
-            await kind.until(path(namespace, name), lambda found, at=phase: found.get("status", {}).get("phase") == at)
+            await kind.until(path(namespace, name), partial(is_in, phase))
         held = {
             name: (await kind.get(path(namespace, name))).json["metadata"].get("finalizers")
             for name in ("go", "nap", "train")
@@ -50,7 +55,8 @@ async def test_the_status_says_who_signalled_and_when(kind: Api, namespace: str)
             await store.signal(namespace, "mine", True)
             await store.signal(namespace, "hers", True, "ada")
         made(await kind.patch(path(namespace, "bare"), {"spec": {"signal": True}}, MERGE))
-        said = {}
+        said: dict[str, str] = {}
+        found: dict[str, Any] = {}
         for name in ("mine", "hers", "bare"):
             found = await kind.until(path(namespace, name), lambda found: found.get("status", {}).get("endedAt"))
             said[name] = found["status"]["reason"]
