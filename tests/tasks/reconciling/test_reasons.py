@@ -18,7 +18,7 @@ from backoff_ctrl.k8s.plugins.pod_phases import demystify_pod_status
 from backoff_ctrl.k8s.plugins.protocol import PluginContext
 from backoff_ctrl.k8s.tasks.cluster.conditions import conditions
 from backoff_ctrl.k8s.tasks.documents import document, item
-from backoff_ctrl.k8s.tasks.model import Retried, TaskEvent, TaskStatus, shown
+from backoff_ctrl.k8s.tasks.model import Retried, TaskEvent, TaskObject, TaskStatus, shown
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.stepping import Stepper, judged, reported
 from backoff_ctrl.k8s.tasks.store import Stored
@@ -138,6 +138,8 @@ async def test_an_attempt_that_never_begins_to_run_ends_at_its_deadline(tmp_path
     late = (await stepper.step(task.with_status(step.status, 1), {})).status
     assert (late.code, late.kind, late.phase) == ("AttemptTimeout", "USER", "RetryableFailure")
     assert late.reason == "did not begin to run within its deadline of 1m: pulls its image"
-    late = late.model_copy(update={"cleaned": True, "next_attempt_at": None})
+    made = TaskObject("v1", "Pod", "t-0", "u-0")
+    late = late.model_copy(update={"cleaned": True, "next_attempt_at": None, "object": made})
     fresh = await stepper.step(task.with_status(late, 2), {})
     assert (fresh.status.attempt, fresh.status.queued_since) == (1, None)
+    assert (fresh.status.object, fresh.status.earlier_object, fresh.status.earlier_attempt) == (None, made, 0)
