@@ -96,7 +96,7 @@ async def test_one_that_is_given_up_after_half_a_minute_is_told_too() -> None:
     """A sidecar holds each create for 30 s by default."""
     gate, heard = told()
     with pytest.raises(WaitedTooLong):
-        await gate.create(creation(timeout=LATE), AsyncTransport())
+        await gate.create(creation(timeout=LATE - 0.5), AsyncTransport())
     assert [each.reason for _, each in heard] == [Reason.WAITS]
     with pytest.raises(WaitedTooLong):
         await gate.create(creation(timeout=5.0), AsyncTransport())
