@@ -66,9 +66,9 @@ def _text(_: str, text: str, __: list[str]) -> str:
     return text
 
 
-def _switch(instead: str) -> Read:
+def _switch(instead: str, *, unset: bool = False) -> Read:
     def read(name: str, text: str, wrong: list[str]) -> bool:
-        word = text.strip().lower()
+        word = text.strip().lower() or ("1" if unset else "0")
         if word not in (*_YES, *_NO):
             wrong.append(f"{name}={word!r} is neither 1 nor 0: {instead}")
         return word in _YES
@@ -221,8 +221,15 @@ class Settings:
     service_host: Annotated[str, Variable("KUBERNETES_SERVICE_HOST", _text, "none",
         "the host of the API server, in a pod")] = ""
     service_port: Annotated[str, Variable("KUBERNETES_SERVICE_PORT", _text, "`443`", "its port")] = "443"
+    pod_events: Annotated[bool, Variable(
+        "BACKOFF_CTRL_POD_EVENTS", _switch("its pod gets no events", unset=True), "`1`",
+        "`0`: a sidecar writes no event about [its own pod](sidecar.md#who-waits-in-a-pod) if a create waits for 30 s")
+    ] = True
+    pod_name: Annotated[str, Variable("POD_NAME", _text, "none",
+        "the pod of this process, which gets these events")] = ""
     pod_namespace: Annotated[str, Variable("POD_NAMESPACE", _text, "none",
-        "the task manager's namespace, whose PodTemplates serve namespaces that have none")] = ""
+        "the namespace of the pod; of the task manager's, whose PodTemplates serve namespaces that have none")] = ""
+    pod_uid: Annotated[str, Variable("POD_UID", _text, "none", "the uid of the pod")] = ""
     authorities: Annotated[str, Variable("SSL_CERT_FILE", _text, "those that grpcio ships",
         "the file of the authorities that connectors are trusted by")] = ""
     state_home: Annotated[str, Variable("XDG_STATE_HOME", _text, "`~/.local/state`",

@@ -43,6 +43,8 @@ ANSWER_MAX: Final = 64 << 20
 LINE_MAX: Final = 1 << 20
 """The longest line of a stream, in bytes."""
 PROBLEM: Final = "application/problem+json"
+NOTE: Final = "Backoff-Ctrl-Note"
+"""The header with what to tell people beside a text."""
 FROM_THE_OLDEST: Final = "0"
 """The id that makes a stream begin with the oldest decision that is kept."""
 SILENCE: Final = 40.0
@@ -309,8 +311,8 @@ class Instance:
         """DELETE; return the document of what was deleted. Raises ``BadInput``."""
         return self._shaped(self._get(target, method="DELETE"), shape)
 
-    def text(self, target: str) -> Iterator[bytes]:
-        """Yield a text as it comes, however long that takes. Raises ``BadInput``."""
+    def text(self, target: str, say: Callable[[str], object]) -> Iterator[bytes]:
+        """Yield a text as it comes, however long that takes; ``say`` gets the note in its head. Raises ``BadInput``."""
         url, connection = self.place.url, self._connect(self._timeout)
         try:
             with self._told():
@@ -322,6 +324,8 @@ class Instance:
                 if response.status != 200 or response.headers.get_content_type() != "text/plain":
                     self._document(response.status, response.headers.get_content_type(), response.read(ANSWER_MAX + 1))
                     raise self.not_ours("its answer is not text")
+            if note := response.headers.get(NOTE):
+                say(printable(note))
             while piece := response.read1(1 << 16):
                 yield piece
         except (OSError, HTTPException) as error:

@@ -175,7 +175,7 @@ class Top(App[None]):
     def _draw_head(self) -> None:
         found = self._shown
         where = self._place + (f", namespace {self._namespace}" if self._namespace else "")
-        waits = "no gate connected" if found.note else f"{found.waiting_in_all} waiting"
+        waits = printable(found.note.partition(":")[0]) if found.note else f"{found.waiting_in_all} waiting"
         line = Text(f"{where}   {waits}   {clock(found.at)}", no_wrap=True)
         if self._frozen:
             line.append("   frozen: press space to continue", "bold yellow")

@@ -21,6 +21,7 @@ from backoff_ctrl.api.injection.sidecar import (
     OPTIONS,
     PORT,
     PROBE_PORT,
+    STATUS_PORT,
     TOKEN_PATH,
     SidecarSettings,
     container,
@@ -288,10 +289,13 @@ def _taken(spec: Mapping[str, Any], *, joining: bool = False) -> str:
     return ""
 
 
-def _free_ports(spec: Mapping[str, Any]) -> tuple[int, int]:
-    """Return ports for creators and for probes that no container of the pod declares."""
+def _free_ports(spec: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Return ports for creators, for probes and for the status that no container of the pod declares."""
     declared = (port.get("containerPort") for each in containers(spec) for port in each.get("ports") or ())
     taken = {number for number in declared if isinstance(number, int)}
-    port = next(number for number in range(PORT, PORT + len(taken) + 1) if number not in taken)
-    taken.add(port)
-    return port, next(number for number in range(PROBE_PORT, PROBE_PORT + len(taken) + 1) if number not in taken)
+    found = []
+    for first in (PORT, PROBE_PORT, STATUS_PORT):
+        free = next(number for number in range(first, first + len(taken) + 1) if number not in taken)
+        taken.add(free)
+        found.append(free)
+    return found[0], found[1], found[2]

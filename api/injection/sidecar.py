@@ -18,6 +18,7 @@ from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.answers.fields import annotations_of, mapping
 from backoff_ctrl.k8s.creates.creation import MODES
+from backoff_ctrl.k8s.settings import STATUS
 
 JSON: TypeAlias = dict[str, Any]
 
@@ -35,6 +36,14 @@ USER: Final = 65532
 """Numeric, so that ``runAsNonRoot`` can be checked without reading the image."""
 PORT: Final = 6443
 PROBE_PORT: Final = 9096
+STATUS_PORT: Final = 9097
+"""The port of the sidecar's status API, for this pod alone: 9095 may be that of a gate in one of its programs."""
+_ADMIN: Final = "--admin="
+_POD: Final[tuple[JSON, ...]] = tuple(
+    {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.{field}"}}}
+    for name, field in (("POD_NAME", "name"), ("POD_NAMESPACE", "namespace"), ("POD_UID", "uid"))
+)
+"""By which the sidecar knows its pod, the subject of its events."""
 _LISTEN: Final = "--listen=127.0.0.1"
 _RESTRICTED: Final[JSON] = {
     "runAsNonRoot": True,
@@ -94,20 +103,26 @@ def container(
     settings: SidecarSettings,
     *,
     account: JSON,
-    ports: tuple[int, int],
+    ports: tuple[int, int, int],
     resources: JSON,
     env: Iterable[Mapping[str, Any]],
     options: Iterable[str],
 ) -> JSON:
-    """Return the sidecar. ``account`` mounts its service account. ``ports``: where creators and probes find it.
+    """Return the sidecar. ``account`` mounts its service account. ``env``: where it finds the API server.
 
-    ``env``: where it finds the API server.
+    ``ports``: where creators, probes and commands find it. Commands in the container, such as ``backoff-ctrl waiting``,
+    read where its status is from the variable by which it is served, and the token from what only the sidecar mounts.
 
     Its startup probe shows that it listens and its certificates are written, not that the API server answers: an
     unreachable API server must not keep pods from starting. It has no readiness probe: that of a sidecar counts for the
     whole pod, and an outage would take applications out of their Services.
     """
-    port, probe_port = ports
+    port, probe_port, status_port = ports
+    admin = next((each.removeprefix(_ADMIN) for each in settings.args if each.startswith(_ADMIN)), None)
+    told = {STATUS: admin or f"127.0.0.1:{status_port}", "XDG_RUNTIME_DIR": _AUTHORITY_PATH}
+    own = [*copy.deepcopy(_POD), *({"name": name, "value": value} for name, value in told.items())]
+    given = [*env]
+    taken = {each["name"] for each in (*given, *settings.env)}
     return {
         "name": NAME,
         "image": settings.image,
@@ -124,7 +139,7 @@ def container(
             *settings.args,
             *options,
         ],
-        "env": [*env, *settings.env],
+        "env": [*given, *(each for each in own if each["name"] not in taken), *settings.env],
         "ports": [{"name": NAME, "containerPort": probe_port, "protocol": "TCP"}],
         "resources": resources,
         "startupProbe": _probe("/startupz", probe_port, every=1, tries=120),

@@ -102,6 +102,8 @@ class TaskReviews:
         self._insist_on_author(request)
         entry = self._known(text(spec.get("type")))
         self._insist(request, (*to_change(entry, spec, changed), *(to_create(entry, spec) if marks else ())))
+        if "signalled" in changed and "signal" not in changed:
+            raise _Refusal("changed", 422, "Invalid", "spec.signalled can't be changed: it is written with the signal")
         if "signal" in changed:
             _check_signal(old, spec.get("signal"))
 

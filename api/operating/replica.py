@@ -22,7 +22,6 @@ from backoff_ctrl.api.commands.tasks.options import Platform
 from backoff_ctrl.api.connections import serving_at
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.api.probes import probes
-from backoff_ctrl.api.status.served_tasks import samples
 from backoff_ctrl.k8s.admitting.admitting import Admitting
 from backoff_ctrl.k8s.admitting.kinds import KINDS, AdmissibleKind, indispensable
 from backoff_ctrl.k8s.cluster.election import Election
@@ -32,8 +31,10 @@ from backoff_ctrl.k8s.runtime.host import RUNTIME
 from backoff_ctrl.k8s.settings import settings
 from backoff_ctrl.k8s.sharing.showing import serve_status, shown
 from backoff_ctrl.k8s.status.metrics import Sample, exposition
+from backoff_ctrl.k8s.status.serving import SERVICE
 from backoff_ctrl.k8s.tasks.cluster.owning import owning
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
+from backoff_ctrl.k8s.tasks.figures import samples
 from backoff_ctrl.k8s.tasks.managing import carry_out
 from backoff_ctrl.k8s.tasks.reconciler import Reconciler
 from backoff_ctrl.k8s.tasks.store import StoreError
@@ -176,6 +177,7 @@ class Operator:
 
     async def _serve(self, stack: AsyncExitStack, say: Callable[[str], object]) -> None:
         self._documents = shown()
+        stack.callback(SERVICE.show_beside(self._samples))
         if self._given.admin is not None:
             with _listening("--admin"):
                 server = await asyncio.to_thread(serve_status, listen=self._given.admin, exact=True)
@@ -207,7 +209,7 @@ class Operator:
         return self._election.stuck() or self._admitting.stuck()
 
     async def _metrics(self) -> bytes:
-        more = list(self._samples())  # here: the loop owns them
+        more = list(SERVICE.beside())
         return b"".join(await asyncio.to_thread(exposition, self._documents, None, settings().series_max, more))
 
     def _samples(self) -> Iterator[Sample]:

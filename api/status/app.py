@@ -100,7 +100,11 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: Se
     overview = Overview(cluster.source, gates, unwatched, history)
     answers = Endpoints(cluster, gates, streams, overview)
     lacking = partial(cluster.lacking, connecting.namespaces, asks_who=not isinstance(access, Loopback))
-    _add_endpoints(app, access, answers, Acting(cluster, gates, access), cluster, lacking, tasks)
+
+    def unready() -> list[str]:
+        return [*cluster.unready(), *gates.unready()]
+
+    _add_endpoints(app, access, answers, Acting(cluster, gates, access), Probes(cluster, unready, lacking, tasks))
     add_tasks(app, about_tasks, access)
     add_page(app, Page(cluster, gates, merged, overview, access, finder=finder, tasks=tasks), access)
     return app
@@ -117,17 +121,9 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def _add_endpoints(
-    app: FastAPI,
-    access: Access,
-    answers: Endpoints,
-    acting: Acting,
-    cluster: Cluster,
-    lacking: Callable[[], list[str]],
-    tasks: ServedTasks | None,
-) -> None:
+def _add_endpoints(app: FastAPI, access: Access, answers: Endpoints, acting: Acting, probes: Probes) -> None:
     """Add the endpoints of the table. For a gate's own shapes ``serve`` has shapes over all gates."""
-    page, probes = examples.page, Probes(cluster, lacking, tasks)
+    page = examples.page
     documents: dict[str, tuple[Any, Any]] = {
         "ceilings": (SeenPage[SeenCeiling], page(examples.CEILING, examples.LEARNED)),
         "namespaces": (SeenPage[SeenNamespace], page(examples.NAMESPACE)),
@@ -157,9 +153,16 @@ def _add_endpoints(
 class Probes:
     """Answers liveness, readiness, version and metrics."""
 
-    def __init__(self, cluster: Cluster, lacking: Callable[[], list[str]], tasks: ServedTasks | None) -> None:
-        """``lacking`` names rights that are missing; it may block."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        unready: Callable[[], list[str]],
+        lacking: Callable[[], list[str]],
+        tasks: ServedTasks | None,
+    ) -> None:
+        """``unready`` says what is not known yet. ``lacking`` names rights that are missing; it may block."""
         self._cluster = cluster
+        self._unready = unready
         self._lacking = lacking
         self._tasks = tasks
 
@@ -168,8 +171,8 @@ class Probes:
         return _text("ok\n")
 
     async def readyz(self, _: Anything, __: Caller) -> Response:
-        """Whether all quotas are watched, with the reasons why not; and which rights are missing for the rest."""
-        reasons = self._cluster.unready()
+        """Whether all quotas are watched and gates were looked for, with the reasons why not; and missing rights."""
+        reasons = self._unready()
         lines = [*(reasons or ["ok"]), *await run_in_threadpool(self._lacking)]
         return _text("".join(f"{line}\n" for line in lines), 503 if reasons else 200)
 

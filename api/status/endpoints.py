@@ -189,7 +189,7 @@ class Acting:
         name = query.action
         if name not in ACTIONS:
             raise ProblemError(404, f"unknown action: choose from {', '.join(ACTIONS)}", "#/path/action")
-        if (none := self._gates.note()) is not None:
+        if not self._gates.gates and (none := self._gates.note()) is not None:
             raise ProblemError(409, none)
         self._check_local(caller)
         wanted = read_action(caller.headers.get("content-type", ""), await caller.body(), ACTIONS[name])

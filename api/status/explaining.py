@@ -42,7 +42,9 @@ class Explaining:
         told = [(gate.url, each) for gate, answer in asked if (each := _explained(answer)) is not None]
         notes = [found.note] if found.note else []
         heard = {url for url, _ in told}
-        if not self._gates.gates:
+        if self._gates.unlisted:
+            notes.append(self._gates.note() or "")
+        elif not self._gates.gates:
             notes.append(NO_GATE)
         elif silent := [gate.url for gate in self._gates.gates if gate.url not in heard]:
             notes.append(SILENT.format(", ".join(silent)))

@@ -59,6 +59,10 @@ RESTING: Final = 5
 NONE: Final = (
     "no gate connected: lines are in gates; start serve with --gate URL, or with --gates-in NAMESPACE to find them"
 )
+SEEKING: Final = (
+    "gates are still being looked for: the pods of namespace {} have not been listed yet; ask again in a moment"
+)
+NOT_ASKED: Final = "it has not been asked yet"
 IDLE: Final = "it has no line yet: it carries out no tasks, perhaps as another process has the lease of their store"
 Key: TypeAlias = tuple[str, str]
 """A quota and a resource."""
@@ -146,7 +150,7 @@ class Gate:
     """Its pod, as ``namespace/name``; empty: it was given with ``--gate``."""
     own: OwnGate | None = None
     """The gate of this process; None: it is asked over HTTP."""
-    why: str = "not asked yet"
+    why: str = NOT_ASKED
     namespaces: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Its namespaces in its last answer, by name."""
     told: dict[str, dict[Key, Told]] = field(default_factory=dict)
@@ -303,6 +307,8 @@ class Gates:
         self._merged = merged
         self._ways = ways
         self.watched = watched
+        self.unlisted: set[str] = set()
+        """Namespaces in which gates are looked for, and whose pods have not been listed yet."""
         self._first = list(urls)
         self._numbers = 0
         self._tasks: dict[int, list[asyncio.Task[None]]] = {}
@@ -348,8 +354,17 @@ class Gates:
         return [{"gate": gate.url, "why": gate.why} for gate in self.gates if gate.why]
 
     def note(self) -> str | None:
-        """Return a note if no gate is connected: then an empty list does not mean that nothing waits. Else None."""
+        """Return why an empty list does not mean that nothing waits: gates are not found yet, or there is none.
+
+        Else None.
+        """
+        if self.unlisted:
+            return SEEKING.format(", ".join(sorted(self.unlisted)))
         return None if self.gates else NONE
+
+    def unready(self) -> list[str]:
+        """Return why some gates may not be known yet, a line for each namespace in which they are looked for."""
+        return [f"gates in {each}: not listed yet" for each in sorted(self.unlisted)]
 
     # -- their answers ---------
 

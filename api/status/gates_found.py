@@ -44,6 +44,7 @@ class Finder:
         self._gates = gates
         self.why: dict[str, str] = {}
         """Namespaces that can't be searched, and why."""
+        gates.unlisted = set(namespaces)
 
     async def run(self) -> None:
         while self._namespaces:
@@ -71,6 +72,7 @@ class Finder:
             now = known.get(url)
             if (now is None or (now.pod and now.pod != pod)) and len(self._gates.gates) < GATES_MAX:
                 self._gates.connect(url, pod)
+        self._gates.unlisted.clear()
 
     def _listed(self, namespace: str) -> dict[str, str]:
         found: dict[str, str] = {}

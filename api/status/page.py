@@ -29,7 +29,7 @@ from backoff_ctrl.k8s.tasks.documents import TaskItem, item
 from backoff_ctrl.k8s.tasks.store import StoreError
 
 from .access import ANYTHING, COOKIE, HOLDERS, TOKEN_MAX, Access
-from .gates import Gates, Merged
+from .gates import NOT_ASKED, Gates, Merged
 from .gates_found import Finder
 from .observing import Cluster
 from .overview import Card, Glance, Overview, by_namespace
@@ -242,8 +242,10 @@ class Page:
         values = {
             "look": look,
             "reasons": self._cluster.unready(),
-            "unreachable": self._gates.unreachable(),
+            "unreachable": [each for each in self._gates.unreachable() if each["why"] != NOT_ASKED],
+            "unasked": [each["gate"] for each in self._gates.unreachable() if each["why"] == NOT_ASKED],
             "connected": bool(self._gates.gates),
+            "unlisted": sorted(self._gates.unlisted),
             "found": self._finder.why,
             "filtered": bool(query.namespace or query.search),
             "decisions": self._merged.latest(_wanted(query), DECISIONS),

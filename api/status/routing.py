@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from backoff_ctrl.k8s.cluster.rights import Right
+from backoff_ctrl.k8s.plugins.wrong_values import told as told_of
 from backoff_ctrl.k8s.status.asked import LIMIT_MAX, VALUE_MAX, ProblemError, read_query
 from backoff_ctrl.k8s.status.bodies import BODY_MAX, JSON_TYPES, YAML_TYPES, too_large
 from backoff_ctrl.k8s.status.endpoints import Endpoint
@@ -207,7 +208,7 @@ def handle_problems(app: FastAPI) -> None:
                     return problem(why.problem)
         first = error.errors()[0]
         pointer = "#/" + "/".join(map(str, first["loc"]))
-        return problem(ProblemError(400, f"{pointer}: {first['msg']}", pointer).problem)
+        return problem(ProblemError(400, f"{pointer}: {told_of(first)}", pointer).problem)
 
     async def standard(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

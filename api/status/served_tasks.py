@@ -12,15 +12,13 @@ from typing import Any
 from backoff_ctrl.api.commands.tasks.options import Platform
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.registry import Entry
-from backoff_ctrl.k8s.status.catalogue import STEP_BUCKETS
-from backoff_ctrl.k8s.status.counters import Histogram
 from backoff_ctrl.k8s.status.metrics import Sample
 from backoff_ctrl.k8s.status.token import Token
 from backoff_ctrl.k8s.tasks.cluster.store import open_store
 from backoff_ctrl.k8s.tasks.executing import check, cluster_of
+from backoff_ctrl.k8s.tasks.figures import samples
 from backoff_ctrl.k8s.tasks.logs import TaskLog
 from backoff_ctrl.k8s.tasks.managing import Manager
-from backoff_ctrl.k8s.tasks.reconciler import Reconciler
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import Stored, StoreError, Wish
 from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
@@ -106,26 +104,3 @@ class ServedTasks:
         except Exception as error:
             self.trouble = f"tasks are no longer run, after an internal error: {error!r}"
             log.exception("tasks are no longer run, after an internal error")
-
-
-def samples(reconciler: Reconciler) -> Iterator[Sample]:
-    """Yield the samples of a reconciler. Call it on its event loop."""
-    counts = reconciler.counts
-    for phase, number in reconciler.phases().items():
-        yield Sample("tasks", (phase,), number)
-    for phase, number in list(counts.ended.items()):
-        yield Sample("tasks_ended_total", (phase,), number)
-    for failed, number in list(counts.failures.items()):
-        yield Sample("task_attempts_failed_total", failed, number)
-    for kind, number in list(counts.retries.items()):
-        yield Sample("task_retries_total", (kind,), number)
-    for outcome, number in list(reconciler.collector.counts.items()):
-        yield Sample("tasks_forgotten_total", (outcome,), number)
-    for delivery in () if reconciler.notifier is None else reconciler.notifier.deliveries:
-        for outcome, number in list(delivery.counts.items()):
-            yield Sample("task_notifications_total", (delivery.receiver.name, outcome), number)
-    steps = Histogram(STEP_BUCKETS)
-    steps.counts, steps.sum = counts.by_time.copy(), counts.step_seconds
-    yield Sample("task_step_seconds", (), steps)
-    yield Sample("task_step_errors_total", (), counts.errors)
-    yield Sample("task_status_writes_total", (), counts.writes)

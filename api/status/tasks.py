@@ -16,13 +16,15 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
+from backoff_ctrl.api.commands.instance import NOTE
+from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.cluster.rights import Right
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError
 from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskSpecError
@@ -46,6 +48,7 @@ from backoff_ctrl.k8s.tasks.store import (
     Stored,
     StoreError,
     Wish,
+    signalled,
 )
 
 from .access import HOLDERS, Access, while_permitted
@@ -65,6 +68,13 @@ _TAKEN: Final = (
     "task {0}/{1} exists: choose another name (only accounts that may get such objects there learn whether its spec "
     "is the same)"
 )
+
+
+@dataclass
+class _Note:
+    """What to tell people beside a log, once its first line is there."""
+
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +143,8 @@ class TaskEndpoints:
         await self._permit(caller, wish.namespace, to_create(entry, wish.spec))
         if wish.abort or "signal" in wish.spec:  # an existing equal task, perhaps of somebody else, would end
             await self._permit(caller, wish.namespace, entry.rights("delete", wish.spec))
+            given = signalled(wish.spec["signal"], await caller.name(), self._clock()) if "signal" in wish.spec else {}
+            wish = replace(wish, spec={**wish.spec, **given})
         await self._check_name(caller, wish)
         try:
             ((made, new),) = await tasks.store.create([wish])
@@ -167,7 +179,7 @@ class TaskEndpoints:
         if flaw := flaw_of_signal(body.get("value")):
             raise ProblemError(422, flaw, "#/body/value")
         with _refusals():
-            task = await self._there.store.signal(task.namespace, task.name, body["value"])
+            task = await self._there.store.signal(task.namespace, task.name, body["value"], await caller.name())
         await self._note(caller, "signalled", task)
         return await self._document(caller, task)
 
@@ -228,7 +240,8 @@ class TaskEndpoints:
         task = await self._one(namespace, name)
         if self._followed >= FOLLOWED_MAX:
             raise ProblemError(503, "too many readers of logs: try again later")
-        lines = self._lines(task, query.container or "", follow=query.follow)
+        told = _Note()
+        lines = self._lines(task, query.container or "", told, follow=query.follow)
         first = await self._first(caller, lines)
         heard = while_permitted(lines, lambda: caller.permit(namespace, LOGS), time.monotonic)
 
@@ -238,7 +251,8 @@ class TaskEndpoints:
             async for line in heard:
                 yield line
 
-        return StreamingResponse(body(), media_type="text/plain; charset=utf-8")
+        headers = {NOTE: printable(told.text).encode("ascii", "replace").decode()} if told.text else {}
+        return StreamingResponse(body(), headers=headers, media_type="text/plain; charset=utf-8")
 
     async def _first(self, caller: Caller, lines: AsyncGenerator[bytes]) -> Sequence[bytes]:
         """Return the first line of a log, if there is one before its caller leaves: a silent log may wait for ever.
@@ -261,13 +275,18 @@ class TaskEndpoints:
                 coming.cancel()
                 await asyncio.wait({coming})
 
-    async def _lines(self, task: Stored, container: str, *, follow: bool) -> AsyncGenerator[bytes]:
-        """Yield the lines of a log. Raises ``ProblemError`` where there is none."""
+    async def _lines(self, task: Stored, container: str, told: _Note, *, follow: bool) -> AsyncGenerator[bytes]:
+        """Yield the lines of a log; ``told`` gets what to tell people beside it, before the first line.
+
+        Raises ``ProblemError`` where there is none.
+        """
         self._followed += 1
         try:
             async with self._there.log(task, container) as log:
                 async for line in log.follow() if follow else log.lines():
+                    told.text = log.note
                     yield line
+                told.text = log.note
         except LogError as error:
             raise ProblemError(409, str(error)) from None
         except PluginError as error:

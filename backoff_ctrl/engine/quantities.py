@@ -119,6 +119,7 @@ def _shifted(digits: int, places: int) -> int:
 
 
 def _shown(value: object) -> str:
-    """Quote a value for an error message, shortened."""
-    shown = f'"{value}"' if isinstance(value, str) else repr(value)
+    """Quote a value for an error message, shortened, as it is written in YAML."""
+    words = {"None": "null", "True": "true", "False": "false"}
+    shown = f'"{value}"' if isinstance(value, str) else words.get(repr(value), repr(value))
     return shown if len(shown) <= 80 else f"{shown[:77]}..."

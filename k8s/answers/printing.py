@@ -17,6 +17,11 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
+def in_one_line(text: str) -> str:
+    """Return the text in one line, safe to print: each run of white space is one space."""
+    return printable(" ".join(text.split()))
+
+
 def without_passwords(text: str) -> str:
     """Return the text without the user names and passwords in its URLs: printed text ends up in logs."""
     return _USER.sub("", text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
@@ -69,6 +69,18 @@ class Right:
         return f"lacks the right to {self} {self.where(namespace)}: {self.without}"
 
 
+def each_once(rights: Iterable[Right]) -> list[Right]:
+    """Return rights without repetitions, each with all that does not work without it: two kinds may differ in version
+    alone, and two needs may ask for the same.
+    """
+    found: dict[Right, list[str]] = {}
+    for right in rights:
+        told = found.setdefault(replace(right, without=""), [])
+        if right.without not in told:
+            told.append(right.without)
+    return [replace(right, without="; ".join(filter(None, told))) for right, told in found.items()]
+
+
 def granted(status: int, answer: Mapping[str, Any]) -> bool | None:
     """Return what the server says of a right; None if it does not say."""
     said = answer.get("status")
@@ -102,7 +114,7 @@ class OwnRights:
         """A line for each missing right."""
         self._ask = ask
         self._rights = rights
-        self._namespaces = namespaces
+        self._namespaces = tuple(dict.fromkeys(namespaces))
         self._whose = whose
 
     async def ask(self) -> None:
@@ -156,7 +168,7 @@ def webhooks(certificates: Mapping[str, str] | None, kinds: Sequence[str]) -> Se
         *(replace(Right.on("list", kind), without=counts, namespace=ALL) for kind in kinds),
     ]
     configurations = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-    return [*found, *kept_certificates(certificates, configurations)]
+    return each_once([*found, *kept_certificates(certificates, configurations)])
 
 
 _WAITS: Final = "what waits suspended there is not let in: allow get, list, watch and patch on it"
@@ -194,7 +206,7 @@ def operator(
             found.append(Right(verb, "tasks", _TASKS, "backoff-ctrl.dev", namespace=each))
         found.append(Right("patch", "tasks/status", _TASKS, "backoff-ctrl.dev", namespace=each))
         found += [Right(verb, "events", tells, "events.k8s.io", namespace=each) for verb in ("create", "patch")]
-    return found
+    return each_once(found)
 
 
 def kept_certificates(certificates: Mapping[str, str] | None, configurations: Sequence[str]) -> Sequence[Right]:
@@ -237,4 +249,5 @@ def page(gates_in: Sequence[str] = (), namespaces: Sequence[str] = (), *, asks_w
             Right("list", "pods", "`holders` does not know the pods that hold a quota", namespace=each),
             Right("get", "namespaces", "`holders` does not see whether a namespace exists", namespace=each),
         ]
-    return [*found, *(Right("list", "pods", "no gates are found there", namespace=each) for each in gates_in)]
+    found += [Right("list", "pods", "no gates are found there", namespace=each) for each in gates_in]
+    return each_once(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,13 +15,26 @@ PASSING: Final = "its-turn"
 """The reason of a create that will be sent in a moment."""
 
 
+SENTENCES: Final[Mapping[str, str]] = {
+    "paused-by-operator": "an operator has paused the creates of its namespace",
+    "first-contact": "nothing is known of its namespace yet, so the first creates there are sent a few at a time",
+    "overload": "the API server has asked for fewer requests",
+    "namespace-slowed": "quota checks in its namespace conflict or time out, so creates there are slowed down",
+    "not-counted-yet": "the quota controller has not counted this kind in its namespace yet",
+    "comes-back": "its client was told to send it again, and has not done so yet",
+    PASSING: "it fits, and is sent as soon as those before it are",
+    SAME_KEY: "another create with its key goes first",
+}
+"""Why a create waits for which no quota is the reason, as a sentence."""
+_WORDS: Final = {"first-contact": "first requests to a namespace", "comes-back": "its client was told to retry"}
+"""Reasons whose codes are no words, for columns."""
 LABEL_MAX: Final = 400
 """In characters: longer than any kind, namespace and name that the server accepts."""
 
 
 def reason_words(reason: str) -> str:
-    """Return a reason as people read it; the API and logs of decisions have its code."""
-    return "first requests to a namespace" if reason == "first-contact" else reason.replace("-", " ")
+    """Return a reason as people read it in a column; the API and logs of decisions have its code."""
+    return _WORDS.get(reason) or reason.replace("-", " ")
 
 
 def one_line(label: str) -> str:
@@ -72,9 +86,9 @@ class Wait:
     @property
     def why(self) -> str:
         if self.reason == SAME_KEY:
-            return "another create with its key goes first"
+            return SENTENCES[SAME_KEY]
         if not self.quota:
-            return f"{reason_words(self.reason)}; place {self.place} in line"
+            return f"{SENTENCES.get(self.reason, reason_words(self.reason))}; place {self.place} in line"
         amounts = f"asks {self.resource}={self.asked}, {self.left} left in quota {self.quota}"
         return f"{reason_words(self.reason)}: {amounts}; place {self.place} in line"
 

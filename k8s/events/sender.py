@@ -23,7 +23,7 @@ from backoff_ctrl.engine.requests import Request
 from backoff_ctrl.engine.tickets import Refusal
 from backoff_ctrl.k8s.cluster.paths import PathError, path_to
 from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.creates.creation import owner_of
+from backoff_ctrl.k8s.creates.creation import Owner, owner_of
 from backoff_ctrl.k8s.creates.wait import wait_of
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
@@ -83,16 +83,27 @@ class Reporter(Subscriber):
     def waits(self, create: Unfinished) -> None:
         if create not in self._waiting:
             waiting = _Waiting()
-            self._look_in(GRACE, create, waiting)
+            self._look_in(self._until_late(create), create, waiting)
             self._waiting[create] = waiting
+
+    def _until_late(self, create: Unfinished) -> float:  # noqa: ARG002 - of any
+        """Return the seconds until a create that begins to wait has waited so long that it is reported."""
+        return GRACE
+
+    def _about(self, create: Unfinished) -> tuple[str, Owner | None]:
+        """Return what an event about a create is about: a namespace, and an object there."""
+        return create.creation.namespace, owner_of(create.creation.body)
+
+    def _is_told(self, why: Explanation) -> bool:
+        """Return whether this reason is reported: others pass soon."""
+        return bool(why.quota)
 
     def declined(self, create: Unfinished, refusal: Refusal) -> None:
         """Report a create that the engine refuses because it can never fit."""
         if refusal.reason == "never-fits":
             quota, resource, *_ = refusal.never or ("", refusal.detail)
             note = f"{_label(create)} was not created: it {refusal.detail}. Lower the request or raise the quota."
-            namespace, owner = create.creation.namespace, owner_of(create.creation.body)
-            self._pass_on(Report(Reason.NEVER_FITS, namespace, owner, quota, resource, lambda: note))
+            self._pass_on(Report(Reason.NEVER_FITS, *self._about(create), quota, resource, lambda: note))
 
     def ended(self, create: Unfinished) -> None:
         """Report that it was created, if its waiting was reported."""
@@ -102,7 +113,8 @@ class Reporter(Subscriber):
         waiting.cancel()
         reported, answer = waiting.reported, create.answer
         if reported is not None and answer is not None and answer.ok:
-            waited = f"after waiting {create.seconds:.1f} s for {reported.resource} in quota {reported.quota}"
+            what = f" for {reported.resource} in quota {reported.quota}" if reported.quota else ""
+            waited = f"after waiting {create.seconds:.1f} s{what}"
             note = f"{_label(create)} was created {waited}"
             self._pass_on(replace(reported, reason=Reason.ADMITTED, note=lambda: note))
 
@@ -118,15 +130,14 @@ class Reporter(Subscriber):
             return
         request = create.request
         why = self._why(request) if request is not None and request.state == "waiting" else None
-        if request is None or why is None or not why.quota:
+        if request is None or why is None or not self._is_told(why):
             waiting.pause = min(2 * waiting.pause, AGAIN)
             self._look_in(waiting.pause, create, waiting)
             return
         self._look_in(AGAIN, create, waiting)
         reason = Reason.NEVER_FITS if why.reason == "never-fits" else Reason.WAITS
         note = partial(self._note, _label(create), request, why)
-        namespace, owner = create.creation.namespace, owner_of(create.creation.body)
-        waiting.reported = Report(reason, namespace, owner, why.quota, why.resource, note)
+        waiting.reported = Report(reason, *self._about(create), why.quota, why.resource, note)
         self._pass_on(waiting.reported)
 
     def _note(self, label: str, request: Request, why: Explanation) -> str:
@@ -164,6 +175,8 @@ class Reporter(Subscriber):
 def waiting_note(label: str, why: Explanation) -> str:
     """Return an event's note: what a create waits for, how much it requests and how much is left, what happens next."""
     shown = wait_of(("", "", ""), why)
+    if not why.quota:
+        return f"{label} is waiting: {shown.why}."
     cause = _WAITS.get(why.reason, _NO_ROOM).format(quota=why.quota, left=shown.left, limited=shown.limited)
     return f"{label} is waiting: it requests {why.resource}={shown.asked}, {cause} (place {why.place} in line)."
 

@@ -1,10 +1,11 @@
 """Plugins: how a task becomes an object in the cluster, and what that object's status says of the task.
 
-A plugin (``protocol``) builds an object from a task and reads the object's phase (``phases``). It is pure: no I/O, no
-clock, plain Kubernetes JSON in and out. So ``backoff-ctrl phase`` can try it on any object, and its bugs stay its own.
-A manager (``manager``) does the rest: it names the object, creates it through the gate, follows it (``following``),
-asks the plugin, and cleans up. Code that only Kubernetes objects need is in ``manager`` and ``following``; neither the
-registry nor a plugin imports them, so a second manager could run plugins of another kind.
+A plugin (``protocol``) builds an object from a task and reads the object's phase (``phases``, which lists those that
+plugins may report, and those that are a manager's). It is pure: no I/O, no clock, plain Kubernetes JSON in and out.
+So ``backoff-ctrl phase`` can try it on any object, and its bugs stay its own. A manager (``manager``) does the rest:
+it names the object, creates it through the gate, follows it (``following``), asks the plugin, and cleans up. Code
+that only Kubernetes objects need is in ``manager`` and ``following``; neither the registry nor a plugin imports them,
+so a second manager could run plugins of another kind.
 
 *Which plugin.* ``registry`` has the built-in plugins, those that the platform describes, and those of installed
 packages. ``kinds`` has the built-in ones that are code. ``generic`` is one plugin for all operators of custom
@@ -12,7 +13,8 @@ resources; an ``operator_config``, a page of YAML, describes one operator. Those
 same for services with a REST API. What a state means is said alike in both (``meanings``, ``descriptions``).
 
 *What the platform adds.* ``config`` has the keys and defaults of ``plugins.k8s`` and its neighbours, ``config_file``
-reads them and follows their file. Each call of a plugin passes the present ones, so that a change needs no restart.
+reads them and follows their file; ``wrong_values`` says what is wrong with one. Each call of a plugin passes the
+present ones, so that a change needs no restart.
 
 *Pods.* Nearly every plugin makes pods, itself or by way of an operator. ``pod_building`` builds them, with
 ``pod_placing`` for resources and nodes; ``pod_phases`` says what their status means, by ``statuses``, which reads any

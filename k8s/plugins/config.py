@@ -8,6 +8,7 @@ its whole platform in one).
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from datetime import timedelta
@@ -34,6 +35,8 @@ _UNITS: Final = {
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _LONGEST: Final = 2**63 - 1
 _LONGEST_TEXT: Final = 64
+SHOWN_MAX: Final = 80
+"""Characters of a wrong value that an error repeats."""
 
 
 def parse_duration(value: object) -> timedelta:
@@ -43,7 +46,7 @@ def parse_duration(value: object) -> timedelta:
     if isinstance(value, int) and not isinstance(value, bool):
         return _checked(Fraction(value), value)
     if not isinstance(value, str) or len(value) > _LONGEST_TEXT:
-        raise ValueError(f"{str(value)[:40]!r} is not a duration: write 30s, 3m or 1h30m, or a number of nanoseconds")
+        raise ValueError(f"{in_yaml(value)} is not a duration: write 30s, 3m or 1h30m, or a number of nanoseconds")
     if re.fullmatch(r"[+-]?[0-9]+", value):
         return _checked(Fraction(int(value)), value)
     sign, body = (value[0], value[1:]) if value[:1] in ("+", "-") else ("", value)
@@ -62,6 +65,18 @@ def _checked(nanoseconds: Fraction, value: object) -> timedelta:
     if nanoseconds > _LONGEST:
         raise ValueError(f"{str(value)!r} is longer than 292 years: write a shorter duration")
     return timedelta(microseconds=ceil(nanoseconds / 1000))  # a few nanoseconds are not 0, which often means no limit
+
+
+def in_yaml(value: object) -> str:
+    """Return a value as it is written in YAML, as far as that is possible in a line: for errors."""
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        text = repr(value)
+    else:
+        try:
+            text = json.dumps(value, ensure_ascii=False, default=str)
+        except (TypeError, ValueError, RecursionError):
+            text = str(value)
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
 def format_duration(duration: timedelta) -> str:

@@ -19,6 +19,7 @@ from backoff_ctrl.k8s.charges.bounded_yaml import BoundedLoader
 from backoff_ctrl.k8s.settings import ENVIRONMENT, InForce
 
 from .config import PlatformSettings, Plugins, Section, Tasks
+from .wrong_values import told
 
 log = logging.getLogger(__name__)
 
@@ -222,12 +223,10 @@ def _sentence(error: Any, layers: Mapping[str, Values]) -> str:
     known = path[:-1] if error["type"] == "missing" else path
     where = next((name for name, values in layers.items() if _has(values, known)), "settings")
     key = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path).lstrip(".")
-    told = error["msg"].removeprefix("Value error, ")
+    said = told(error)
     if error["type"] == "extra_forbidden":
-        told = "unknown key: correct or remove it"
-    elif error["type"] in ("model_type", "dict_type"):
-        told = f"must be an object with keys, not {type(error['input']).__name__}"
-    return f"{where}: {key}: {told}"
+        said = "unknown key: correct or remove it"
+    return f"{where}: {key}: {said}"
 
 
 def _has(values: Any, path: tuple[Any, ...]) -> bool:

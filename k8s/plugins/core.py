@@ -103,7 +103,8 @@ class CoreEntry:
 
     ``load`` opens it at the first task of its types; it is closed at the end of the lease. ``check`` raises
     ``TaskSpecError`` for a task that it could not run, before the task is stored. ``is_default``: it serves the task
-    types that no other plugin serves.
+    types that no other plugin serves. ``owns``: its attempts may leave something that has to be ended, so a Task in the
+    cluster gets a finalizer.
     """
 
     id: str
@@ -111,6 +112,7 @@ class CoreEntry:
     load: Callable[[CoreSetup], AbstractAsyncContextManager[CorePlugin]]
     is_default: bool = False
     check: Callable[[TaskContext], None] = accept_any
+    owns: bool = True
 
     def __post_init__(self) -> None:
         """Raise ``PluginError`` for an invalid entry."""

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
 
 from .meanings import Described
+from .wrong_values import OBJECTS, told
 
 D = TypeVar("D", bound=Described)
 
@@ -104,12 +105,14 @@ class Descriptions(Generic[D]):
         first, more = error.errors()[0], error.error_count() - 1
         key = ".".join(map(str, first["loc"]))
         rest = f" (and {more} more)" if more else ""
-        told = first["msg"].removeprefix("Value error, ")
+        said = told(first)
         if first["type"] == "missing":
-            told = "this key is missing, and needed"
+            said = "this key is missing, and needed"
+        elif first["type"] in OBJECTS:
+            said = "Input should be an object with keys"
         elif first["type"] == "extra_forbidden":
-            told = f"unknown key: {self.page} lists the valid ones"
-        return f"{where}: {f'{key}: ' if key else ''}{told}{rest}"
+            said = f"unknown key: {self.page} lists the valid ones"
+        return f"{where}: {f'{key}: ' if key else ''}{said}{rest}"
 
 
 def files_of(section: Any, folder: Path) -> list[Path]:

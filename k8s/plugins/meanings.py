@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from backoff_ctrl.k8s.answers.fields import moment
 
-from .config import Section
+from .config import Section, in_yaml
 from .paths import ObjectPath, Path, Paths, word_of
 from .phases import ErrorKind, Phase, PhaseInfo, failed
 
@@ -38,9 +38,9 @@ PHASES: Final = {
 def _phase(value: object) -> Phase:
     if isinstance(value, Phase):
         return value
-    if value not in PHASES:
-        raise ValueError(f"{value!r} is not a phase of an object: choose {', '.join(PHASES)}")
-    return PHASES[str(value)]
+    if not isinstance(value, str) or value not in PHASES:
+        raise ValueError(f"{in_yaml(value)} is not a phase of an object: choose {', '.join(PHASES)}")
+    return PHASES[value]
 
 
 def _text(value: object) -> object:

@@ -58,6 +58,15 @@ class Phase(IntEnum):
         return self in (Phase.SUCCESS, Phase.RETRYABLE_FAILURE, Phase.PERMANENT_FAILURE, Phase.ABORTED)
 
 
+OF_MANAGERS: Final[Mapping[Phase, str]] = {
+    Phase.WAITING_FOR_RESOURCES: "it means that nothing was created yet; Queued fits",
+    Phase.ABORTED: "it means that the task's user ended it; a failure fits",
+}
+"""The phases that a manager reports and no plugin may, with what to report instead. A plugin may report all others."""
+OF_PLUGINS: Final = frozenset(Phase) - OF_MANAGERS.keys()
+"""The phases that a plugin may report of an object, or of a job. ``UNDEFINED`` leaves the task in its present phase."""
+
+
 class ErrorKind(StrEnum):
     """Who can fix a failure: its user, or those who run the platform. Each has its own budget of retries."""
 
@@ -137,6 +146,10 @@ def flaw_of(said: object) -> str:
     for flaw, is_there in wrong.items():
         if is_there:
             return flaw
+    if said.wait is not None or said.next_try_at is not None:
+        return "it returned a wait or the time of a next try, which are the manager's to report"
+    if said.phase not in OF_PLUGINS:
+        return f"it returned {said.phase.title}, which is the manager's to report: {OF_MANAGERS[said.phase]}"
     if said.phase.is_failure != isinstance(said.error, TaskError):
         has = "no" if said.error is None else "an"
         return f"{said.phase.title} has {has} error: failures have one, and nothing else"

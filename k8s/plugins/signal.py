@@ -7,9 +7,11 @@ calls it a condition, or a gate node.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
+
+from backoff_ctrl.k8s.answers.fields import mapping, text
 
 from .core import CoreEntry, CoreSetup, Handled
 from .kept import flaw_of_kept
@@ -37,6 +39,12 @@ def _check(task: TaskContext) -> None:
         raise TaskSpecError("spec.signal", flaw)
 
 
+def _told(signalled: Mapping[str, Any]) -> str:
+    """Return the reason of the success: who signalled the task, and when, as far as that is known."""
+    by, at = text(signalled.get("by")), text(signalled.get("at"))
+    return " ".join(filter(None, ("it was signalled", f"by {by}" if by else "", f"at {at}" if at else "")))
+
+
 class SignalPlugin:
     """The core plugin. It has no state but that it has begun."""
 
@@ -49,7 +57,7 @@ class SignalPlugin:
             return Handled(paused(f"waits for its signal: backoff-ctrl task signal {name} --value JSON"), begun)
         if flaw := flaw_of_signal(value):
             return Handled(failed("BadTaskFormat", f"spec.signal: {flaw}"), begun)
-        return Handled(success("it was signalled", outputs={OUTPUT: value}), begun)
+        return Handled(success(_told(mapping(task.spec.get("signalled"))), outputs={OUTPUT: value}), begun)
 
     async def abort(self, task: TaskContext, state: JSON | None) -> Handled:  # noqa: ARG002
         """Wait no longer."""
@@ -68,4 +76,4 @@ async def load(setup: CoreSetup) -> AsyncIterator[SignalPlugin]:  # noqa: ARG001
     yield SignalPlugin()
 
 
-entry = CoreEntry(TYPE, (TYPE,), load, check=_check)
+entry = CoreEntry(TYPE, (TYPE,), load, check=_check, owns=False)

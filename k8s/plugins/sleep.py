@@ -18,6 +18,7 @@ from .core import CoreEntry, CoreSetup, Handled, Key
 from .marks import key_of_task
 from .phases import ErrorKind, PhaseInfo, aborted, failed, running, success
 from .protocol import JSON, TaskContext, TaskSpecError
+from .wrong_values import told
 
 
 class _Shape(BaseModel):
@@ -57,7 +58,7 @@ def sleep_of(task: TaskContext) -> Sleep:
     except ValidationError as error:
         wrong = error.errors()[0]
         path = ".".join(("spec.custom", *(str(each) for each in wrong["loc"])))
-        raise TaskSpecError(path, f"{wrong['msg'].lower()}; write {{seconds: 5}}") from None
+        raise TaskSpecError(path, f"{told(wrong).lower()}; write {{seconds: 5}}") from None
 
 
 def _check(task: TaskContext) -> None:
@@ -124,4 +125,4 @@ async def load(setup: CoreSetup) -> AsyncIterator[Sleeper]:
         sleeper.close()
 
 
-entry = CoreEntry("sleep", ("sleep",), load, check=_check)
+entry = CoreEntry("sleep", ("sleep",), load, check=_check, owns=False)

@@ -22,12 +22,14 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from backoff_ctrl.k8s.cluster.rights import ALL, GATEWAY, REVIEW, OwnRights
-from backoff_ctrl.k8s.proxy.holding.holding import open_holding
+from backoff_ctrl.k8s.proxy.holding.holding import OwnAccount, open_holding
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.proxy.http.messages import Head, Request
 from backoff_ctrl.k8s.proxy.place import Place, PlaceError
 from backoff_ctrl.k8s.proxy.upstream import IDLE_CONNECTIONS_MAX, ApiServer
 from backoff_ctrl.k8s.runtime.host import RUNTIME
+from backoff_ctrl.k8s.settings import settings as process_settings
+from backoff_ctrl.k8s.sharing.process import serve_later, tell_own_pod
 from backoff_ctrl.k8s.sharing.showing import serve_status, shown
 
 from .listening import Address, BindError, Listener, bind, check_given, descriptors_for, handed_over, leave_path, url_of
@@ -176,6 +178,7 @@ class _Life:
         if settings.listen_first:
             await self._open(listener, probes)
             self._say(f"listening on {url}")
+            self._begin_beside(ends)
         if await self._answers(server):
             if not settings.listen_first:
                 await self._open(listener, probes)
@@ -187,12 +190,38 @@ class _Life:
             ends.callback(setattr, probes, "ready", False)
             if not settings.listen_first:
                 self._say(f"listening on {url}")
+                self._begin_beside(ends)
             await self._over.wait()
+
+    def _begin_beside(self, ends: AsyncExitStack) -> None:
+        """Begin what only helps, once creators are served: to load it takes as long as the rest of the start."""
+        beside = asyncio.create_task(self._beside())
+        ends.push_async_callback(asyncio.wait, {beside})
+        ends.callback(beside.cancel)
+
+    async def _beside(self) -> None:
+        end = await asyncio.to_thread(self._load_beside)
+        try:
+            await self._over.wait()
+        finally:
+            end()
+
+    def _load_beside(self) -> Callable[[], object]:
+        """Serve the status where the environment says so, and write events about this pod; return what ends these."""
+        given, settings = process_settings(), self._settings
+        if given.status and settings.admin is None:
+            try:
+                serve_status(listen=given.status, exact=True, shared=settings.reuse_port)
+            except (OSError, ValueError) as error:
+                _logger.warning("the status of this gate is not served at %s: %s", given.status, error)
+        return tell_own_pod(self._ledger, OwnAccount(settings.place), given)
 
     def _creates(self, server: ApiServer) -> Creates:
         """Return the room that answers creates, and serve its status. Raises ``BindError`` and ``OptionError``."""
         settings = self._settings
+        serve_later()
         holding = open_holding(server, settings.holds)
+        self._ledger = holding.ledger
         if settings.admin is None:
             shown()
             return holding

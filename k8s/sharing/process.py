@@ -74,6 +74,7 @@ class _Process:
         self.below: Mapping[str, Any] = {}  # settings of the policy, and ``above`` the environment's
         self.above: Mapping[str, Any] = {}
         self.shown = False  # the program asked for the status of everything shared
+        self.serves = True  # where the environment says so; else the program does it itself
         self._forked()
         after_fork(self._forked)
 
@@ -95,7 +96,7 @@ class _Process:
         trace(ledger, given)
         if given.status or self.shown:
             try:
-                _show(ledger, server, watch, given.status)
+                _show(ledger, server, watch, given.status if self.serves else "")
             except Exception as error:  # noqa: BLE001 - law 18: status only helps
                 log.warning("the status of this gate is not served: %s", error)
 
@@ -165,6 +166,11 @@ def forget_unused() -> None:
         _PROCESS.shared = {server: shared for server, shared in _PROCESS.shared.items() if shared.users}
 
 
+def serve_later() -> None:
+    """Leave it to the program when the status is served that the environment asks for."""
+    _PROCESS.serves = False
+
+
 def show_shared() -> None:
     """Count for the status what happens in all ledgers that are shared, now and later."""
     with _PROCESS.lock:
@@ -212,6 +218,23 @@ def _send_events(ledger: Ledger, configuration: Any) -> Callable[[], None]:
     with LOADING:
         from backoff_ctrl.k8s.events.sender import send_events  # noqa: PLC0415
     return send_events(ledger, configuration)
+
+
+def tell_own_pod(ledger: Ledger, configuration: Any, given: Settings) -> Callable[[], None]:
+    """Write events about the pod of this process, if it knows one, while creates of it wait; return what ends that.
+
+    Never raises. It loads what writes events: not before creators are served.
+    """
+    if not (given.pod_events and given.pod_name and given.pod_namespace):
+        return lambda: None
+    try:
+        with LOADING:
+            from backoff_ctrl.k8s.events.own_pod import tell_pod  # noqa: PLC0415
+
+        return tell_pod(ledger, configuration, given.pod_namespace, given.pod_name, given.pod_uid)
+    except Exception as error:  # noqa: BLE001 - law 18: events only help
+        log.warning("no events are written about pod %s/%s: %s", given.pod_namespace, given.pod_name, error)
+        return lambda: None
 
 
 def notify(ledger: Ledger, given: Settings) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
@@ -27,7 +27,7 @@ from .endpoints import (
     find,
 )
 from .explaining import explained_by
-from .metrics import CONTENT_TYPE, exposition
+from .metrics import CONTENT_TYPE, Sample, exposition
 from .shapes import (
     Acted,
     Ceiling,
@@ -84,8 +84,19 @@ class Sent:
 class GateEndpoints:
     """Answers for the gates of this process. Thread-safe."""
 
-    def __init__(self, documents: Documents, streams: Streams[Told] | None, *, series_max: int) -> None:
-        """``series_max`` limits ``/metrics``. Set ``token``, which operators need to act, once the port is known."""
+    def __init__(
+        self,
+        documents: Documents,
+        streams: Streams[Told] | None,
+        *,
+        series_max: int,
+        beside: Callable[[], Iterable[Sample]] = lambda: (),
+    ) -> None:
+        """``series_max`` limits ``/metrics``, and ``beside`` returns those of this process that are not of a gate.
+
+        Set ``token``, which operators need to act, once the port is known.
+        """
+        self._beside = beside
         self.documents = documents
         self.token: Token | None = None
         self._streams = streams
@@ -155,7 +166,7 @@ class GateEndpoints:
         return Acted(self.documents.as_of(), query.action, done)
 
     def metrics(self, _: Anything, __: Sent) -> Text:
-        return Text(exposition(self.documents, self._streams, self._series_max), CONTENT_TYPE)
+        return Text(exposition(self.documents, self._streams, self._series_max, self._beside()), CONTENT_TYPE)
 
     def livez(self, _: Anything, __: Sent) -> Text:
         return Text([b"ok\n"])

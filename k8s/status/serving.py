@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import logging
 import threading
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
 
@@ -26,11 +27,12 @@ from .streams import Streams
 from .token import Token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from backoff_ctrl.k8s.gate.ledger import Ledger
     from backoff_ctrl.k8s.watching.status import WatchRecord
 
+    from .metrics import Sample
     from .server import StatusServer
 
 log = logging.getLogger(__name__)
@@ -49,6 +51,17 @@ class Service:
         self.server: StatusServer | None = None
         self.token: Token | None = None
         self._address: tuple[str, int] | None = None
+        self._beside: list[Callable[[], Iterable[Sample]]] = []
+
+    def show_beside(self, samples: Callable[[], Iterable[Sample]]) -> Callable[[], None]:
+        """Add metrics of this process to those of its gates, and return what ends that. Any thread asks for them."""
+        self._beside.append(samples)
+        return partial(self._beside.remove, samples)
+
+    def beside(self) -> Iterator[Sample]:
+        """Yield the metrics of this process that are not those of a gate."""
+        for samples in list(self._beside):
+            yield from samples()
 
     def add(
         self,
@@ -146,7 +159,7 @@ class Service:
             from .server import StatusServer  # noqa: PLC0415 - loads aiohttp.web, for those alone who serve a status
 
         streams = Streams(self.ring, lambda told: as_json(decision(told)))
-        endpoints = GateEndpoints(self.documents, streams, series_max=settings().series_max)
+        endpoints = GateEndpoints(self.documents, streams, series_max=settings().series_max, beside=self.beside)
         *before, last = ports
         for port in before:
             with contextlib.suppress(OSError):

@@ -18,6 +18,7 @@ What is surprising: a status is written often, but not each time (``pause``), so
 the store's; an abort may end before its create is answered, so its object is looked for later; and a full disk stops
 only the writes.
 
-``permitting`` says which rights the author of a task needs, and what of it may change. ``logs`` reads what a task's
-pods have written; it needs no manager. The commands ``task`` and ``serve --store`` call this room.
+``figures`` makes the metrics of a reconciler. ``permitting`` says which rights the author of a task needs, and what
+of it may change. ``logs`` reads what a task's pods have written; it needs no manager. The commands ``task`` and
+``serve --store`` call this room.
 """

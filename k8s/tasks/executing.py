@@ -73,6 +73,8 @@ def check(wish: Wish, registry: Registry, config: K8sPluginConfig) -> Entry:
         raise TaskSpecError("spec.type", str(error)) from None
     if "signal" in wish.spec and wish.spec["type"] != SIGNAL:
         raise TaskSpecError("spec.signal", f"only tasks of the type {SIGNAL} take one: leave it out")
+    if "signalled" in wish.spec and "signal" not in wish.spec:
+        raise TaskSpecError("spec.signalled", "it is written with the signal: leave it out")
     nobody = "00000000-0000-0000-0000-000000000000"
     metadata = TaskMetadata(wish.namespace, wish.name, nobody, 0, f"{wish.name}-00000000-0")
     entry.check(TaskContext(metadata, wish.spec["type"], wish.spec, config))

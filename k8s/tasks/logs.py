@@ -1,6 +1,7 @@
 """A task's log: the output of the containers of its pods, once or as it comes.
 
-The pods are the present attempt's object itself, or those made of it. The log of a pod that is gone is lost.
+The pods are the present attempt's object itself, or those made of it. While it has none, the log of the last attempt
+that had one is shown, with a note that says so. The log of a pod that is gone is lost.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from backoff_ctrl.k8s.plugins.pod_phases import primary_container
 from backoff_ctrl.k8s.plugins.protocol import JSON, PODS, PluginEntry
 from backoff_ctrl.k8s.plugins.registry import Entry
 
+from .model import TaskObject
 from .store import Stored
 
 LOOK_AGAIN: Final = 1.0
 """Seconds between two checks for new pods, and for the end of the task."""
 LINE_MAX: Final = 64 << 10
 """The longest line, in bytes; a longer one is split."""
+WAIT: Final = "wait for it with -f"
 WAITING_LINES: Final = 1000
 """Lines that are read ahead of the consumer."""
 NO_CONTENT: Final = 204
@@ -41,11 +44,19 @@ class LogError(Exception):
     """There is no log to show; the message says why, and what to do."""
 
 
-class _NotStartedError(LogError):
+class _NoLogError(LogError):
+    """The present attempt has no log, though an earlier one may have. ``fact`` says why, ``advice`` what to do."""
+
+    def __init__(self, fact: str, advice: str = "") -> None:
+        super().__init__(f"{fact}: {advice}" if advice else fact)
+        self.fact = fact
+
+
+class _NotStartedError(_NoLogError):
     """The container has not started: there may be a log later."""
 
 
-class _GoneError(LogError):
+class _GoneError(_NoLogError):
     """The pod was deleted."""
 
 
@@ -69,20 +80,44 @@ class TaskLog:
         self._plugin = PluginCalls(entry, ManagerCounts())
         self._read = read
         self._container = container
+        self.note = ""
+        """What to tell people beside the lines, once the first one is there: whose log this is; empty: nothing."""
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Yield the present log, pod by pod. Raises ``LogError`` and ``ClusterError``."""
+        """Yield the present log, pod by pod; where the present attempt has none, that of an earlier one, with a note.
+
+        Raises ``LogError`` and ``ClusterError``.
+        """
         task = await self._read()
+        begun = False
+        try:
+            async for line in self._of_present(task):
+                begun = True
+                yield line
+        except _NoLogError as error:
+            why, earlier = error, [] if begun else await self._pods(task, task.status.earlier_object)
+            if not earlier:
+                raise
+        else:
+            return
+        self.note = f"{why.fact}; this is the log of attempt {task.status.earlier_attempt + 1}"
+        try:
+            for pod in earlier:
+                async for line in self._of_pod(pod, follow=False):
+                    yield line
+        except LogError:
+            self.note = ""
+            raise why from None
+
+    async def _of_present(self, task: Stored) -> AsyncIterator[bytes]:
+        """Yield the log of the present attempt. Raises ``LogError`` and ``ClusterError``."""
         made = task.status.object
         if made is None:
-            what = f"task {task.namespace}/{task.name}"
-            if not task.open:
-                raise LogError(f"{what} ended as {task.status.phase} without an object, and so without a log")
-            raise LogError(f"{what} has no object yet, it is {task.status.phase}: wait for it with -f")
-        pods = await self._pods(task)
+            raise _no_object(task)
+        pods = await self._pods(task, made)
         if not pods:
-            raise LogError(
-                f"there is no pod of {made.kind} {task.namespace}/{made.name} (any more): its log is deleted with it"
+            raise _NoLogError(
+                f"there is no pod of {made.kind} {task.namespace}/{made.name} (any more)", "its log is deleted with it"
             )
         for pod in pods:
             async for line in self._of_pod(pod, follow=False):
@@ -93,6 +128,7 @@ class TaskLog:
 
         Raises ``ClusterError``.
         """
+        first = True
         begun: set[str] = set()
         lines: asyncio.Queue[bytes] = asyncio.Queue(WAITING_LINES)
         reading: set[asyncio.Task[None]] = set()
@@ -109,7 +145,9 @@ class TaskLog:
         try:
             while True:
                 task = await self._read()
-                for pod in await self._pods(task):
+                made = self._earlier(task) if first else task.status.object
+                first = False
+                for pod in await self._pods(task, made):
                     uid = text(metadata_of(pod).get("uid"))
                     if uid not in begun:
                         begun.add(uid)
@@ -126,9 +164,16 @@ class TaskLog:
                 each.cancel()
             await asyncio.gather(*reading, return_exceptions=True)
 
-    async def _pods(self, task: Stored) -> list[JSON]:
-        """Return the pods of the present attempt, the oldest first: by its plugin's labels, its selector, or names."""
-        made = task.status.object
+    def _earlier(self, task: Stored) -> TaskObject | None:
+        """Return the object of the present attempt, or while it has none, that of an earlier one; and note which."""
+        made, earlier = task.status.object, task.status.earlier_object
+        if made is None and earlier is not None:
+            attempt = task.status.earlier_attempt + 1
+            self.note = f"{_no_object(task).fact}; its log follows that of attempt {attempt}"
+        return made or earlier
+
+    async def _pods(self, task: Stored, made: TaskObject | None) -> list[JSON]:
+        """Return the pods of an attempt's object, the oldest first: by its plugin's labels, its selector, or names."""
         if made is None:
             return []
         kind = self._plugin.kind
@@ -155,7 +200,7 @@ class TaskLog:
                 if response.status == NO_CONTENT:  # it is, or was, on no node
                     if text(mapping(pod.get("status")).get("phase")) in ENDED:
                         return
-                    raise _NotStartedError(f"pod {namespace}/{name} is on no node yet: wait for it with -f")
+                    raise _NotStartedError(f"pod {namespace}/{name} is on no node yet", WAIT)
                 if response.status != 200:
                     raise _refused(Answer(response.status, response.headers, await response.read()), namespace, name)
                 rest = b""
@@ -188,10 +233,17 @@ async def _for(lines: asyncio.Queue[bytes], seconds: float) -> AsyncIterator[byt
             taking.cancel()
 
 
+def _no_object(task: Stored) -> _NoLogError:
+    what = f"task {task.namespace}/{task.name}"
+    if task.open:
+        return _NoLogError(f"{what} has no object yet, it is {task.status.phase}", WAIT)
+    return _NoLogError(f"{what} ended as {task.status.phase} without an object, and so without a log")
+
+
 def _refused(answer: Answer, namespace: str, name: str) -> LogError | ClusterError:
     said = rejection_of(answer).message or f"status {answer.status}"
     if answer.status == 400 and "waiting to start" in said:
-        return _NotStartedError(f"{said}: wait for it with -f")
+        return _NotStartedError(said, WAIT)
     if answer.status == 404:
         return _GoneError(said)
     if answer.status == 400:

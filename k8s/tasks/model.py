@@ -26,7 +26,9 @@ RETRIES_MAX: Final = 1000
 ALIAS: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 SECRETS_MAX: Final = 64
 NEEDS_MAX: Final = 1000
-ASKED_LATER: Final = frozenset({"signal", "again"})
+OF_SIGNAL: Final = frozenset({"signal", "signalled"})
+"""Fields of a spec that come with a signal."""
+ASKED_LATER: Final = OF_SIGNAL | {"again"}
 """Fields of a spec that ask something of a task that runs, or has ended."""
 MUTABLE: Final = ASKED_LATER | {"abort"}
 """What may change in the spec of a Task; a store that is no API server keeps the abort beside the spec."""
@@ -107,6 +109,15 @@ class Need(Shape):
         return self.task if self.ended == "Success" else {"task": self.task, "ended": self.ended}
 
 
+class Signalled(Shape):
+    """Who gave a signal, and when: written beside the signal by what gives it for them."""
+
+    by: str = Field(default="", max_length=253)
+    """A user of the cluster or of this machine, or the program that wrote it; empty: it is not known."""
+    at: str = Field(default="", max_length=40)
+    """When, in RFC 3339; empty: it came with the task."""
+
+
 class TaskSpec(Shape):
     """What is to run. Which of ``container``, ``podTemplate`` and ``template`` is read depends on the type."""
 
@@ -141,7 +152,8 @@ class TaskSpec(Shape):
     timeout: Duration | None = None
     """How long an attempt waits for quota at most, or for its signal, such as 1h30m; null: as long as it takes."""
     deadline: Duration | None = None
-    """How long an attempt runs at most, from when it runs, such as 1h30m; null: as long as it takes."""
+    """How long an attempt runs at most, such as 1h30m; null: as long as it takes. It counts from when it runs; one that
+    is created and does not begin to run ends after as long."""
     ttl: Duration | None = None
     """How long the task is kept after its end; null, or more than tasks.gc.max-ttl: as long as that setting says."""
     project: str = Field(default="", max_length=253)
@@ -168,6 +180,8 @@ class TaskSpec(Shape):
     """The request to end it, which can't be taken back."""
     signal: Any = None
     """What a task of the type signal waits for: any JSON but null, which becomes its output. It can't be changed."""
+    signalled: Signalled | None = None
+    """Who gave the signal, and when. It is written with the signal, and can't be changed."""
     again: int = Field(default=0, ge=0)
     """Of a task in the cluster: raise it, and the task runs once more when it has ended, with all its retries."""
 
@@ -286,6 +300,12 @@ class TaskStatus(Shape):
     """When the next attempt begins, after one that failed."""
     runs_since: str | None = None
     """When the present attempt began to run; null: it has not."""
+    queued_since: str | None = None
+    """When the present attempt was created, or began to be; null: it was not."""
+    earlier_object: TaskObject | None = None
+    """The last object of an earlier attempt, whose log may still be there; null: there was none."""
+    earlier_attempt: int = 0
+    """The attempt that earlier_object belongs to."""
     plugin_state: JSON | None = None
     """What the manager keeps of the attempt from one step to the next."""
     created_at: str = ""

@@ -13,8 +13,9 @@ from pydantic_core import ErrorDetails
 
 from backoff_ctrl.k8s.plugins.kept import LEVELS_MAX
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
+from backoff_ctrl.k8s.plugins.wrong_values import told
 
-from .model import API_VERSION, KIND, Task
+from .model import API_VERSION, KIND, OF_SIGNAL, Task
 from .store import Wish
 
 VALUES_MAX: Final = 300_000
@@ -77,7 +78,7 @@ def difference(old: Any, new: Any, path: str = "spec") -> str:
     A signal is no part of what a task is: it comes later.
     """
     if path == "spec" and isinstance(old, dict) and isinstance(new, dict):
-        old, new = ({key: value for key, value in each.items() if key != "signal"} for each in (old, new))
+        old, new = ({key: value for key, value in each.items() if key not in OF_SIGNAL} for each in (old, new))
     found = first_difference(old, new, path)
     return "" if found is None else f"{found[0]} is {_shown(found[1])} there and {_shown(found[2])} here"
 
@@ -129,7 +130,7 @@ def _told(error: ErrorDetails) -> TaskSpecError:
     """Return one error of pydantic in our own words."""
     place = list(error["loc"])
     path = _path(place)
-    kind, told = error["type"], error["msg"].removeprefix("Value error, ")
+    kind, said = error["type"], told(error)
     if kind == "extra_forbidden":
         known = _known(place[:-1])
         near = get_close_matches(str(place[-1]), known, 1)
@@ -137,10 +138,10 @@ def _told(error: ErrorDetails) -> TaskSpecError:
         return TaskSpecError(path, f"unknown; {hint}")
     if kind == "string_pattern_mismatch":
         field = next((part for part in reversed(place) if isinstance(part, str)), "")
-        return TaskSpecError(path, f"{_shown(error['input'])} can't be used: {_PATTERNS.get(field, told)}")
+        return TaskSpecError(path, f"{_shown(error['input'])} can't be used: {_PATTERNS.get(field, said)}")
     if kind == "missing":
         return TaskSpecError(path, _KINDS[kind])
-    right = _KINDS.get(kind, told[:1].lower() + told[1:])
+    right = _KINDS.get(kind, said[:1].lower() + said[1:])
     return TaskSpecError(path, f"{_shown(error['input'])} can't be used: {right}")
 
 

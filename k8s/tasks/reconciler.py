@@ -32,7 +32,7 @@ from .collecting import Collector
 from .model import ASKED_LATER, TaskStatus, unix
 from .notifying import TaskNotifier
 from .queue import KeyedQueue
-from .stepping import ENDED, OVER, REASON_MAX, Step, Stepper, has_begun
+from .stepping import ENDED, OVER, Step, Stepper, has_begun, reason_in_one_line
 from .store import (
     PAGE,
     AbsentError,
@@ -187,7 +187,7 @@ class Reconciler:
 
     def phases(self) -> Counter[str]:
         """Return the number of unfinished tasks in each phase."""
-        return Counter(task.status.phase for task in self._tasks.values())
+        return Counter(task.status.phase for task in list(self._tasks.values()))  # a copy: any thread may ask
 
     def tasks(self) -> list[Stored]:
         """Return the unfinished tasks, in their present state."""
@@ -354,7 +354,7 @@ class Reconciler:
             step = self._stepper.failed(task, f"tried {times} times: {said}")
         else:
             told = f"failed {times} times, and will be retried: {said}"
-            step = Step(task.status.model_copy(update={"reason": told[:REASON_MAX]}), delay)
+            step = Step(task.status.model_copy(update={"reason": reason_in_one_line(told)}), delay)
         await self._keep(task, step)
 
     async def _turned_down(self, task: Stored, said: str) -> None:

@@ -263,8 +263,8 @@ class SqliteStore:
     async def request_abort(self, namespace: str, name: str) -> Stored:
         return await self._wished(lambda: self.tables.request_abort(namespace, name))
 
-    async def signal(self, namespace: str, name: str, value: Any) -> Stored:
-        return await self._wished(lambda: self.tables.signal(namespace, name, value))
+    async def signal(self, namespace: str, name: str, value: Any, by: str = "") -> Stored:
+        return await self._wished(lambda: self.tables.signal(namespace, name, value, by))
 
     async def replace(self, uid: str, wish: Wish) -> Stored:
         return await self._wished(lambda: self.tables.replace(uid, wish))

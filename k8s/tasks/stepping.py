@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Final
 
+from backoff_ctrl.k8s.answers.printing import in_one_line
 from backoff_ctrl.k8s.creates.wait import Wait
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.core import CorePlugin
 from backoff_ctrl.k8s.plugins.phases import SIGNAL_TIMED_OUT, TIMED_OUT, ErrorKind, Phase, PhaseInfo, TaskError
 from backoff_ctrl.k8s.plugins.protocol import TaskContext
+from backoff_ctrl.k8s.plugins.signal import TYPE as SIGNAL
 
 from .executing import context_of
 from .model import (
@@ -50,7 +52,7 @@ DEPENDENCY_FAILED: Final = "DependencyFailed"
 NOT_NEEDED: Final = "NotNeeded"
 """The code of a task that was to begin only after another end of a task that it needs. It is no failure."""
 RAN_TOO_LONG: Final = "AttemptTimeout"
-"""The code of an attempt that ran for longer than ``spec.deadline``."""
+"""The code of an attempt that ran, or did not begin to run, for longer than ``spec.deadline``."""
 STEPS_FAILED: Final = "StepsFailed"
 RESYNC: Final = 30.0
 """Seconds after which a task is checked even without news: time alone may end a grace period."""
@@ -59,26 +61,41 @@ RESYNCS: Final = 20.0
 AT_LEAST: Final = 0.2
 _TIMEOUTS: Final = {
     Phase.WAITING_FOR_RESOURCES.title: ("waited for quota", TIMED_OUT),
-    Phase.PAUSED.title: ("waited for its signal", SIGNAL_TIMED_OUT),
+    Phase.PAUSED.title: ("was paused", SIGNAL_TIMED_OUT),
 }
 """The phases that ``spec.timeout`` limits, with what the task does in them and the code with which it ends."""
+_STARTING: Final = frozenset({Phase.QUEUED.title, Phase.INITIALIZING.title})
+"""The phases between the create and the run."""
 OVER: Final = frozenset({Phase.SUCCESS.title, Phase.PERMANENT_FAILURE.title, Phase.ABORTED.title})
 """Phases that a task ends in."""
 ENDED: Final = OVER | {Phase.RETRYABLE_FAILURE.title}
 """Phases that an attempt ends in."""
 
 
+def reason_in_one_line(text: str) -> str:
+    """Return a reason as a status keeps it. A plugin's may have several lines, such as the end of a container's log."""
+    text = in_one_line(text)
+    return text if len(text) <= REASON_MAX else text[: REASON_MAX - 3] + "..."
+
+
+def joined(*parts: str, by: str = ": ") -> str:
+    """Join the parts of a sentence that are not empty: many plugins give no reason."""
+    return by.join(filter(None, parts))
+
+
 def moved(
     status: TaskStatus, phase: Phase, reason: str, now: float, error: TaskError | None = None, **more: Any
 ) -> TaskStatus:
     """Return the status in a phase. A new phase becomes an entry of the history."""
-    reason = reason if len(reason) <= REASON_MAX else reason[: REASON_MAX - 3] + "..."
+    reason = reason_in_one_line(reason)
     code = None if error is None else error.code
     kind: Whose | None = None if error is None else "SYSTEM" if error.kind is ErrorKind.SYSTEM else "USER"
     update: dict[str, Any] = {"phase": phase.title, "reason": reason, "code": code, "kind": kind, **more}
     at = shown(now)
     if phase is Phase.RUNNING and status.runs_since is None:
         update["runs_since"] = at
+    if phase.title in _STARTING and status.queued_since is None:
+        update["queued_since"] = at
     if phase.title != status.phase or not status.history:
         history = [*status.history, TaskEvent(phase.title, at, status.attempt, reason, code, kind)]
         left_out = len(history) - HISTORY_MAX
@@ -119,7 +136,7 @@ def _reference(made: Mapping[str, Any]) -> TaskObject:
 def _told(status: TaskStatus, info: PhaseInfo) -> list[TaskTold]:
     if not info.reasons:
         return status.reasons
-    fresh = [TaskTold(each.text[:REASON_MAX], shown(each.occurred_at.timestamp())) for each in info.reasons]
+    fresh = [TaskTold(reason_in_one_line(each.text), shown(each.occurred_at.timestamp())) for each in info.reasons]
     return [*status.reasons, *(each for each in fresh if each not in status.reasons)][-TOLD_MAX:]
 
 
@@ -157,9 +174,8 @@ def judged(status: TaskStatus, retries: JSON, now: float, rng: random.Random) ->
     system = status.kind == ErrorKind.SYSTEM
     taken = status.retried.system if system else status.retried.user
     budget = retries.get("system", 3) if system else retries.get("user", 0)
-    whose = "platform" if system else "user"
     if taken >= budget:
-        told = f"{status.reason}; all {budget} retries after failures of the {whose} are used up"
+        told = joined(status.reason, _used_up(budget, "platform" if system else "user"), by="; ")
         error = TaskError(status.code or "Unknown", told, ErrorKind.SYSTEM if system else ErrorKind.USER)
         return moved(status, Phase.PERMANENT_FAILURE, told, now, error)
     delay = rng.uniform(0, min(RETRY_CAP, RETRY_BASE * 2 ** min(taken, 30))) if system else 0.0
@@ -167,11 +183,20 @@ def judged(status: TaskStatus, retries: JSON, now: float, rng: random.Random) ->
     return status.model_copy(update={"retried": retried, "next_attempt_at": shown(now + delay)})
 
 
+def _used_up(budget: int, whose: str) -> str:
+    if not budget:
+        return f"it has no retries after failures of the {whose}"
+    retries, are = ("its one retry", "is") if budget == 1 else (f"its {budget} retries", "are")
+    return f"{retries} after failures of the {whose} {are} used up"
+
+
 def next_attempt(status: TaskStatus, now: float) -> TaskStatus:
     """Return the status at the beginning of another attempt."""
+    made = {"earlier_object": status.object, "earlier_attempt": status.attempt} if status.object else {}
     begun = status.model_copy(
         update={"attempt": status.attempt + 1, "plugin_state": None, "object": None, "next_attempt_at": None,
-                "runs_since": None, "version": 0, "logs": [], "custom": {}, "outputs": None}
+                "runs_since": None, "queued_since": None, "version": 0, "logs": [], "custom": {}, "outputs": None,
+                **made}
     )  # fmt: skip
     return moved(begun, Phase.NOT_READY, f"attempt {begun.attempt + 1} begins", now, wait=None)
 
@@ -289,10 +314,12 @@ class Stepper:
             return step
         if self._waited_too_long(task):
             what, code = _TIMEOUTS[status.phase]
-            reason = f"{what} for longer than its timeout of {task.spec['timeout']}: {status.reason}"
+            what = "waited for its signal" if task.spec["type"] == SIGNAL else what
+            reason = joined(f"{what} for longer than its timeout of {task.spec['timeout']}", status.reason)
             return await self._give_up(task, code, reason, retryable=False)
         if self._left_to_run(task, status) <= 0:
-            reason = f"ran for longer than its deadline of {task.spec['deadline']}: {status.reason}"
+            what = "did not begin to run within" if status.runs_since is None else "ran for longer than"
+            reason = joined(f"{what} its deadline of {task.spec['deadline']}", status.reason)
             return await self._give_up(task, RAN_TOO_LONG, reason, retryable=True)
         handled = await self._executor.handle(self.context(task), status.plugin_state)
         return self._reported(task, handled.info.phase, reported(status, handled.info, handled.state, self._clock()))
@@ -336,7 +363,7 @@ class Stepper:
         handled = await self._executor.abort(self.context(task), task.status.plugin_state)
         status = reported(task.status, handled.info, handled.state, self._clock())
         if handled.info.phase.is_failure:  # the abort's own end
-            status = moved(status, Phase.ABORTED, f"aborted; {status.reason}", self._clock())
+            status = moved(status, Phase.ABORTED, joined("aborted", status.reason, by="; "), self._clock())
         return Step(status, 0 if handled.info.phase.is_terminal else 1.0)
 
     async def _give_up(self, task: Stored, code: str, reason: str, *, retryable: bool) -> Step:
@@ -364,11 +391,13 @@ class Stepper:
         return bool(since) and timeout is not None and self._clock() - since > seconds_of(timeout)
 
     def _left_to_run(self, task: Stored, status: TaskStatus) -> float:
-        """Return the seconds until an attempt has run for too long; infinity: it may run for ever, or does not run."""
-        deadline = task.spec.get("deadline")
-        if deadline is None or status.runs_since is None:
+        """Return the seconds until an attempt has run, or not begun to run, for too long; infinity: it may for ever."""
+        deadline, since = task.spec.get("deadline"), status.runs_since
+        if since is None and status.phase in _STARTING:
+            since = status.queued_since
+        if deadline is None or since is None:
             return inf
-        return unix(status.runs_since) + seconds_of(deadline) - self._clock()
+        return unix(since) + seconds_of(deadline) - self._clock()
 
     def _reported(self, task: Stored, phase: Phase, status: TaskStatus) -> Step:
         """Return the step after a report, with the time until the next one."""

@@ -11,10 +11,13 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
+from backoff_ctrl.k8s.answers.printing import in_one_line
 from backoff_ctrl.k8s.plugins.signal import TYPE as SIGNAL
 
-from .model import JSON, Ending, TaskStatus
+from .model import JSON, Ending, TaskStatus, shown
 
+BY_MAX: Final = 253
+"""Characters that are kept of who signalled a task."""
 PAGE: Final = 1000
 """Tasks on a page of ``list`` by default."""
 
@@ -142,6 +145,11 @@ def is_new_signal(task: Stored, value: Any) -> bool:
     return True
 
 
+def signalled(value: Any, by: str, now: float) -> JSON:
+    """Return the fields of the spec of a task that is signalled now. ``by``: who signals it; empty: it is not known."""
+    return {"signal": value, "signalled": {**({"by": in_one_line(by)[:BY_MAX]} if by else {}), "at": shown(now)}}
+
+
 class Store(Protocol):
     """The interface of a store. All errors are ``StoreError``."""
 
@@ -181,8 +189,10 @@ class Store(Protocol):
     async def request_abort(self, namespace: str, name: str) -> Stored:
         """Request the end of a task; one that has ended stays unchanged. Raises ``AbsentError``."""
 
-    async def signal(self, namespace: str, name: str, value: Any) -> Stored:
-        """Signal a task of the type signal. Raises ``AbsentError``, and ``ConflictError`` for one that takes no signal.
+    async def signal(self, namespace: str, name: str, value: Any, by: str = "") -> Stored:
+        """Signal a task of the type signal, and keep who did and when; ``by`` is empty where that is not known.
+
+        Raises ``AbsentError``, and ``ConflictError`` for one that takes no signal.
 
         The same signal once more changes nothing.
         """

@@ -20,6 +20,8 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
+from backoff_ctrl.k8s.answers.fields import mapping
+from backoff_ctrl.k8s.plugins.wrong_values import told
 from backoff_ctrl.k8s.settings import read_settings
 
 from .model import TaskStatus, shown
@@ -40,6 +42,7 @@ from .store import (
     circle,
     is_new_signal,
     needs_of,
+    signalled,
 )
 
 VERSION: Final = 1
@@ -302,7 +305,7 @@ class Tables:
                     f"delete that task first (backoff-ctrl task delete {wish.name} -n {wish.namespace})"
                 )
             if there.open and "signal" in wish.spec:
-                there = self._signal(run, there, wish.spec["signal"])
+                there = self._signal(run, there, wish.spec["signal"], mapping(wish.spec.get("signalled")).get("by", ""))
             return (self._abort(run, there), False) if wish.abort else (there, False)
         revision = _next(run)
         now = self._clock()
@@ -355,15 +358,16 @@ class Tables:
             run("UPDATE tasks SET abort = 1, changed = ?, wished = ? WHERE uid = ?", (revision, revision, task.uid))
         return _present(run, task.namespace, task.name)
 
-    def signal(self, namespace: str, name: str, value: Any) -> Stored:
+    def signal(self, namespace: str, name: str, value: Any, by: str = "") -> Stored:
         with self.writing(through=True) as run:
-            return self._signal(run, _present(run, namespace, name), value)
+            return self._signal(run, _present(run, namespace, name), value, by)
 
-    def _signal(self, run: Run, task: Stored, value: Any) -> Stored:
+    def _signal(self, run: Run, task: Stored, value: Any, by: str) -> Stored:
         if is_new_signal(task, value):
             revision = _next(run)
+            spec = {**task.spec, **signalled(value, by, self._clock())}
             run("UPDATE tasks SET spec = ?, changed = ?, wished = ? WHERE uid = ?",
-                (_text({**task.spec, "signal": value}), revision, revision, task.uid))  # fmt: skip
+                (_text(spec), revision, revision, task.uid))  # fmt: skip
         return _present(run, task.namespace, task.name)
 
     def replace(self, uid: str, wish: Wish) -> Stored:
@@ -490,7 +494,7 @@ def _unreadable(task: str, error: ValueError) -> str:
     """Return what is wrong with a stored task: a field that only a newer version knows, or damage."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False)[0]
-        said = f"status.{'.'.join(map(str, first['loc']))}: {first['msg']}".replace("status.: ", "status: ")
+        said = f"status.{'.'.join(map(str, first['loc']))}: {told(first)}".replace("status.: ", "status: ")
     else:
         said = str(error)
     return (

@@ -139,6 +139,16 @@ def test_a_signal_is_given_once_and_to_what_takes_one(type_: str, before: Any, s
     assert not told or said(document).startswith("spec.signal: ")
 
 
+def test_who_signalled_is_written_with_the_signal_and_not_changed_later() -> None:
+    """Else the word of whoever may change a task later would stand for that of who signalled it."""
+    old: JSON = {"type": "signal", "signal": True, "signalled": {"by": "ada"}}
+    with judging(ALLOWED) as (reviews, _):
+        document, _, outcome = reviews.answer(review({**old, "signalled": {"by": "bob"}}, old))
+        both = reviews.answer(review(old, {"type": "signal"}))
+    assert (outcome, "spec.signalled can't be changed" in said(document)) == ("changed", True)
+    assert both[2] == "allowed"
+
+
 def test_a_change_of_what_is_no_wish_asks_nobody() -> None:
     """Finalizers and the status change while the API server's answers are not needed."""
     with judging((500, {})) as (reviews, questions):

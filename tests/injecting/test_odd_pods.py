@@ -110,6 +110,17 @@ def test_a_part_of_a_volume_stays_that_part() -> None:
     assert token == {"name": "account", "mountPath": TOKEN_PATH, "readOnly": True, "subPath": "sa"}
 
 
+OWN = ("POD_NAME", "POD_NAMESPACE", "POD_UID", "BACKOFF_CTRL_STATUS", "XDG_RUNTIME_DIR")
+"""The sidecar's own variables."""
+
+
+def test_a_variable_of_the_creator_that_its_address_needs_is_there_once() -> None:
+    """The API server warns of a name that hides another one."""
+    env = [{"name": "POD_NAME", "value": "api"}, {"name": "KUBERNETES_SERVICE_HOST", "value": "$(POD_NAME).example"}]
+    names = [each["name"] for each in sidecar_of(inject(pod(creator(env=env)), SETTINGS))["env"]]
+    assert sorted(names) == sorted({*OWN, "KUBERNETES_SERVICE_HOST"})
+
+
 def test_what_the_address_of_the_server_refers_to_comes_with_it() -> None:
     """The sidecar would look for a server called ``$(HOST)`` else. What else the creator has is its own."""
     env = [
@@ -119,7 +130,7 @@ def test_what_the_address_of_the_server_refers_to_comes_with_it() -> None:
         {"name": "KUBERNETES_SERVICE_HOST", "value": "$(HOST)"},
     ]
     assert [each["name"] for each in sidecar_of(inject(pod(creator(env=env)), SETTINGS))["env"]] == [
-        "PART", "HOST", "KUBERNETES_SERVICE_HOST",
+        "PART", "HOST", "KUBERNETES_SERVICE_HOST", *OWN,
     ]  # fmt: skip
 
 
@@ -131,7 +142,7 @@ def test_variables_that_refer_to_each_other_end() -> None:
     ]
     env.append({"name": "B", "value": "$(A)"})
     names = [each["name"] for each in sidecar_of(inject(pod(creator(env=env)), SETTINGS))["env"]]
-    assert names == ["A", "B", "KUBERNETES_SERVICE_HOST"]
+    assert names == ["A", "B", "KUBERNETES_SERVICE_HOST", *OWN]
 
 
 @pytest.mark.parametrize(

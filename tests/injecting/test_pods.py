@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,15 @@ from hypothesis import strategies as st
 
 from backoff_ctrl.api.injection.mutation import INJECTED, inject, with_account
 from backoff_ctrl.api.injection.review import ReviewError, answer
-from backoff_ctrl.api.injection.sidecar import ACCOUNT_PATH, NAME, TOKEN_PATH, Quality, SidecarSettings, quality_of
+from backoff_ctrl.api.injection.sidecar import (
+    ACCOUNT_PATH,
+    AUTHORITY_VOLUME,
+    NAME,
+    TOKEN_PATH,
+    Quality,
+    SidecarSettings,
+    quality_of,
+)
 from backoff_ctrl.k8s.charges.footprint import footprint
 
 Pod = dict[str, Any]
@@ -101,7 +110,7 @@ def test_where_a_creator_named_its_server_that_becomes_the_sidecars() -> None:
         {"name": "KUBERNETES_SERVICE_PORT", "value": "8443"},
     ]
     made = injected(pod(container(env=[*server, {"name": "A", "value": "$(KUBERNETES_SERVICE_PORT)"}])))
-    assert sidecar_of(made)["env"] == server
+    assert sidecar_of(made)["env"][:2] == server
     own = made["spec"]["containers"][0]["env"]
     assert [entry["name"] for entry in own] == ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "A"]
     assert own[0]["value"] == "127.0.0.1"
@@ -122,6 +131,20 @@ def test_ports_that_the_pod_uses_are_left_to_it() -> None:
     assert first["args"][1:3] == ["--listen=127.0.0.1:6444", "--probe-listen=0.0.0.0:9098"]
     assert first["startupProbe"]["httpGet"]["port"] == first["ports"][0]["containerPort"] == 9098
     assert env_of(made["spec"]["containers"][0])["KUBERNETES_SERVICE_PORT"] == "6444"
+    assert env_of(first)["BACKOFF_CTRL_STATUS"] == "127.0.0.1:9099"
+
+
+def test_commands_in_the_sidecar_find_its_status_wherever_it_is() -> None:
+    """At the address of the platform's ``--admin``, if it has one; the token lies where only the sidecar can read."""
+    for args, address in (((), "127.0.0.1:9097"), (("--admin=127.0.0.1:9000",), "127.0.0.1:9000")):
+        made = inject(pod(container()), replace(SETTINGS, args=args)).pod
+        assert made is not None
+        env = env_of(sidecar_of(made))
+        assert env["BACKOFF_CTRL_STATUS"] == address
+        mounted = {each["mountPath"]: each["name"] for each in sidecar_of(made)["volumeMounts"]}
+        assert mounted[env["XDG_RUNTIME_DIR"]] == AUTHORITY_VOLUME
+        others = [each for each in made["spec"]["containers"] if each["name"] != NAME]
+        assert AUTHORITY_VOLUME not in {mount["name"] for each in others for mount in each.get("volumeMounts", ())}
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
-from backoff_ctrl.k8s.tasks.model import TaskStatus, shown
+from backoff_ctrl.k8s.tasks.model import TaskStatus, shown, unix
 from backoff_ctrl.k8s.tasks.store import (
     AbsentError,
     ConflictError,
@@ -148,6 +149,18 @@ async def a_signal_is_a_wish_and_stays(here: Store, there: Store, namespace: str
         await there.signal(namespace, "late", True)
 
 
+async def who_gave_a_signal_and_when_is_kept(here: Store, there: Store, namespace: str) -> None:
+    """In one line, with the time of the store's own clock; the same signal by another one later changes nothing."""
+    await made(here, within(namespace)("approve", type="signal", container=None))
+    before = time.time()
+    await there.signal(namespace, "approve", True, "ada\n of team a")
+    given = (await here.get(namespace, "approve")).spec["signalled"]
+    assert given["by"] == "ada of team a"
+    assert before - 1 <= unix(given["at"]) <= time.time() + 1
+    await here.signal(namespace, "approve", True, "bob")
+    assert (await there.get(namespace, "approve")).spec["signalled"] == given
+
+
 async def only_what_has_ended_is_replaced(here: Store, there: Store, namespace: str) -> None:
     """By a new task, with a uid of its own; of two who want to replace one only the first does."""
     ask = within(namespace)
@@ -219,6 +232,7 @@ CONTRACT: Final[list[Callable[[Store, Store, str], Awaitable[None]]]] = [
     circles_are_refused_whole,
     an_abort_is_a_wish_and_stays,
     a_signal_is_a_wish_and_stays,
+    who_gave_a_signal_and_when_is_kept,
     only_what_has_ended_is_replaced,
     a_watch_tells_each_change_and_wishes_alone,
     pages_have_each_task_once,

@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -27,7 +28,7 @@ from .options import (
     reach_options,
     store_file,
 )
-from .places import heeding, in_store, items_in, namespace_of, remote
+from .places import heeding, in_store, items_in, namespace_of, remote, user_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -188,6 +189,8 @@ def show(name: str, namespace: str | None, as_json: bool, **given: Any) -> int:
 def logs(name: str, namespace: str | None, follow: bool, container: str, **given: Any) -> int:
     """Print the log of the task NAME: the output of the pods of its current attempt.
 
+    While that attempt has none, the log of the one before is printed; stderr says so.
+
     For an object with several pods (a Job, a Spark application) each line begins with the pod's name. Once a pod is
     deleted, its log is gone.
 
@@ -202,7 +205,7 @@ def logs(name: str, namespace: str | None, follow: bool, container: str, **given
         if any(given[name] for name in ("upstream", "kubeconfig", "context", "config", "settings")):
             raise BadInput("with --server the server asks the cluster: leave out settings and cluster options")
         where = namespace or namespace_of(name, given)
-        for piece in remote(given).log(where, name, container, follow=follow):
+        for piece in remote(given).log(where, name, container, partial(click.echo, err=True), follow=follow):
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
         return DONE
@@ -307,7 +310,7 @@ def signal(name: str, namespace: str | None, text: str, **given: Any) -> int:
     if given["server"] is not None:
         remote(given).signal(where, name, value)
     else:
-        in_store(given, lambda store: store.signal(where, name, value))
+        in_store(given, lambda store: store.signal(where, name, value, user_here()))
     click.echo(f"task {where}/{name} is signalled")
     return DONE
 

@@ -40,8 +40,8 @@ class TasksInCluster:
         """Return a task. Raises ``AbsentError``."""
         return self._runner.run(self._store.get(namespace, name))
 
-    def signal(self, namespace: str, name: str, value: Any) -> Stored:
-        """Signal a task. Raises ``AbsentError`` and ``ConflictError``."""
+    def signal(self, namespace: str, name: str, value: Any, _by: str = "") -> Stored:
+        """Signal a task, as the user that the API server takes us for. Raises ``AbsentError`` and ``ConflictError``."""
         return self._runner.run(self._store.signal(namespace, name, value))
 
     def replace(self, uid: str, wish: Wish) -> Stored:

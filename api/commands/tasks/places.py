@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from backoff_ctrl.api.exits import BadInput, Failed
@@ -51,6 +53,18 @@ def remote(given: Mapping[str, Any]) -> RemoteTasks:
     from .remote import RemoteTasks  # noqa: PLC0415 - loads pydantic
 
     return RemoteTasks(given["server"], given["token_file"])
+
+
+def user_here() -> str:
+    """Return the user of this machine that runs the command, by the name or else the number of its account."""
+    if not hasattr(os, "getuid"):  # Windows
+        return getpass.getuser()
+    import pwd  # noqa: PLC0415 - not on Windows
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
 
 
 def cluster_of(given: Mapping[str, Any]) -> ClusterAccess:

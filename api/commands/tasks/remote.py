@@ -59,11 +59,13 @@ class RemoteTasks:
         """Forget a task that has ended. Raises ``Failed`` if there is none, or it has not ended."""
         return self._asked(lambda: self._instance.delete(f"/v1/tasks/{namespace}/{name}", TaskDocument))
 
-    def log(self, namespace: str, name: str, container: str, *, follow: bool) -> Iterator[bytes]:
-        """Yield a task's log as it comes. Raises ``Failed`` where there is none."""
+    def log(
+        self, namespace: str, name: str, container: str, say: Callable[[str], object], *, follow: bool
+    ) -> Iterator[bytes]:
+        """Yield a task's log as it comes; ``say`` gets a note about it. Raises ``Failed`` where there is none."""
         query = urlencode({**({"container": container} if container else {}), "follow": "true" if follow else "false"})
         try:
-            yield from self._instance.text(f"/v1/tasks/{namespace}/{name}/log?{query}")
+            yield from self._instance.text(f"/v1/tasks/{namespace}/{name}/log?{query}", say)
         except RefusedError as error:
             if error.status in {404, 409}:
                 raise Failed(error.format_message()) from None

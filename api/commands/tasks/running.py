@@ -16,15 +16,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
+
 from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.cluster.finding import ClusterAccess
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.runtime.host import RUNTIME
+from backoff_ctrl.k8s.status.serving import SERVICE
 from backoff_ctrl.k8s.tasks.again import run_again
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore, open_store
 from backoff_ctrl.k8s.tasks.documents import TaskItem, item
 from backoff_ctrl.k8s.tasks.executing import check, cluster_of
+from backoff_ctrl.k8s.tasks.figures import samples
 from backoff_ctrl.k8s.tasks.logs import TaskLog
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
@@ -141,13 +146,17 @@ class Run:
         """Become the manager of a file as soon as no other process is, and show what happens."""
         ends = asyncio.Event()
         async with _signals(ends), RUNTIME.lent():
+            hide: Callable[[], object] = lambda: None  # noqa: E731 - tasks of the cluster are the operator's to show
             work = [asyncio.create_task(self._show(store, since, view))]
             if isinstance(store, SqliteStore):
-                managing = asyncio.create_task(self._manager(store, only).run())
+                manager = self._manager(store, only)
+                managing = asyncio.create_task(manager.run())
                 work = [managing, asyncio.create_task(self._platform.follow()), *work]
+                hide = SERVICE.show_beside(lambda: () if manager.reconciler is None else samples(manager.reconciler))
             try:
                 await self._until_over(work, ends, store, view, abort_on_exit=abort_on_exit)
             finally:
+                hide()
                 for each in work:
                     each.cancel()
                 await asyncio.gather(*work, return_exceptions=True)
@@ -221,9 +230,20 @@ async def print_log(
     async with opened as store, ClusterSession(cluster.configuration) as session:
         entry = platform.registry.resolve((await store.get(*named)).spec["type"])
         log = TaskLog(session, entry, lambda: store.get(*named), container)
+        told = ""
         async for line in log.follow() if follow else log.lines():
+            told = told or _told(log.note)
             sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
+        if not told:  # an empty log has a note, too
+            _told(log.note)
+
+
+def _told(note: str) -> str:
+    """Print the note of a log beside it, if there is one, and return it."""
+    if note:
+        click.echo(printable(note), err=True)
+    return note
 
 
 async def _unfinished(store: Store) -> list[Stored]:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from backoff_ctrl.api.commands.amounts import clock, span
-from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.answers.printing import in_one_line, printable
+from backoff_ctrl.k8s.creates.wait import reason_words
 from backoff_ctrl.k8s.tasks.model import unix
 
 if TYPE_CHECKING:
@@ -56,15 +57,15 @@ def reason_of(item: TaskItem) -> str:
     text = item.reason if item.wait is None else waits_for(item.wait)
     if item.code is not None:
         text = f"{item.code}: {text}"
-    text = printable(" ".join(text.split()))
+    text = in_one_line(text)
     return text if len(text) <= REASON_WIDTH else f"{text[: REASON_WIDTH - 3]}..."
 
 
 def waits_for(wait: TaskWait) -> str:
     if not wait.quota:
-        return wait.reason
+        return reason_words(wait.reason)
     amounts = f"{wait.resource} asks {wait.asked}, {wait.left} of {wait.limited} left"
-    reason = "" if wait.reason == "quota" else f"{wait.reason}: "
+    reason = "" if wait.reason == "quota" else f"{reason_words(wait.reason)}: "
     return f"{reason}quota {wait.quota}: {amounts}"
 
 

@@ -1,7 +1,8 @@
 """What a connector's answer means for a task: its phase, its error, its outputs and links. Pure.
 
-The phases are Flyte's ``TaskExecution.Phase``. A connector that sets none has its older ``State`` read, as in Flyte. A
-number that this version does not know is news of a newer connector: the task goes on.
+The phases are Flyte's ``TaskExecution.Phase``. A job that waits for resources at its service is ``Queued``: ours called
+``WaitingForResources`` means that nothing was created yet. A connector that sets none has its older ``State`` read, as
+in Flyte. A number that this version does not know is news of a newer connector: the task goes on.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from backoff_ctrl.k8s.plugins.phases import (
     queued,
     running,
     success,
-    waiting,
 )
 
 from .channels import shortened
@@ -50,7 +50,7 @@ def phase_of(resource: Resource) -> PhaseInfo:
         case TaskExecution.QUEUED:
             info = queued(message)
         case TaskExecution.WAITING_FOR_RESOURCES:
-            info = waiting(message)
+            info = queued(": ".join(filter(None, ("its service waits for resources", message))))
         case TaskExecution.INITIALIZING:
             info = initializing(message)
         case TaskExecution.RUNNING:

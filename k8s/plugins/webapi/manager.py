@@ -301,6 +301,8 @@ class WebManager:
             if created.resource is not None:
                 with suppress(PluginBugError, TaskSpecError):  # the job exists; its first read says what is wrong
                     info = service.status(StatusContext(task, created.meta, self._now()), created.resource)
+                if info is not None and info.phase is Phase.UNDEFINED:  # its first read may know more
+                    info = None
             self._again(task)
             if info is not None and info.phase.is_terminal:
                 return known, info

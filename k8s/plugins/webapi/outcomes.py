@@ -13,7 +13,7 @@ from typing import Final
 
 import aiohttp
 
-from backoff_ctrl.k8s.plugins.phases import PLUGIN_FAILED, ErrorKind, Phase, PhaseInfo, failed, flaw_of, system_failure
+from backoff_ctrl.k8s.plugins.phases import PLUGIN_FAILED, ErrorKind, PhaseInfo, failed, flaw_of, system_failure
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
 from .pacing import OVERLOADED
@@ -33,12 +33,6 @@ _BY_STATUS: Final[Mapping[int, tuple[str, ErrorKind, bool]]] = {
     409: ("Conflict", ErrorKind.USER, False),
 }
 """The code of an answer, who has to fix it, and whether another attempt may help. Any other 4xx is ``BadRequest``."""
-
-
-_NOT_OF_A_SERVICE: Final[Mapping[Phase, str]] = {
-    Phase.WAITING_FOR_RESOURCES: "it means that nothing was created yet; Queued fits",
-    Phase.ABORTED: "it means that the task's user ended it; a failure fits",
-}
 
 
 class PluginBugError(Exception):
@@ -112,16 +106,9 @@ def _characters(said: str) -> str:
 def flaw_of_answer(said: object) -> str:
     """Return what is wrong with what a plugin makes of an answer of its service; empty: nothing."""
     try:
-        flaw = flaw_of(said)
+        return flaw_of(said)
     except Exception as wrong:  # noqa: BLE001 - of whatever it returned
         return f"it returned a PhaseInfo that can't be read: {wrong}"
-    if flaw or not isinstance(said, PhaseInfo):
-        return flaw
-    if said.wait is not None or said.next_try_at is not None:
-        return "it returned a wait or the time of a next try, which are the manager's to say"
-    if said.phase in _NOT_OF_A_SERVICE:
-        return f"it returned {said.phase.title}, which is not a service's to say: {_NOT_OF_A_SERVICE[said.phase]}"
-    return flaw
 
 
 def in_doubt(plugin: str, said: str, code: str = CREATE_IN_DOUBT) -> PhaseInfo:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from backoff_ctrl.k8s.plugins.config import Duration
+from backoff_ctrl.k8s.plugins.wrong_values import OBJECTS, shown, told
 
 from .protocol import PluginConfig, RateLimit
 
@@ -171,11 +172,9 @@ def spelt(section: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
 def sentence(plugin: str, error: Any) -> str:
     """Return an error of pydantic with its key."""
     key = ".".join(("plugins", plugin, *(str(each) for each in error["loc"])))
-    told = str(error["msg"]).removeprefix("Value error, ")
+    said = told(error)
     if error["type"] == "extra_forbidden":
-        told = "unknown key: correct or remove it"
-    elif error["type"] in ("model_type", "dict_type"):
-        told = f"must be an object with keys, not {type(error['input']).__name__}"
-    else:
-        told = f"{error['input']!r} is not possible: {told[:1].lower()}{told[1:]}"
-    return f"{key}: {told}"
+        said = "unknown key: correct or remove it"
+    elif error["type"] not in OBJECTS | {"missing"}:
+        said = f"{shown(error['input'])} is not possible: {said[:1].lower()}{said[1:]}"
+    return f"{key}: {said}"

@@ -12,6 +12,7 @@ from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.creates.calls import Passed, read_target
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.proxy.http.messages import Ask, Head, Request, Response
 from backoff_ctrl.k8s.proxy.place import Account, Place, Trust
 from backoff_ctrl.k8s.proxy.upstream import ApiServer
@@ -79,6 +80,11 @@ class Holding:
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
+
+    @property
+    def ledger(self) -> Ledger:
+        """What decides which of them may be sent."""
+        return self._gate.ledger
 
     @property
     def held_bytes(self) -> int:

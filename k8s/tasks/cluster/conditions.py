@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from backoff_ctrl.k8s.creates.wait import reason_words
 from backoff_ctrl.k8s.plugins.manager.outcomes import NOT_BUILT
 from backoff_ctrl.k8s.plugins.phases import NO_PLUGIN, SIGNAL_TIMED_OUT, TIMED_OUT, Phase
 from backoff_ctrl.k8s.tasks.model import JSON, TaskEvent, TaskStatus, TaskWait
@@ -92,7 +93,7 @@ def waits_for(status: TaskStatus) -> str:
 
 def _waits(wait: TaskWait) -> str:
     if not wait.quota:
-        return wait.reason
+        return reason_words(wait.reason)
     return f"{wait.quota}: {wait.resource}" if wait.resource else wait.quota
 
 

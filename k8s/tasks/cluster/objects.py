@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from backoff_ctrl.k8s.answers.fields import mapping, metadata_of, text
+from backoff_ctrl.k8s.answers.fields import mapping, mappings, metadata_of, text
 from backoff_ctrl.k8s.plugins.marks import FINALIZER, is_going
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
+from backoff_ctrl.k8s.plugins.wrong_values import told
 from backoff_ctrl.k8s.tasks.model import API_VERSION, JSON, KIND, TaskStatus, shown, unix
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.stepping import OVER, failed_at_once, has_begun
@@ -51,6 +52,8 @@ def read_spec(body: Mapping[str, Any]) -> Read:
     """Return the spec of a Task, normalised as other stores have it."""
     own, generation = metadata_of(body), generation_of(body)
     spec = dict(mapping(body.get("spec")))
+    if "signal" in spec and "signalled" not in spec and (writer := _signalled(body)):
+        spec["signalled"] = writer
     metadata = {"name": own.get("name"), "namespace": own.get("namespace"), **inherited(body)}
     try:
         manifest = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
@@ -59,6 +62,14 @@ def read_spec(body: Mapping[str, Any]) -> Read:
         abort = spec.get("abort") is True
         return Read(generation, {}, {**spec, "type": text(spec.get("type"))}, abort, str(error))
     return Read(generation, wish.metadata, wish.spec, wish.abort)
+
+
+def _signalled(body: Mapping[str, Any]) -> JSON:
+    """Return the program that wrote the signal of a Task, and when, by what the server keeps of each field."""
+    for entry in mappings(metadata_of(body).get("managedFields")):
+        if "f:signal" in mapping(mapping(entry.get("fieldsV1")).get("f:spec")):
+            return {"by": f"the program {text(entry.get('manager'))[:200]}", "at": text(entry.get("time"))}
+    return {}
 
 
 def inherited(body: Mapping[str, Any]) -> JSON:
@@ -149,7 +160,7 @@ def read_status(raw: Mapping[str, Any], created: float, again: int = 0) -> TaskS
         except ValidationError as error:
             for each in error.errors(include_url=False):
                 name = str(each["loc"][0]) if each["loc"] else ""
-                dropped.setdefault(name, each["msg"])
+                dropped.setdefault(name, told(each))
                 if fields.pop(name, None) is None:
                     fields = {}  # not even an object
         else:

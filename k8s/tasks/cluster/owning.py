@@ -1,8 +1,8 @@
 """A Task of the cluster owns its object: ``owning`` makes an executor that sees to it.
 
-Before an attempt's first step the Task gets our finalizer, provided that its type resolves and its object builds; so
-whoever deletes the Task later ends its object first. The object gets an owner reference (unless its plugin or the
-settings say otherwise) and, with ``inject-finalizer``, our finalizer, too.
+Before an attempt's first step the Task gets our finalizer, provided that its type resolves, its plugin creates
+anything, and its object builds; so whoever deletes the Task later ends its object first. The object gets an owner
+reference (unless its plugin or the settings say otherwise) and, with ``inject-finalizer``, our finalizer, too.
 
 A Task that is deleted while its plugin is gone would stay for ever: an event says so, and it is let go. The garbage
 collector then takes the object that it owns. So it is with a job that its service does not end: its plugin gives it up.
@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Final
 
 from backoff_ctrl.k8s.answers.fields import mapping, text
-from backoff_ctrl.k8s.plugins.core import CorePlugin, Handled, Key, Settles, Unfinished
+from backoff_ctrl.k8s.plugins.core import CoreEntry, CorePlugin, Handled, Key, Settles, Unfinished
 from backoff_ctrl.k8s.plugins.marks import FINALIZER, is_going
 from backoff_ctrl.k8s.plugins.phases import aborted, not_ready
 from backoff_ctrl.k8s.plugins.protocol import JSON, PluginError, TaskContext, TaskSpecError
@@ -82,9 +82,15 @@ class OwningExecutor:
             await self._executor.settle(seconds)
 
     def _builds(self, task: TaskContext) -> bool:
-        """Return whether there will be something to release: a task that can't be built ends by its first step."""
+        """Return whether there will be something to release.
+
+        Some plugins create nothing, and a task that can't be built ends by its first step.
+        """
         try:
-            self._registry.resolve(task.type).check(owned(task))
+            entry = self._registry.resolve(task.type)
+            if isinstance(entry, CoreEntry) and not entry.owns:
+                return False
+            entry.check(owned(task))
         except (PluginError, TaskSpecError):
             return False
         except Exception:  # noqa: BLE001 - a bug of the plugin: the step reports it

@@ -27,6 +27,7 @@ PATIENCE: Final = 34.0
 INSTALL: Final = "backoff-ctrl operator --print-crd | kubectl apply -f -"
 AT_A_TIME: Final = 16
 """Tasks that are sent at a time."""
+WHO: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 HOME: Final = "/api/v1/namespaces/kube-system"
 _COMPONENT: Final = "backoff-ctrl"
 
@@ -106,11 +107,20 @@ class Requests:
         patch = {"metadata": {"uid": metadata_of(body).get("uid")}, "spec": {"abort": True}}
         return await self._patch(body, patch, MERGE, None, f"request the end of {_named(body)}")
 
-    async def signal(self, body: Mapping[str, Any], value: Any) -> JSON | None:
-        """Write the signal of a Task, as long as nothing of it has changed; None: something has, or it is gone."""
+    async def user(self) -> str:
+        """Return the user that the server takes this account for; empty: it does not say."""
+        kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        answer = await self._ask("POST", WHO, kind)
+        return text(mapping(mapping(mapping(answer.json()).get("status")).get("userInfo")).get("username"))
+
+    async def signal(self, body: Mapping[str, Any], given: Mapping[str, Any]) -> JSON | None:
+        """Write the signal of a Task, as these fields of its spec, as long as nothing of it has changed.
+
+        None: something has, or it is gone.
+        """
         patch: list[JSON] = [  # a merge would drop null within the value
             {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata_of(body).get("resourceVersion")},
-            {"op": "add", "path": "/spec/signal", "value": value},
+            *({"op": "add", "path": f"/spec/{name}", "value": value} for name, value in given.items()),
         ]
         return await self._patch(body, patch, JSON_PATCH, None, f"signal {_named(body)}")
 

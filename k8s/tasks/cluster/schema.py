@@ -120,6 +120,8 @@ def _spec_rules(properties: Mapping[str, JSON]) -> list[JSON]:
     rules = [
         _rule("!has(oldSelf.abort) || !oldSelf.abort || (has(self.abort) && self.abort)",
               "abort can't be taken back", "abort"),
+        _rule("!has(oldSelf.signalled) || (has(self.signalled) && self.signalled == oldSelf.signalled)",
+              "it is written with the signal, and can't be changed", "signalled"),
         _rule("!has(oldSelf.again) || (has(self.again) && self.again >= oldSelf.again)",
               "it counts how often the task runs again: raise it", "again"),
         _rule("!has(self.abort) || !self.abort || !has(self.again) || "

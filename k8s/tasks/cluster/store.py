@@ -36,6 +36,7 @@ from backoff_ctrl.k8s.tasks.store import (
     circle,
     is_new_signal,
     needs_of,
+    signalled,
 )
 from backoff_ctrl.k8s.watching.informer import ClusterSource, Informer
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError
@@ -263,12 +264,13 @@ class ClusterStore:
         body = await self._requests.abort(entry.body)
         return self.cache.take(body).task if body is not None else (await self._read(namespace, name)).task
 
-    async def signal(self, namespace: str, name: str, value: Any) -> Stored:
+    async def signal(self, namespace: str, name: str, value: Any, by: str = "") -> Stored:
+        by = by or await self._requests.user()
         for _ in range(TRIES):
             entry = await self._read(namespace, name)
             if not is_new_signal(entry.task, value):
                 return entry.task
-            if (body := await self._requests.signal(entry.body, value)) is not None:
+            if (body := await self._requests.signal(entry.body, signalled(value, by, self._clock()))) is not None:
                 return self.cache.take(body).task
         raise ConflictError(f"task {namespace}/{name} changes all the time: signal it again")
 

@@ -40,13 +40,14 @@ async def volumes(api: Api, server: Server, pod: JSON, folder: Path) -> dict[str
 
 @asynccontextmanager
 async def started(
-    container: JSON, folders: dict[str, Path], program: list[str], server: Server, log: Path
+    container: JSON, folders: dict[str, Path], program: list[str], server: Server, log: Path, pod: JSON | None = None
 ) -> AsyncIterator[Process]:
     """Run a container, and end it. It finds the API server as the kubelet tells, unless its manifest says otherwise."""
     port = server.url.rpartition(":")[2]
     environment = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(log.parent)}
     environment |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
-    environment |= {entry["name"]: entry["value"] for entry in container.get("env", ())}
+    environment |= {entry["name"]: entry.get("value", "") for entry in container.get("env", ())}
+    environment |= of_pod(container, pod or {})
     lines = ["set -e", "mount -t tmpfs none /var/run"]
     for mount in container["volumeMounts"]:
         path, source = shlex.quote(mount["mountPath"]), shlex.quote(str(folders[mount["name"]]))
@@ -65,6 +66,25 @@ async def started(
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+def of_pod(container: JSON, pod: JSON) -> dict[str, str]:
+    """The variables that a container takes from its pod."""
+    refs = {each["name"]: each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for each in container["env"]}
+    about = pod.get("metadata", {})
+    return {name: about.get(field.removeprefix("metadata."), "") for name, field in refs.items() if field}
+
+
+async def executed(process: Process, container: JSON, pod: JSON, *words: str) -> str:
+    """Run a command in a container that runs, as ``kubectl exec`` does: its environment, its files."""
+    given = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry} | of_pod(container, pod)
+    asked = await asyncio.create_subprocess_exec(
+        "nsenter", "--mount", f"--target={process.pid}", *words,
+        env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", **given},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    output, _ = await asked.communicate()
+    return output.decode()
 
 
 def sidecar_and_creator(pod: JSON) -> tuple[JSON, JSON]:

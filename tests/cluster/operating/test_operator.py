@@ -14,14 +14,16 @@ import pytest
 
 from backoff_ctrl.k8s.admitting.described import described_kinds
 from backoff_ctrl.k8s.admitting.kinds import ADMITTED, STAY_SUSPENDED, WAIT, WAITS_FOR
+from backoff_ctrl.k8s.tasks.cluster.schema import NAME, definition
 from tests.admitting.trains import train, written
 from tests.cluster.admitting.jobs_at_work import Jobs, job
 from tests.cluster.admitting.trains_at_work import served
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
 from tests.cluster.objects import made, of_core
-from tests.cluster.operating.replicas import LEADS, STANDS_BY, replica, run
+from tests.cluster.operating.replicas import LEADS, STANDS_BY, Replica, replica, run
 from tests.cluster.operating.tenants import gone
+from tests.cluster.proxying.crowd import free_port
 from tests.cluster.talking import MERGE, Api
 
 pytestmark = pytest.mark.long
@@ -30,6 +32,13 @@ SLEEP = {
     "apiVersion": "backoff-ctrl.dev/v1alpha1",
     "kind": "Task",
     "spec": {"type": "sleep", "custom": {"seconds": 0.1}},
+}
+
+SIGNAL = {
+    "apiVersion": "backoff-ctrl.dev/v1alpha1",
+    "kind": "Task",
+    "metadata": {"name": "go"},
+    "spec": {"type": "signal"},
 }
 
 
@@ -69,6 +78,30 @@ async def test_a_leader_lets_jobs_in_and_another_replica_follows_it(bed: Bed, jo
                 said = await two.end(signal.SIGTERM)
                 assert (two.process.returncode, "Traceback" in said) == (0, False), said
                 await three.until("/metrics", LEADS)
+
+
+async def test_both_ports_of_the_leader_have_the_metrics_of_jobs_and_tasks(bed: Bed, jobs: Jobs) -> None:
+    """``--admin`` as ``--probe-listen``; a standby has those of its election alone."""
+    api = jobs.api
+    await jobs.limit(1)
+    there = await api.post(DEFINITIONS, definition())
+    assert there.status in {201, 409}, there.text
+    await api.until(f"{DEFINITIONS}/{NAME}", is_established)
+    port = free_port()
+    async with replica(bed, jobs.namespace, f"--admin=127.0.0.1:{port}") as one:
+        await one.until("/metrics", LEADS)
+        await jobs.create(job("first"))
+        await jobs.pods_of("first", 1)
+        await jobs.create(job("second"))
+        made(await api.post(f"/apis/backoff-ctrl.dev/v1alpha1/namespaces/{jobs.namespace}/tasks", SIGNAL))
+        admin = Replica(one.process, port)
+        wanted = ('backoff_ctrl_jobs{state="waiting"} 1', 'backoff_ctrl_tasks{phase="Paused"} 1')
+        for each in (one, admin):
+            for text in wanted:
+                await each.until("/metrics", text)
+            _, text = await each.get("/metrics")
+            assert 'backoff_ctrl_jobs_admitted_total{kind="jobs.batch",how="reserved"} 1' in text
+        assert LEADS in (await admin.get("/metrics"))[1]
 
 
 async def test_without_the_definition_jobs_are_let_in_and_once_it_is_there_tasks_are_carried_out(

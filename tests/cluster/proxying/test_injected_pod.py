@@ -16,11 +16,17 @@ from backoff_ctrl.api.injection.mutation import inject, with_account
 from backoff_ctrl.api.injection.sidecar import SidecarSettings
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.servers import Server
-from tests.cluster.injecting.mounted import sidecar_and_creator, started, volumes
+from tests.cluster.injecting.mounted import executed, sidecar_and_creator, started, volumes
 from tests.cluster.talking import JSON, MERGE, Api
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.long
+CREATES: list[JSON] = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list", "watch"]},
+]
+"""The rights of an account that creates pods, and no more."""
+HELD = ("--hold=600", "--hold-total=600")
 ROTATED = 3
 """Certificates that creators must have met: the first one was replaced twice."""
 ON_AND_ON = """
@@ -88,6 +94,99 @@ async def test_an_injected_pod_gates_its_creator_which_nobody_changed(
             assert all("backoff-ctrl.dev/create-id" in each["metadata"]["annotations"] for each in pods)
             process.terminate()
             assert await process.wait() == 0
+
+
+async def test_who_waits_in_a_pod_is_asked_in_its_sidecar_and_shown_on_the_pod(
+    kubernetes: Server, real_namespace: str, tmp_path: Path
+) -> None:
+    """``kubectl exec POD -c backoff-ctrl -- backoff-ctrl waiting``, with nothing set; also what needs the token.
+
+    After half a minute an event of the pod says so, and another one that its create was created.
+    """
+    async with Api(kubernetes, "admin") as api:
+        base = f"/api/v1/namespaces/{real_namespace}"
+        quota = await api.post(f"{base}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})
+        assert quota.status == 201, quota.text
+        pod = await injected(
+            api, real_namespace, "--hold=600", "--hold-total=600", taken=(6443, 6444, *range(9096, 9099))
+        )
+        stored = await api.post(f"{base}/pods", pod)
+        assert stored.status == 201, stored.text
+        pod = stored.json
+        await api.until(f"{base}/resourcequotas/q", lambda found: found["status"].get("used", {}).get("pods") == "1")
+        folders = await volumes(api, kubernetes, pod, tmp_path)
+        sidecar, main = sidecar_and_creator(pod)
+        gate = [sys.executable, "-m", "backoff_ctrl"]
+        log = tmp_path / "sidecar.log"
+        async with started(sidecar, folders, gate, kubernetes, log, pod) as process:
+            assert process.stdout is not None
+            said = (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode()
+            assert said.startswith("listening on "), log.read_text()
+            program = [sys.executable, "-c", PYTHON, real_namespace]
+            async with started(main, folders, program, kubernetes, tmp_path / "creator.log") as creator:
+
+                async def line() -> str:
+                    return await executed(process, sidecar, pod, *gate, "waiting")
+
+                async with asyncio.timeout(PATIENCE):
+                    while "pods/python-" not in (found := await line()):
+                        assert process.returncode is None, log.read_text()
+                        await asyncio.sleep(0.2)
+                assert "q pods: asked 1, left 0" in found
+                acted = await executed(process, sidecar, pod, *gate, "act", "pause", real_namespace)
+                assert "wait until you resume it" in acted, acted
+                assert "paused by operator" in await line()
+                await executed(process, sidecar, pod, *gate, "act", "resume", real_namespace)
+                events = f"{base}/events"
+                about = {"fieldSelector": f"involvedObject.uid={pod['metadata']['uid']},reason=WaitingForQuota"}
+                async with asyncio.timeout(PATIENCE):
+                    while not (told := (await api.get(events, params=about)).json["items"]):  # noqa: ASYNC110
+                        await asyncio.sleep(0.5)
+                assert "pods python-* is waiting: it requests pods=1, but quota q has 0 of 1 left" in told[0]["message"]
+                await limit(api, real_namespace, 9)
+                await asyncio.wait_for(creator.communicate(), PATIENCE)
+                assert creator.returncode == 0, (tmp_path / "creator.log").read_text()
+            process.terminate()
+            assert await process.wait() == 0
+        assert "not served" not in log.read_text()
+
+
+async def test_an_account_without_the_right_to_events_waits_all_the_same(
+    kubernetes: Server, real_namespace: str, tmp_path: Path
+) -> None:
+    """It is said once in the log of the sidecar, and what waits is created once there is room."""
+    async with Api(kubernetes, "admin") as api:
+        base = f"/api/v1/namespaces/{real_namespace}"
+        quota = await api.post(f"{base}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})
+        assert quota.status == 201, quota.text
+        pod = await injected(
+            api,
+            real_namespace,
+            "--hold=600",
+            "--hold-total=600",
+            taken=(*range(6443, 6446), *range(9096, 9101)),
+            rules=CREATES,
+        )
+        pod = (await api.post(f"{base}/pods", pod)).json
+        await api.until(f"{base}/resourcequotas/q", lambda found: found["status"].get("used", {}).get("pods") == "1")
+        folders = await volumes(api, kubernetes, pod, tmp_path)
+        sidecar, main = sidecar_and_creator(pod)
+        log = tmp_path / "sidecar.log"
+        async with started(sidecar, folders, [sys.executable, "-m", "backoff_ctrl"], kubernetes, log, pod) as process:
+            assert process.stdout is not None
+            await asyncio.wait_for(process.stdout.readline(), PATIENCE)
+            program = [sys.executable, "-c", PYTHON, real_namespace]
+            async with started(main, folders, program, kubernetes, tmp_path / "creator.log") as creator:
+                async with asyncio.timeout(PATIENCE):
+                    while "not allowed to write Kubernetes events" not in log.read_text():
+                        assert process.returncode is None, log.read_text()
+                        await asyncio.sleep(0.5)
+                await limit(api, real_namespace, 9)
+                await asyncio.wait_for(creator.communicate(), PATIENCE)
+                assert creator.returncode == 0, (tmp_path / "creator.log").read_text()
+            process.terminate()
+            assert await process.wait() == 0
+        assert log.read_text().count("not allowed to write") == 1
 
 
 async def test_certificates_that_change_under_load_lose_and_double_no_create(
@@ -176,8 +275,10 @@ async def limit(api: Api, namespace: str, pods: int) -> None:
     assert reply.status == 200, reply.text
 
 
-async def injected(api: Api, namespace: str, *args: str, taken: tuple[int, ...] = ()) -> JSON:
-    """Return a pod as it is stored with its sidecar, of an account that may create pods and watch quotas.
+async def injected(
+    api: Api, namespace: str, *args: str, taken: tuple[int, ...] = (), rules: list[JSON] | None = None
+) -> JSON:
+    """Return a pod as it is stored with its sidecar, of an account that may edit, or has these ``rules`` alone.
 
     ``taken``: ports that its creator listens on itself. The sidecar has others: here pods share those of the machine.
     """
@@ -187,8 +288,11 @@ async def injected(api: Api, namespace: str, *args: str, taken: tuple[int, ...] 
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
         "subjects": [account],
     }
-    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
-    assert (await api.post(path, binding)).status == 201
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    if rules is not None:
+        assert (await api.post(f"{path}/roles", {"metadata": {"name": "creator"}, "rules": rules})).status == 201
+        binding["roleRef"] = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "creator"}
+    assert (await api.post(f"{path}/rolebindings", binding)).status == 201
     await api.until(f"/api/v1/namespaces/{namespace}/serviceaccounts/default", bool)
     manifest: dict[str, Any] = {"metadata": {"name": "creator", "namespace": namespace}}
     main = {"name": "main", "image": "i", "ports": [{"containerPort": port} for port in taken]}

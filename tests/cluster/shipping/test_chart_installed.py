@@ -194,6 +194,8 @@ async def test_a_missing_right_is_named_by_doctor_and_readyz(
     """By the command that NOTES has: nothing is missing, then one right while it runs, then all of the mode's rules."""
     notes = chart(bed, "get", "notes", "backoff-ctrl", "--namespace=gates")
     (words,) = re.findall(rf"kubectl -n gates exec deployment/backoff-ctrl-{mode} -- backoff-ctrl (doctor .*)", notes)
+    where = {"inject": "NAMESPACE exec POD -c backoff-ctrl", "gateway": "gates exec deployment/backoff-ctrl-gateway"}
+    assert mode not in where or f"kubectl -n {where[mode]} -- backoff-ctrl waiting" in notes
     asks = await account(installed, "gates", f"backoff-ctrl-{mode}")
     assert await asks.doctor(words, tmp_path) == Doctor(0, [])
     roles = [f"{ROLES}/clusterroles/backoff-ctrl-{mode}-gates"]

@@ -6,15 +6,17 @@ import json
 import re
 import signal
 import socket
+import subprocess
 from collections import Counter
 from typing import Any
 
 import pytest
 
+from tests.gated_creates import pod
 from tests.patience import PATIENCE
-from tests.serve.serving import until
+from tests.serve.serving import serving, until
 from tests.status.asking import ask
-from tests.tasks.commanding.conftest import Desk, several
+from tests.tasks.commanding.conftest import COMMAND, Desk, several
 from tests.tasks.tasks_written import NAMESPACE, manifest
 
 pytestmark = pytest.mark.long
@@ -173,6 +175,8 @@ def test_the_gate_of_a_run_can_be_asked(lasting: Desk) -> None:
     with lasting.running("-f", lasting.write(*several(3)), "--admin", f"127.0.0.1:{port}"):
         until(lambda: len(in_line(lasting)) == 1)
         (waiting,) = in_line(lasting)
+        text = ask(f"http://127.0.0.1:{port}", "/metrics").body.decode()
+        assert 'backoff_ctrl_tasks{phase="WaitingForResources"} 1' in text
         (told,) = ask(f"http://127.0.0.1:{port}", f"/v1/waiting?namespace={NAMESPACE}").json["items"]
         assert told["name"].startswith(f"{waiting}-")
 
@@ -206,6 +210,26 @@ def test_the_log_of_a_task_is_read_from_its_pods(desk: Desk) -> None:
     assert "there is no task nobody" in desk.failing("logs", "nobody")
     desk.core.delete_namespaced_pod(desk.pods()[0].metadata.name, NAMESPACE, grace_period_seconds=0)
     assert "its log is deleted with it" in desk.failing("logs", "one")
+
+
+def test_while_a_retry_waits_the_log_of_the_attempt_before_is_printed(lasting: Desk) -> None:
+    """Here and at a server; stdout has the log alone, and stderr says whose it is, and why."""
+    with lasting.running("-f", lasting.write(manifest("one", retries={"user": 1}))):
+        until(lambda: lasting.store.exists() and lasting.listed().get("one", {}).get("phase") == "Running")
+        (first,) = lasting.pods()
+        lasting.core.create_namespaced_pod(NAMESPACE, pod("other"))
+        hard = {"spec": {"hard": {"pods": "1"}}}
+        lasting.core.patch_namespaced_resource_quota("q", NAMESPACE, hard)
+        lasting.core.patch_namespaced_pod_status(first.metadata.name, NAMESPACE, {"status": {"phase": "Failed"}})
+        until(lambda: lasting.listed()["one"]["attempt"] == 1 and lasting.listed()["one"]["wait"])
+        note = "task team/one has no object yet, it is WaitingForResources; this is the log of attempt 1\n"
+        words = lasting.words("logs", "one")
+        with serving("--server", lasting.sandbox.url, "--store", str(lasting.store), quiet=False) as url:
+            for each in (words, [*COMMAND, "logs", "one", "-n", NAMESPACE, "--server", url]):
+                done = subprocess.run(each, capture_output=True, text=True, timeout=PATIENCE, check=False)
+                assert (done.returncode, done.stderr) == (0, note), done
+                assert "there is no container, and so no log." in done.stdout
+        assert "no object yet" not in lasting.task("logs", "one")
 
 
 def test_a_task_runs_again_with_other_resources(desk: Desk) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -149,6 +150,64 @@ async def test_where_there_is_no_log_it_says_why(made: str, log: Any, error: typ
     cluster.pod("one-0")
     with pytest.raises(error, match=said):
         await read(cluster, stored(made))
+
+
+def waits(made: str = "", *, open: bool = True, phase: str = "WaitingForResources") -> Stored:  # noqa: A002
+    """A task whose second attempt has this object; the first had the pod one-0."""
+    task = stored(made, open=open)
+    earlier = TaskObject(api_version="v1", kind="Pod", name="one-0", uid="u-one-0")
+    more = {"phase": phase, "attempt": 1, "earlier_object": earlier, "earlier_attempt": 0}
+    return replace(task, status=task.status.model_copy(update=more))
+
+
+async def noted(cluster: Cluster, task: Stored) -> tuple[bytes, str]:
+    """The log of a task, and its note."""
+
+    async def look() -> Stored:
+        return task
+
+    with scripted_server(cluster) as server:
+        async with ClusterSession(client.Configuration(host=server.url)) as session:
+            log = TaskLog(session, PLUGINS.resolve("container"), look)
+            return b"".join([line async for line in log.lines()]), log.note
+
+
+@pytest.mark.parametrize(
+    ("task", "why"),
+    [
+        (waits(), "task team/one has no object yet, it is WaitingForResources"),
+        (waits("one-1", phase="Queued"), 'container "main" in pod "one-0" is waiting to start: x'),
+        (waits("gone", phase="Running"), "there is no pod of Pod team/gone (any more)"),
+        (
+            waits(open=False, phase="PermanentFailure"),
+            "task team/one ended as PermanentFailure without an object, and so without a log",
+        ),
+    ],
+)
+async def test_while_an_attempt_has_no_log_that_of_the_one_before_is_shown_and_said(task: Stored, why: str) -> None:
+    """It is what people look for: why the first attempt failed."""
+    cluster = Cluster(one_0=b"out of memory\n", one_1=(400, WAITS))
+    cluster.pod("one-0")
+    cluster.pod("one-1")
+    assert await noted(cluster, task) == (b"out of memory\n", f"{why}; this is the log of attempt 1")
+
+
+async def test_without_a_log_of_an_earlier_attempt_the_reason_stays_that_of_the_present_one() -> None:
+    """Its pod was deleted, or its log with its node."""
+    with pytest.raises(LogError, match="has no object yet, it is WaitingForResources: wait for it with -f"):
+        await noted(Cluster(), waits())
+    cluster = Cluster(one_0=(404, {"message": "not found"}))
+    cluster.pod("one-0")
+    with pytest.raises(LogError, match="has no object yet"):
+        await noted(cluster, waits())
+
+
+async def test_one_that_is_followed_begins_with_the_log_of_the_attempt_before() -> None:
+    """And goes on with that of the attempt that it waited for."""
+    cluster = Cluster(one_0=b"first\n", one_1=b"second\n")
+    cluster.pod("one-0")
+    cluster.pod("one-1")
+    assert await read(cluster, waits(), waits(), stored("one-1"), follow=True) == b"first\nsecond\n"
 
 
 async def test_another_object_of_the_name_is_not_the_tasks() -> None:

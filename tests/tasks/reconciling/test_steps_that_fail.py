@@ -61,7 +61,7 @@ async def test_an_attempt_whose_steps_all_fail_is_the_platforms_failure_and_is_r
         assert (status.phase, status.code, status.kind) == ("PermanentFailure", "StepsFailed", "SYSTEM")
         assert f"tried {ERRORS_MAX} times: " in status.reason
         assert said in status.reason
-        assert "all 1 retries after failures of the platform are used up" in status.reason
+        assert "its one retry after failures of the platform is used up" in status.reason
         assert (status.attempt, status.retried.system) == (1, 1)
     assert sum(cluster.made.values()) == 5
     assert cluster.living == set()

@@ -14,7 +14,7 @@ from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, flaw_of
 
 ALL = [
     (Resource(phase=TaskExecution.QUEUED), Phase.QUEUED),
-    (Resource(phase=TaskExecution.WAITING_FOR_RESOURCES), Phase.WAITING_FOR_RESOURCES),
+    (Resource(phase=TaskExecution.WAITING_FOR_RESOURCES), Phase.QUEUED),
     (Resource(phase=TaskExecution.INITIALIZING), Phase.INITIALIZING),
     (Resource(phase=TaskExecution.RUNNING), Phase.RUNNING),
     (Resource(phase=TaskExecution.SUCCEEDED), Phase.SUCCESS),

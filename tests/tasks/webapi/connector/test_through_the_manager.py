@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 from flyteidl.admin import agent_pb2 as messages
+from flyteidl.admin.agent_pb2 import State
 from flyteidl.core.execution_pb2 import TaskExecution, TaskLog
 
 from backoff_ctrl.k8s.plugins.connector import plugin
@@ -44,6 +45,38 @@ async def test_a_job_is_created_once_and_its_end_is_the_tasks() -> None:
     assert ended.info.phase.title == "Success"
     assert [each.uri for each in ended.info.logs] == ["http://a"]
     assert (len(scripted.seen["CreateTask"]), scripted.seen["DeleteTask"]) == (1, [])
+
+
+IN_WORDS = {
+    TaskExecution.UNDEFINED: "Running",
+    TaskExecution.QUEUED: "Queued",
+    TaskExecution.WAITING_FOR_RESOURCES: "Queued",
+    TaskExecution.INITIALIZING: "Initializing",
+    TaskExecution.RUNNING: "Running",
+    TaskExecution.SUCCEEDED: "Success",
+    TaskExecution.FAILED: "PermanentFailure",
+    TaskExecution.RETRYABLE_FAILED: "RetryableFailure",
+    TaskExecution.ABORTED: "PermanentFailure",
+}
+"""What a task shows whose connector answers so. A phase that flyteidl adds fails until it has a line here."""
+
+
+@pytest.mark.parametrize("phase", TaskExecution.Phase.values(), ids=TaskExecution.Phase.keys())
+async def test_each_phase_that_a_connector_answers_is_its_tasks_and_deletes_no_job(phase: int) -> None:
+    """Both rooms: the phase is mapped in one, and accepted in the other."""
+    scripted = Scripted()
+    state = State.RUNNING if phase == TaskExecution.UNDEFINED else State.RETRYABLE_FAILURE
+    scripted.get = lambda *_: messages.GetTaskResponse(
+        resource=messages.Resource(phase=phase, state=state, message="why")
+    )
+    async with served(scripted) as port, managed(port) as bench:
+        about = task()
+        told = await bench.until(about, lambda each: "why" in each.info.reason or "failed in" in each.info.reason)
+        if told.info.phase.is_terminal:
+            await bench.plugin.finalize(about, told.state)
+    assert told.info.phase.title == IN_WORDS[phase]
+    assert "failed in" not in told.info.reason
+    assert scripted.seen["DeleteTask"] == []
 
 
 async def test_a_synchronous_connector_ends_its_task_at_once() -> None:
