@@ -107,6 +107,7 @@ def _document(rejection: Rejection) -> dict[str, Any]:
         "headroom": quantity_texts(rejection.headroom),
         "never_fits": rejection.never_fits,
         "message": rejection.message,
+        **({"must_specify": unspecified} if (unspecified := rejection.unspecified) else {}),
     }
 
 
@@ -120,6 +121,14 @@ def _page(rejection: Rejection, advice: str) -> str:
     page.append(advice)
     if rejection.limited:
         page += ["", aligned([["resource", "requested", "used", "limited", "left"], *_rows(rejection)])]
+    if unspecified := rejection.unspecified:
+        page += [
+            "",
+            aligned(
+                [["resource", "containers"], *([name, ", ".join(each) or "?"] for name, each in unspecified.items())],
+                (),
+            ),
+        ]
     return "\n".join(page)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from math import isfinite
 from typing import Any, Final, NamedTuple
@@ -24,6 +24,7 @@ from backoff_ctrl.k8s.answers.quota_sentence import (
     read_plain_quota_text,
     read_quota_text,
     read_told_quota_text,
+    read_unspecified,
 )
 
 # -- what the answer says ---------
@@ -76,7 +77,11 @@ class Said(NamedTuple):
     @property
     def line(self) -> str:
         """The message on one line: logs, events and YAML wrap it or pad it into columns."""
-        return " ".join(self.message.split()).replace(" =", "=")
+        return one_line(self.message)
+
+
+def one_line(message: str) -> str:
+    return " ".join(message.split()).replace(" =", "=")
 
 
 def open_answer(body: bytes | str) -> Said:
@@ -195,7 +200,7 @@ _BY_TEXT: Final = (
     (Lane.NO_COVERING_QUOTA, _ANY_STATUS, re.compile(r"insufficient quota to (?:consume|match these scopes): ")),
     (
         Lane.QUOTA_CONFLICT,
-        frozenset({0, 409}),
+        frozenset({0, 409, 500}),
         re.compile(
             r"cannot be fulfilled on (?:applied)?(?:cluster)?resourcequotas[a-z.]{0,99} \"(?P<quota>[^\"]{1,253})"
             r"|\bresourcequotas \"(?P<old>[^\"]{1,253})\" cannot be updated: the object has been modified"
@@ -204,7 +209,7 @@ _BY_TEXT: Final = (
     (
         Lane.QUOTA_TIMEOUT,
         _ANY_STATUS,
-        _texts("resource quota evaluation timed out", "resource quota evaluates timeout"),
+        _texts("resource quota evaluation timed out", "resource quota evaluates timeout", "error resolving quota"),
     ),
     (Lane.WEBHOOK_FAILED, _ANY_STATUS, _texts("failed calling webhook", "failed calling admission webhook")),
     (Lane.WEBHOOK, _ANY_STATUS, re.compile(r"admission webhook \"?[^\s\"]{1,253}\"? denied the request")),
@@ -238,6 +243,9 @@ _BY_TEXT: Final = (
             "ValidatingAdmissionPolicy",
             "unable to validate against any security context constraint",
             "unable to validate against any pod security policy",
+            # of ``podresize``: no other node can be chosen for a pod that has one
+            "node didn't have enough allocatable resources: ",
+            "pod resize is only supported on linux nodes",
         ),
     ),
     (
@@ -379,6 +387,14 @@ class Rejection(NamedTuple):
     def headroom(self) -> Mapping[str, int]:
         """What was left of each resource that the answer names. Negative where ``used`` already exceeds the limit."""
         return {name: limit - self.used[name] for name, limit in self.limited.items() if name in self.used}
+
+    @property
+    def unspecified(self) -> Mapping[str, Sequence[str]]:
+        """The resources that the object must specify, each with its containers that lack it, as far as they are named.
+
+        Empty in any lane but ``must-specify``. Servers before v1.27 name no containers.
+        """
+        return read_unspecified(one_line(self.message)) if self.lane is Lane.MUST_SPECIFY else {}
 
     @property
     def never_fits(self) -> bool:
