@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.answers.fields import mapping, mappings, text
+from backoff_ctrl.k8s.answers.gutters import unwrapped
 from backoff_ctrl.k8s.answers.quota_sentence import (
     exceeds,
     read_plain_quota_text,
@@ -84,12 +85,12 @@ def one_line(message: str) -> str:
     return " ".join(message.split()).replace(" =", "=")
 
 
-def open_answer(body: bytes | str) -> Said:
-    """Return the message and details of an answer. Never raises."""
+def open_answer(body: bytes | str, *, wrapped: bool = False) -> Said:
+    """Return the message and details of an answer. Never raises. ``wrapped``: another program may have wrapped it."""
     text = body[:LONGEST_BODY]
     if isinstance(text, bytes):
         text = text.decode("utf-8", errors="replace")
-    text = text.strip()
+    text = (unwrapped(text) if wrapped else text).strip()
     status = _status_in(text)
     if status is not None:
         said = _said(status)
@@ -405,15 +406,15 @@ class Rejection(NamedTuple):
 def read_rejection(status: int, headers: Mapping[str, str], body: bytes | str) -> Rejection:
     """Read one answer of an API server, or of a proxy in front of it. Never raises.
 
-    ``status`` 0 means unknown (a line of a log): it is inferred from the text, and a quota's refusal counts anywhere in
-    the text. In an answer, which the gate learns from, it counts only in its own place in the message. Header names may
+    ``status`` 0 means unknown (a line of a log): it is inferred from the text, which is unwrapped before, and a quota's
+    refusal counts anywhere in the text. In an answer, which the gate learns from, it counts only in its own place in the message. Header names may
     be in any case. ``Retry-After`` is used, and the priority level's uid, which shows that a server is still starting.
     """
     if status == 403 and type(body) is bytes and len(body) < 8_192:
         plain = _read_plain(headers, body)
         if plain is not None:
             return plain
-    said = open_answer(body)
+    said = open_answer(body, wrapped=not status)
     code = status or said.code
     retry_after = _retry_after(headers, said.retry_after)
     if 100 <= code < 400:

@@ -242,7 +242,7 @@ class CreateRequest:
             self.caller.window,
             target.namespace,
             target.resource,
-            self._manifest or {},
+            self._shown_body(),
             timeout=settings.hold_total if settings.again else min(patience, settings.hold_total),
             seat=self.identity if shared.unproven.take(unproven, shared.now()) is None else self._unproven,
             retry_after=RETRY_AFTER,
@@ -255,6 +255,11 @@ class CreateRequest:
         self.create = create = Create(shared.gate, creation)
         self.task = asyncio.get_running_loop().create_task(shared.gate.run(create, self.sender))
         return await self.waited(patience)
+
+    def _shown_body(self) -> dict[str, Any]:
+        """Return the manifest with the name in the path, which a patch need not repeat: people see it in line."""
+        body, name = self._manifest or {}, self._chosen.target.name
+        return {**body, "metadata": {**metadata_of(body), "name": name}} if name else body
 
     def _patience(self) -> float:
         """Return the seconds for which this request may be held, spread at random: many begin to wait together."""
