@@ -407,8 +407,9 @@ def read_rejection(status: int, headers: Mapping[str, str], body: bytes | str) -
     """Read one answer of an API server, or of a proxy in front of it. Never raises.
 
     ``status`` 0 means unknown (a line of a log): it is inferred from the text, which is unwrapped before, and a quota's
-    refusal counts anywhere in the text. In an answer, which the gate learns from, it counts only in its own place in the message. Header names may
-    be in any case. ``Retry-After`` is used, and the priority level's uid, which shows that a server is still starting.
+    refusal counts anywhere in the text. In an answer, which the gate learns from, it counts only in its own place in
+    the message. Header names may be in any case. ``Retry-After`` is used, and the priority level's uid, which shows
+    that a server is still starting.
     """
     if status == 403 and type(body) is bytes and len(body) < 8_192:
         plain = _read_plain(headers, body)
