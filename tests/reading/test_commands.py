@@ -185,11 +185,11 @@ def test_classify_takes_the_status_where_it_is_known(
             ],
         ),
         (
-            'pods "p" is forbidden: node didn\'t have enough allocatable resources: cpu, requested: 3000, allocatable: 2000',
+            "pods is forbidden: node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000",
             [
                 "lane       policy",
                 "retryable  no",
-                "The pod would request more than its node can give. Request less, or create the pod anew on a larger node.",
+                "The pod would request more than its node can give. Request less, or create it anew on a larger node.",
             ],
         ),
         (

@@ -1,11 +1,11 @@
-"""kubectl behind the sidecar at a full quota: what is sent once, a resize and a server-side apply, is held no longer."""
+"""kubectl behind the sidecar at a full quota: resizes and server-side applies are held no longer than creates."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from tests.patience import PATIENCE
 pytestmark = pytest.mark.long
 
 Ran = tuple[int | None, str, float]
-Kubectl = Callable[..., Awaitable[Ran]]
+Kubectl = Callable[..., Coroutine[Any, Any, Ran]]
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ async def test_what_waits_in_vain_is_held_for_the_total_alone(way: str, kubectl:
 
 @pytest.mark.parametrize("how", ["strategic", "merge", "json"])
 async def test_a_pod_that_would_outgrow_the_quota_is_refused_at_once(how: str, kubectl: Kubectl) -> None:
-    """500m become 2500m of 2: the server refuses 2 more, which the empty quota would have. A merge replaces the list."""
+    """500m become 2500m of 2: the server refuses 2 more, which the empty quota would have."""
     given = larger("2500m", how)
     if how == "merge":
         container = {"name": "main", "image": "busybox:1", "resources": {"requests": {"cpu": "2500m"}}}
