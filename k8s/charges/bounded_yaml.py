@@ -88,7 +88,8 @@ class KubernetesLoader(BoundedLoader):
     def construct_time(self, node: yaml.ScalarNode) -> str:
         """Return the text of a date or a time. Raises ``ValueError`` and others for one that is none."""
         self.construct_yaml_timestamp(node)
-        return node.value
+        text: str = node.value
+        return text
 
 
 KubernetesLoader.yaml_implicit_resolvers = {
