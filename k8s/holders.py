@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.fields import FieldError, items, mapping, text
 from backoff_ctrl.k8s.answers.paging import EndlessListError, is_list
-from backoff_ctrl.k8s.charges.attribution import Snapshot, charged_kinds, quota_name
+from backoff_ctrl.k8s.charges.attribution import Snapshot, charged_kinds, limits_extended, quota_name
+from backoff_ctrl.k8s.charges.devices import pays_for, pod_of, with_extended
 from backoff_ctrl.k8s.charges.live import Live, live
-from backoff_ctrl.k8s.charges.resources import WHOLE
+from backoff_ctrl.k8s.charges.resources import DEVICE_CLAIMS, DEVICE_CLASSES, PODS, WHOLE
 from backoff_ctrl.k8s.cluster.asking import Reach
 from backoff_ctrl.k8s.cluster.finding import ReachError
 from backoff_ctrl.k8s.cluster.paths import group_path, path_to
+from backoff_ctrl.k8s.device_classes import UNREAD, read_device_classes
 
 JSON = dict[str, Any]
 Progress = Callable[[str, int, int], None]
@@ -64,7 +67,13 @@ class HoldingsReader:
         objects: list[Live] = []
         unread: dict[str, str] = {}
         malformed = 0
-        for kind in charged_kinds(before):
+        classes = read_device_classes(self._reach) if limits_extended(before) else {}
+        extended = None if classes is None else tuple(classes.values())
+        claims = self._objects(DEVICE_CLAIMS) if extended is None else []
+        if claims and not isinstance(claims, str):
+            unread[DEVICE_CLASSES] = UNREAD  # without claims, they don't matter
+        pods: dict[str, tuple[JSON, Live]] = {}
+        for kind in charged_kinds(before, extended or ()):
             items = self._objects(kind)
             if isinstance(items, str):
                 unread[kind] = items
@@ -72,10 +81,16 @@ class HoldingsReader:
             now = datetime.now(UTC)
             for item in items:
                 try:
-                    objects.append(live(kind, item, now))
+                    found = live(kind, item, now)
+                    if kind == PODS:
+                        pods[found.name] = item, found
+                    elif kind == DEVICE_CLAIMS:
+                        charged = with_extended(found.charged, classes or {}, _paid(item, found.name, pods))
+                        found = replace(found, charged=charged)
+                    objects.append(found)
                 except (FieldError, *_MALFORMED):
                     malformed += 1
-        return Snapshot(self._namespace, before, objects, self._quotas(quota), unread, malformed)
+        return Snapshot(self._namespace, before, objects, self._quotas(quota), unread, malformed, extended)
 
     def _quotas(self, wanted: str | None) -> list[JSON]:
         listed = self._objects(_QUOTAS)
@@ -161,6 +176,13 @@ class HoldingsReader:
             f"{self._reach.place.url} gave no valid answer to the list of {kind}: check that this is the address of an "
             "API server, not of a login proxy"
         )
+
+
+def _paid(claim: JSON, name: str, pods: Mapping[str, tuple[JSON, Live]]) -> Mapping[str, int]:
+    """Return what the pod is charged for whose extended resources this claim was made; empty for another claim."""
+    owner = pod_of(claim)
+    pod, found = pods.get(owner[0], (None, None)) if owner else (None, None)
+    return found.charged.amounts if found and owner and pod and pays_for(pod, owner[1], name) else {}
 
 
 def _group_version(found: object) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.k8s.answers.gutters import unwrapped
 from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
 
 from .amounts import aligned, quantity_text, quantity_texts
@@ -55,8 +56,9 @@ def command(status: int | None, as_json: bool) -> None:
     """Read an API server's response from stdin and explain it.
 
     The input is a Status as JSON, or a text that contains the error: a line of a log, an event, the output of
-    kubectl. For a full quota, this shows its name, what was requested, used and limited, and what is left. In a log
-    with several refusals each is explained; --json has the first at the top, and the others under "more".
+    kubectl. It may be wrapped, in a box or behind the time on each line. For a full quota, this shows its name, what
+    was requested, used and limited, and what is left. In a log with several refusals each is explained; --json has the
+    first at the top, and the others under "more".
 
     \b
     kubectl create -f pod.yaml 2>&1 | backoff-ctrl classify
@@ -64,6 +66,7 @@ def command(status: int | None, as_json: bool) -> None:
     body = sys.stdin.buffer.read(LONGEST_INPUT) if sys.stdin else b""  # stdin may be closed
     if not body.strip() and status is None:
         raise BadInput("stdin is empty: pipe an answer of the API server or a line of a log into this command")
+    body = unwrapped(body.decode("utf-8", errors="replace")).encode() if status else body
     succeeded = _is_success(status or 0, body)
     code = 200 if succeeded else status or 0
     found = [] if code else _each_refusal(body)
@@ -107,6 +110,7 @@ def _document(rejection: Rejection) -> dict[str, Any]:
         "headroom": quantity_texts(rejection.headroom),
         "never_fits": rejection.never_fits,
         "message": rejection.message,
+        **({"must_specify": unspecified} if (unspecified := rejection.unspecified) else {}),
     }
 
 
@@ -120,12 +124,22 @@ def _page(rejection: Rejection, advice: str) -> str:
     page.append(advice)
     if rejection.limited:
         page += ["", aligned([["resource", "requested", "used", "limited", "left"], *_rows(rejection)])]
+    if unspecified := rejection.unspecified:
+        page += [
+            "",
+            aligned(
+                [["resource", "containers"], *([name, ", ".join(each) or "?"] for name, each in unspecified.items())],
+                (),
+            ),
+        ]
     return "\n".join(page)
 
 
 def _advice(rejection: Rejection) -> str:
     if rejection.never_fits:
         return "It requests more than the whole quota, so it can never fit. Reduce it, or ask for a larger quota."
+    if "enough allocatable resources: " in rejection.message:
+        return "The pod would request more than its node can give. Request less, or create it anew on a larger node."
     if rejection.lane is Lane.QUOTA and 0 in rejection.limited.values():
         return "The quota is paused: its limit is 0. Wait until an administrator raises it."
     return ADVICE[rejection.lane]

@@ -27,6 +27,7 @@ from .instance import Instance, find_place, token_in
 from .instance_options import AS_JSON, SERVER, TIMEOUT, cluster_instead
 
 if TYPE_CHECKING:
+    from backoff_ctrl.k8s.charges.devices import Classes
     from backoff_ctrl.k8s.cluster.asking import Reach
     from backoff_ctrl.k8s.status.admission_rules import Item
     from backoff_ctrl.k8s.status.explaining import Ask
@@ -125,7 +126,7 @@ def _by_cluster(kubeconfig: str | None, context: str | None, *, confirm: bool) -
         reach.version()  # fails early if the address or the credentials are wrong
     except asking.ReachError as error:
         raise BadInput(str(error)) from error
-    known: dict[str, tuple[explaining.Ask, list[str], Sequence[Item] | None]] = {}
+    known: dict[str, tuple[explaining.Ask, list[str], Sequence[Item] | None, Classes | None]] = {}
 
     def explain(manifest: dict[str, Any], namespace: str | None) -> Answer:
         named = metadata_of(manifest).get("namespace")
@@ -133,8 +134,8 @@ def _by_cluster(kubeconfig: str | None, context: str | None, *, confirm: bool) -
         try:
             if place not in known:
                 known[place] = _listed(reach, place)
-            ask, unreadable, ranges = known[place]
-            found, _ = explaining.explain(manifest, ask, ranges, time.time())
+            ask, unreadable, ranges, classes = known[place]
+            found, _ = explaining.explain(manifest, ask, ranges, time.time(), classes)
             if unreadable:
                 left_out = f"quotas that can't be read are left out: {', '.join(map(printable, unreadable))}"
                 found.note = f"{found.note}; {left_out}" if found.note else left_out
@@ -147,8 +148,13 @@ def _by_cluster(kubeconfig: str | None, context: str | None, *, confirm: bool) -
     return explain
 
 
-def _listed(reach: Reach, namespace: str) -> tuple[Ask, list[str], Sequence[Item] | None]:
-    """List the quotas of a namespace, and its LimitRanges if this account may. Raises ``BadInput``, ``ReachError``."""
+def _listed(reach: Reach, namespace: str) -> tuple[Ask, list[str], Sequence[Item] | None, Classes | None]:
+    """List the quotas of a namespace, and what else decides, if this account may: LimitRanges, device classes.
+
+    Raises ``BadInput``, ``ReachError``.
+    """
+    from backoff_ctrl.k8s.charges.attribution import limits_extended  # noqa: PLC0415 - loads the engine
+    from backoff_ctrl.k8s.device_classes import read_device_classes  # noqa: PLC0415 - the client: 0.25 s
     from backoff_ctrl.k8s.status.admission_rules import items_of  # noqa: PLC0415 - loads the engine
     from backoff_ctrl.k8s.status.explaining import asking_listed  # noqa: PLC0415
 
@@ -161,8 +167,11 @@ def _listed(reach: Reach, namespace: str) -> tuple[Ask, list[str], Sequence[Item
             f"the quotas of namespace {printable(namespace)} can't be listed ({said}): use an account that may, "
             "such as one with the role view"
         )
-    ask, unreadable = asking_listed(namespace, quotas["items"] or ())
-    return ask, unreadable, items_of(ranges["items"] or ()) if ranges_status == 200 and is_list(ranges) else None
+    items = quotas["items"] or ()
+    ask, unreadable = asking_listed(namespace, items)
+    classes = read_device_classes(reach) if limits_extended(each for each in items if isinstance(each, dict)) else {}
+    may_list = ranges_status == 200 and is_list(ranges)
+    return ask, unreadable, items_of(ranges["items"] or ()) if may_list else None, classes
 
 
 _CREATE: Final = {

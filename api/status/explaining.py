@@ -67,7 +67,8 @@ class Explaining:
         def ask(wanted: Sequence[tuple[Demand, int]]) -> Outlook:
             return self._cluster.source.outlook(namespace, wanted, elsewhere)
 
-        return explaining.explain(manifest, ask, self._cluster.limit_ranges(namespace), time.time())
+        ranges, classes = self._cluster.limit_ranges(namespace), self._cluster.device_classes()
+        return explaining.explain(manifest, ask, ranges, time.time(), classes)
 
 
 def merge(found: Explained, told: Iterable[tuple[str, Explained]]) -> list[str]:

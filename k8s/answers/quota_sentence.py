@@ -110,6 +110,24 @@ def read_plain_quota_text(text: str) -> Plain | None:
     return start, len(text) - len(behind) - 1, retryable, quota, asked, taken, limits
 
 
+_MUST_SPECIFY: Final = re.compile(r"[Ff]ailed quota: [^\s:]{1,253}: must specify ")
+_UNSPECIFIED: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._/-]*)(?: for: ([a-z0-9-]+(?:,[a-z0-9-]+)*))?([;,] ?|)")
+
+
+def read_unspecified(text: str) -> dict[str, list[str]]:
+    """Return the resources in ``must specify limits.cpu for: a,b; requests.cpu for: b``, each with its containers.
+
+    An older server writes ``must specify limits.cpu,requests.cpu``. Empty if the text has no such sentence.
+    """
+    found, unspecified = _MUST_SPECIFY.search(text), dict[str, list[str]]()
+    at = -1 if found is None else found.end()
+    while at >= 0 and (item := _UNSPECIFIED.match(text, at)) is not None:
+        name, containers, more = item.groups()
+        unspecified[name.rstrip(".")] = containers.split(",") if containers else []
+        at = item.end() if more else -1
+    return unspecified
+
+
 def exceeds(requested: Mapping[str, int], limited: Mapping[str, int]) -> bool:
     """Say whether more is requested than the whole quota. A limit of zero means paused, not never."""
     return any(amount > limited.get(name, 0) > 0 for name, amount in requested.items())

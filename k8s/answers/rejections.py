@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.answers.fields import mapping, mappings, text
+from backoff_ctrl.k8s.answers.gutters import unwrapped
 from backoff_ctrl.k8s.answers.quota_sentence import (
     exceeds,
     read_plain_quota_text,
     read_quota_text,
     read_told_quota_text,
+    read_unspecified,
 )
 
 # -- what the answer says ---------
@@ -76,15 +78,19 @@ class Said(NamedTuple):
     @property
     def line(self) -> str:
         """The message on one line: logs, events and YAML wrap it or pad it into columns."""
-        return " ".join(self.message.split()).replace(" =", "=")
+        return one_line(self.message)
 
 
-def open_answer(body: bytes | str) -> Said:
-    """Return the message and details of an answer. Never raises."""
+def one_line(message: str) -> str:
+    return " ".join(message.split()).replace(" =", "=")
+
+
+def open_answer(body: bytes | str, *, wrapped: bool = False) -> Said:
+    """Return the message and details of an answer. Never raises. ``wrapped``: another program may have wrapped it."""
     text = body[:LONGEST_BODY]
     if isinstance(text, bytes):
         text = text.decode("utf-8", errors="replace")
-    text = text.strip()
+    text = (unwrapped(text) if wrapped else text).strip()
     status = _status_in(text)
     if status is not None:
         said = _said(status)
@@ -195,7 +201,7 @@ _BY_TEXT: Final = (
     (Lane.NO_COVERING_QUOTA, _ANY_STATUS, re.compile(r"insufficient quota to (?:consume|match these scopes): ")),
     (
         Lane.QUOTA_CONFLICT,
-        frozenset({0, 409}),
+        frozenset({0, 409, 500}),
         re.compile(
             r"cannot be fulfilled on (?:applied)?(?:cluster)?resourcequotas[a-z.]{0,99} \"(?P<quota>[^\"]{1,253})"
             r"|\bresourcequotas \"(?P<old>[^\"]{1,253})\" cannot be updated: the object has been modified"
@@ -204,7 +210,7 @@ _BY_TEXT: Final = (
     (
         Lane.QUOTA_TIMEOUT,
         _ANY_STATUS,
-        _texts("resource quota evaluation timed out", "resource quota evaluates timeout"),
+        _texts("resource quota evaluation timed out", "resource quota evaluates timeout", "error resolving quota"),
     ),
     (Lane.WEBHOOK_FAILED, _ANY_STATUS, _texts("failed calling webhook", "failed calling admission webhook")),
     (Lane.WEBHOOK, _ANY_STATUS, re.compile(r"admission webhook \"?[^\s\"]{1,253}\"? denied the request")),
@@ -238,6 +244,9 @@ _BY_TEXT: Final = (
             "ValidatingAdmissionPolicy",
             "unable to validate against any security context constraint",
             "unable to validate against any pod security policy",
+            # of ``podresize``: no other node can be chosen for a pod that has one
+            "node didn't have enough allocatable resources: ",
+            "pod resize is only supported on linux nodes",
         ),
     ),
     (
@@ -381,6 +390,14 @@ class Rejection(NamedTuple):
         return {name: limit - self.used[name] for name, limit in self.limited.items() if name in self.used}
 
     @property
+    def unspecified(self) -> Mapping[str, Sequence[str]]:
+        """The resources that the object must specify, each with its containers that lack it, as far as they are named.
+
+        Empty in any lane but ``must-specify``. Servers before v1.27 name no containers.
+        """
+        return read_unspecified(one_line(self.message)) if self.lane is Lane.MUST_SPECIFY else {}
+
+    @property
     def never_fits(self) -> bool:
         """True if this create requests more than the whole quota. A limit of zero means paused, not never."""
         return exceeds(self.requested, self.limited)
@@ -389,15 +406,16 @@ class Rejection(NamedTuple):
 def read_rejection(status: int, headers: Mapping[str, str], body: bytes | str) -> Rejection:
     """Read one answer of an API server, or of a proxy in front of it. Never raises.
 
-    ``status`` 0 means unknown (a line of a log): it is inferred from the text, and a quota's refusal counts anywhere in
-    the text. In an answer, which the gate learns from, it counts only in its own place in the message. Header names may
-    be in any case. ``Retry-After`` is used, and the priority level's uid, which shows that a server is still starting.
+    ``status`` 0 means unknown (a line of a log): it is inferred from the text, which is unwrapped before, and a quota's
+    refusal counts anywhere in the text. In an answer, which the gate learns from, it counts only in its own place in
+    the message. Header names may be in any case. ``Retry-After`` is used, and the priority level's uid, which shows
+    that a server is still starting.
     """
     if status == 403 and type(body) is bytes and len(body) < 8_192:
         plain = _read_plain(headers, body)
         if plain is not None:
             return plain
-    said = open_answer(body)
+    said = open_answer(body, wrapped=not status)
     code = status or said.code
     retry_after = _retry_after(headers, said.retry_after)
     if 100 <= code < 400:

@@ -9,7 +9,7 @@ quota controller recounts: at the next release in the namespace, at the latest a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -18,7 +18,7 @@ from backoff_ctrl.engine.quotas import ObservedQuota
 from backoff_ctrl.k8s.answers.fields import FieldError, items, mapping, mappings, metadata_of
 from backoff_ctrl.k8s.charges.live import By, Ending, Live, Termination
 from backoff_ctrl.k8s.charges.quotas import read_quota
-from backoff_ctrl.k8s.charges.resources import JOBS, PODS, kinds_of
+from backoff_ctrl.k8s.charges.resources import DEVICE_CLASSES, JOBS, PODS, is_extended, kinds_of
 
 JSON = dict[str, Any]
 
@@ -31,6 +31,7 @@ class Snapshot:
     """What was read from the cluster: the quotas before and after listing all objects that they charge.
 
     ``unread``: kinds that could not be listed, with the reason. ``malformed``: the number of unreadable objects.
+    ``extended``: the extended resources that DeviceClasses stand for; None: the classes could not be listed.
     """
 
     namespace: str
@@ -39,6 +40,7 @@ class Snapshot:
     after: Sequence[JSON]
     unread: Mapping[str, str] = field(default_factory=dict)
     malformed: int = 0
+    extended: Collection[str] | None = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +129,17 @@ class Report:
         return bool(odd or self.excess or self.stuck or problems)
 
 
-def charged_kinds(quotas: Iterable[JSON]) -> list[str]:
-    """Return the kinds to list: all that these quotas charge. Jobs come first, because they explain their pods."""
-    kinds = {kind for quota in quotas for name in _names(quota) for kind in kinds_of(name)}
+def limits_extended(quotas: Iterable[JSON]) -> bool:
+    """Return whether a quota limits an extended resource, for which a DeviceClass may stand."""
+    return any(is_extended(name) for quota in quotas for name in _names(quota))
+
+
+def charged_kinds(quotas: Iterable[JSON], extended: Collection[str] = ()) -> list[str]:
+    """Return the kinds to list: all that these quotas charge. Jobs and pods come first: they explain the others.
+
+    ``extended``: the extended resources that DeviceClasses stand for.
+    """
+    kinds = {kind for quota in quotas for name in _names(quota) for kind in kinds_of(name, extended)}
     return sorted(kinds, key=lambda kind: (kind != JOBS, kind != PODS, kind))
 
 
@@ -148,7 +158,7 @@ def attribute(snapshot: Snapshot, now: datetime) -> Report:
         objects = [each for each in snapshot.objects if observed.selector.applies(each.charged.scopes)]
         holdings = []
         for name in observed.spec or observed.hard:
-            holdings.append(_holding(name, observed, was, objects, jobs, snapshot.unread))
+            holdings.append(_holding(name, observed, was, objects, jobs, snapshot))
             charged = (each for each in objects if name in each.charged.amounts or name in each.owed)
             stuck |= {each.name: (each, each.stuck) for each in charged if each.stuck}
         holdings.sort(key=lambda each: (-each.fullness, each.resource))
@@ -180,14 +190,17 @@ def _holding(
     was: ObservedQuota,
     objects: Iterable[Live],
     jobs: Mapping[str, Live],
-    unread: Mapping[str, str],
+    snapshot: Snapshot,
 ) -> Holding:
     """Sum up one resource: its holders, and the excess of ``used`` over their charges."""
     charged = [each for each in objects if name in each.charged.amounts]
     owed = sum(each.owed.get(name, 0) for each in objects)
     held = sum(each.charged.amounts[name] for each in charged)
     hard, used, before = now.hard.get(name), now.used.get(name), was.used.get(name)
-    missing = tuple(kind for kind in kinds_of(name) if kind in unread)
+    kinds = kinds_of(name, snapshot.extended or ())
+    if snapshot.extended is None and is_extended(name):
+        kinds += (DEVICE_CLASSES,)
+    missing = tuple(kind for kind in kinds if kind in snapshot.unread)
     holding = Holding(name, hard, used, _holders(name, charged, jobs), busy=used != before, unread=missing)
     if used is None or missing:
         return holding

@@ -1,8 +1,12 @@
-"""A YAML loader whose work is bounded by what it reads: no merge keys that multiply, no numbers as long as a book."""
+"""YAML loaders whose work is bounded by what they read: no merge keys that multiply, no numbers as long as a book.
+
+``BoundedLoader`` is for settings, ``KubernetesLoader`` for manifests.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import re
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import yaml
 
@@ -44,3 +48,59 @@ _NUMBERS: Final = {
 }
 for _tag in _NUMBERS:
     BoundedLoader.add_constructor(_tag, BoundedLoader.construct_number)
+
+
+# -- YAML as Kubernetes reads it ---------
+
+_TAG: Final = "tag:yaml.org,2002:"
+
+
+class KubernetesLoader(BoundedLoader):
+    """Loads what the API server reads of the same text, by go-yaml v2: ``y`` is true, ``1e3`` a number.
+
+    Times and numbers in base 60 are texts. Keys become texts, as JSON needs them: that of ``y: 1`` is "true".
+    """
+
+    bool_values: ClassVar = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Read an object. Raises ``yaml.YAMLError`` for a key that JSON can't have."""
+        found = super().construct_mapping(node, deep=deep)
+        if all(type(key) is str for key in found):
+            return found
+        return {self._key(key, node): value for key, value in found.items()}
+
+    @staticmethod
+    def _key(key: object, node: yaml.MappingNode) -> str:
+        if isinstance(key, bool):
+            return "true" if key else "false"
+        if not isinstance(key, str | int | float):
+            raise yaml.constructor.ConstructorError(None, None, f"{key!r} can't be a key", node.start_mark)
+        return f"{key:g}" if isinstance(key, float) else str(key)
+
+    def construct_number(self, node: yaml.ScalarNode) -> Any:
+        """Read a number, unless it is too long. One without a fraction is an integer in JSON, as Go writes it."""
+        value = super().construct_number(node)
+        if ":" in node.value:
+            return node.value
+        return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e21 else value
+
+    def construct_time(self, node: yaml.ScalarNode) -> str:
+        """Return the text of a date or a time. Raises ``ValueError`` and others for one that is none."""
+        self.construct_yaml_timestamp(node)
+        text: str = node.value
+        return text
+
+
+KubernetesLoader.yaml_implicit_resolvers = {
+    first: list(resolvers) for first, resolvers in BoundedLoader.yaml_implicit_resolvers.items() if first != "="
+}
+for _name, _pattern, _first in (
+    ("bool", r"[yYnN]\Z", "yYnN"),
+    ("int", r"[-+]?0[oO][0-7_]+\Z", "-+0"),
+    ("float", r"[-+]?(?:\.[0-9_]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?\Z", "-+.0123456789"),
+):
+    KubernetesLoader.add_implicit_resolver(_TAG + _name, re.compile(_pattern), list(_first))
+for _name in ("int", "float"):
+    KubernetesLoader.add_constructor(_TAG + _name, KubernetesLoader.construct_number)
+KubernetesLoader.add_constructor(f"{_TAG}timestamp", KubernetesLoader.construct_time)

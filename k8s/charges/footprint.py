@@ -128,7 +128,7 @@ def _special_charge(manifest: Mapping[str, Any], resource: str, at: str) -> tupl
 
 
 _ALL_DEVICES: Final = 32  # the allocation mode All is charged the most results that a claim can hold
-_OF_DEVICE_CLASS: Final = "requests.deviceclass.resource.kubernetes.io/"
+OF_DEVICE_CLASS: Final = "requests.deviceclass.resource.kubernetes.io/"
 _BETA_STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 
 
@@ -186,7 +186,7 @@ def device_amounts(spec: Mapping[str, Any], path: str) -> dict[str, int]:
             name, count = _devices(alternative, at)
             highest[name] = max(highest.get(name, 0), count)
         for name, count in highest.items():
-            for key in (f"{name}.deviceclass.resource.k8s.io/devices", f"{_OF_DEVICE_CLASS}{name}"):
+            for key in (f"{name}.deviceclass.resource.k8s.io/devices", f"{OF_DEVICE_CLASS}{name}"):
                 charged[key] = charged.get(key, 0) + count * NANO
     return charged
 

@@ -79,17 +79,17 @@ def _documents(text: str, name: str, aliases_max: float) -> list[Any]:
             return [json.loads(text)]
     import yaml  # noqa: PLC0415  # loads in 20 ms, which JSON does not need
 
-    from .bounded_yaml import BoundedLoader  # noqa: PLC0415 - the same
+    from .bounded_yaml import KubernetesLoader  # noqa: PLC0415 - the same
 
     try:
         depth = aliases = 0
-        for event in yaml.parse(text, Loader=BoundedLoader):
+        for event in yaml.parse(text, Loader=KubernetesLoader):
             depth += _step(event)
             aliases += isinstance(event, yaml.AliasEvent)
             if depth > DEEPEST or aliases > aliases_max:
                 break
         else:
-            return list(yaml.load_all(text, Loader=BoundedLoader))
+            return list(yaml.load_all(text, Loader=KubernetesLoader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""

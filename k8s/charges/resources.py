@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.fields import FieldError, text_at
@@ -102,22 +102,32 @@ JOBS: Final = "jobs.batch"
 WHOLE: Final = frozenset({PODS, CLAIMS, SERVICES, DEVICE_CLAIMS, JOBS})
 """Kinds that must be listed as whole objects; for all others (such as Secrets) the metadata is enough."""
 
+DEVICE_CLASSES: Final = "deviceclasses.resource.k8s.io"
+"""Cluster-wide; some stand for an extended resource (``devices``)."""
+
 _COUNT: Final = "count/"
+_IMPLICIT: Final = "requests.deviceclass.resource.kubernetes.io/"
 _RESOURCE: Final = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)*")
 _OF_PODS: Final = frozenset({"pods", "cpu", "memory", "ephemeral-storage"})
 
 
-def kinds_of(name: str) -> tuple[str, ...]:
+def is_extended(name: str) -> bool:
+    """Return whether a quota limits an extended resource by this name, for which a DeviceClass may stand."""
+    named = name.removeprefix("requests.")
+    return name.startswith("requests.") and "/" in named and not name.startswith(_IMPLICIT)
+
+
+def kinds_of(name: str, extended: Collection[str] = ()) -> tuple[str, ...]:
     """Return the kinds (``pods``, ``jobs.batch``) that a quota charges under this name; empty for an unknown name.
 
-    ``requests.EXTENDED`` may also be charged for ResourceClaims, through a DeviceClass. Only the server knows that.
+    ``extended``: the extended resources that DeviceClasses stand for: ResourceClaims are charged under these, too.
     """
     if name.startswith(_COUNT):
         kind = name.removeprefix(_COUNT)
         return (kind,) if _RESOURCE.fullmatch(kind) and kind not in _UNCOUNTED else ()
     if name in LEGACY_COUNTS:
         return (name,)
-    if name.startswith("requests.deviceclass.resource.kubernetes.io/"):
+    if name.startswith(_IMPLICIT) or (is_extended(name) and name.removeprefix("requests.") in extended):
         return (PODS, DEVICE_CLAIMS)
     return next(((kind,) for kind, charges in _CHARGES if charges(name)), ())
 

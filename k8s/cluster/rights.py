@@ -249,5 +249,8 @@ def page(gates_in: Sequence[str] = (), namespaces: Sequence[str] = (), *, asks_w
             Right("list", "pods", "`holders` does not know the pods that hold a quota", namespace=each),
             Right("get", "namespaces", "`holders` does not see whether a namespace exists", namespace=each),
         ]
+    if not namespaces:
+        lost = "`explain` and `holders` do not know the extended resources of device classes"
+        found.append(Right("list", "deviceclasses", lost, "resource.k8s.io", namespace=ALL))
     found += [Right("list", "pods", "no gates are found there", namespace=each) for each in gates_in]
     return each_once(found)

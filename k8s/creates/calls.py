@@ -46,6 +46,11 @@ class Target:
     dry_run: bool
 
     @property
+    def name(self) -> str:
+        """The name in the path; empty for a collection."""
+        return self.rest.split("/")[1] if self.rest else ""
+
+    @property
     def is_subresource(self) -> bool:
         """Whether ``rest`` names a subresource."""
         return self.rest.count("/") > 1

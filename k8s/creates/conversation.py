@@ -263,7 +263,7 @@ class Conversation:
 
     def _may_exist(self, now: float) -> bool:
         """Say whether the refusal may hide a 409: quota admission answers before storage does."""
-        if not self._may_look:
+        if not self._may_look or self.named.applied:
             return False
         if now < self._in_doubt_until:
             return True
@@ -289,6 +289,8 @@ class Conversation:
 
     def _exists(self, *_: object) -> Action:
         self._worth = Failed()
+        if self.named.applied:  # another client made the object meanwhile
+            return self._resend()
         if self._may_look or (self.named.name and not self.named.minted):  # denied before: a server that starts
             return self._look(Why.EXISTS)
         self._why = Why.EXISTS
@@ -357,6 +359,8 @@ class Conversation:
         return self._look_again()
 
     def _found(self, answer: Answer, found: Found) -> Action:
+        if found is Found.APPLICABLE:
+            return self._resend()
         if found is Found.GOING:
             return self._terminating()
         if found is Found.FOREIGN:

@@ -64,6 +64,7 @@ class Named:
     keyed: bool  # derived from an idempotency key: an earlier process may have made it already
     body_hash: str  # of the requested body, where there is a key; empty: not known
     kept: bool  # the id is that of a trusted gate in front of this one: the body carries it already
+    applied: bool = False  # a server-side apply: sending it again changes nothing, so its object needs no id
 
     def made(self, annotations: object) -> bool:
         """Return whether an object with these annotations is the one that this create made, or would make."""
@@ -165,6 +166,7 @@ class Found(StrEnum):
     OTHERWISE = "made with this key, for another body"
     GOING = "being deleted"
     FOREIGN = "made by somebody else"
+    APPLICABLE = "there, and an apply may change it, whoever made it"
 
 
 def whose(answer: Answer, named: Named) -> Found | None:
@@ -172,6 +174,8 @@ def whose(answer: Answer, named: Named) -> Found | None:
     found = answer.json() if answer.ok else None
     if found is None:
         return None
+    if named.applied:
+        return Found.APPLICABLE
     annotations = annotations_of(found)
     if metadata_of(found).get("deletionTimestamp"):
         return Found.GOING

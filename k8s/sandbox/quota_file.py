@@ -10,6 +10,7 @@ from backoff_ctrl.k8s.sandbox.admission.amounts import AmountError, amount_of
 from backoff_ctrl.k8s.sandbox.cluster import Sandbox
 from backoff_ctrl.k8s.sandbox.objects.answers import ApiError
 from backoff_ctrl.k8s.sandbox.objects.kinds import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, QUOTAS, Kind
+from backoff_ctrl.k8s.sandbox.objects.yaml_text import KubernetesLoader
 
 _ACCEPTED = {kind.kind: kind for kind in (NAMESPACES, QUOTAS, LIMIT_RANGES, PRIORITY_CLASSES)}
 
@@ -21,7 +22,8 @@ class QuotaFileError(ValueError):
 def load_quota_file(text: str) -> list[tuple[Kind, str, dict[str, Any]]]:
     """Parse the documents into (kind, namespace, object), namespaces first. Raises ``QuotaFileError``."""
     try:
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+        loaded = yaml.load_all(text, KubernetesLoader)
+        documents = [document for document in loaded if document is not None]
     except yaml.MarkedYAMLError as error:
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if (mark := error.problem_mark) else ""
         raise QuotaFileError(f"is not valid YAML{place}: {error.problem or error.context}") from error

@@ -22,12 +22,13 @@ from backoff_ctrl.engine.outlook import Outlook, nothing_known
 from backoff_ctrl.engine.quantities import quantity
 from backoff_ctrl.k8s.answers.fields import FieldError, mapping_at, mappings, metadata_of, required_mapping_at
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
+from backoff_ctrl.k8s.charges.devices import Classes, footprint_with_extended, with_extended
 from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.charges.parts import Footprint as Charged
 from backoff_ctrl.k8s.charges.parts import Part as Made
 from backoff_ctrl.k8s.charges.parts import footprint_of
 from backoff_ctrl.k8s.charges.quotas import read_quota
-from backoff_ctrl.k8s.charges.resources import resource_of
+from backoff_ctrl.k8s.charges.resources import DEVICE_CLAIMS, resource_of
 from backoff_ctrl.k8s.cluster.paths import group_path, path_to
 
 from .admission_rules import Item, claim_refusals, fill_in, pod_refusals
@@ -44,6 +45,7 @@ AskServer: TypeAlias = Callable[[str, str, Mapping[str, Any] | None], Answer]
 """Takes a method, a path with its query, and a body; returns the API server's status and answer."""
 
 NOT_COUNTED: Final = "LimitRange defaults are not known here and are left out"
+CLASSES: Final = "extended resources of device classes are not known here and are left out"
 LEARNED: Final = "the quotas are not watched: what is known was learned from refusals, and there may be more quotas"
 KEPT: Final = "there is room, but it is reserved for a create that has waited long"
 NUMBER: Final = "only the cluster knows how many {kind}s {maker} makes: one of each is counted"
@@ -74,14 +76,19 @@ _STRANGER: Final = "system:anonymous"
 
 
 def explain(
-    manifest: Mapping[str, Any], ask: Ask, limit_ranges: Sequence[Item] | None, now: float
+    manifest: Mapping[str, Any],
+    ask: Ask,
+    limit_ranges: Sequence[Item] | None,
+    now: float,
+    classes: Classes | None = None,
 ) -> tuple[Explained, Mapping[str, Any]]:
     """Return what would happen to a manifest, and the manifest with what these LimitRanges (None: unknown) fill in.
 
-    ``now`` is Unix time. Raises ``ProblemError`` for a malformed manifest.
+    ``now`` is Unix time. ``classes``: the device classes that stand for an extended resource (None: unknown). Raises
+    ``ProblemError`` for a malformed manifest.
     """
     try:
-        return _explain(manifest, ask, limit_ranges, now)
+        return _explain(manifest, ask, limit_ranges, now, classes)
     except FieldError as error:
         raise malformed(error, manifest) from None
 
@@ -123,7 +130,7 @@ def asking_listed(namespace: str, quotas: Iterable[object]) -> tuple[Ask, list[s
 
 
 def _explain(
-    manifest: Mapping[str, Any], ask: Ask, limit_ranges: Sequence[Item] | None, now: float
+    manifest: Mapping[str, Any], ask: Ask, limit_ranges: Sequence[Item] | None, now: float, classes: Classes | None
 ) -> tuple[Explained, Mapping[str, Any]]:
     items = limit_ranges or ()
     whole = footprint_of(manifest)  # before it is filled in: errors are about what was given
@@ -133,8 +140,10 @@ def _explain(
         for spec, _ in _pod_specs(filled, resource, whole.parts):
             fill_in(spec, items)
         whole = footprint_of(filled)
-    outlook = create = ask([(footprint(filled), 1)])
-    notes = [] if limit_ranges is not None or not _has_pods(resource, whole) else [NOT_COUNTED]
+    whole = footprint_with_extended(whole, classes or {})
+    outlook = create = ask([(with_extended(footprint(filled), classes or {}), 1)])
+    notes = [CLASSES] if classes is None and _has_devices(whole) else []
+    notes += [] if limit_ranges is not None or not _has_pods(resource, whole) else [NOT_COUNTED]
     parts = [_part("create", create, list(_refusals(filled, resource, items, create)), now)]
     if whole.parts:
         made = [part for part in whole.parts if not part.suspended]
@@ -208,6 +217,10 @@ def _pod_specs(manifest: Any, resource: str, parts: Sequence[Made]) -> Iterator[
 
 def _has_pods(resource: str, whole: Charged) -> bool:
     return resource == "pods" or any(part.kind == "Pod" for part in whole.parts)
+
+
+def _has_devices(whole: Charged) -> bool:
+    return any(f"count/{DEVICE_CLAIMS}" in each.amounts for each in (whole.demand, *(p.demand for p in whole.parts)))
 
 
 def _notes_on(parts: Sequence[Made]) -> list[str]:

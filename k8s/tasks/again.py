@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import yaml
 
-from backoff_ctrl.k8s.charges.bounded_yaml import BoundedLoader
+from backoff_ctrl.k8s.charges.bounded_yaml import KubernetesLoader
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
 from .model import API_VERSION, ASKED_LATER, JSON, KIND
@@ -35,7 +35,7 @@ def read_change(text: str) -> tuple[str, Any]:
     if not path or text[place : place + 1] != "=":
         raise TaskSpecError(path or text[:60], f"this is no change: {_HOW}")
     try:
-        return path, yaml.load(text[place + 1 :], BoundedLoader)  # noqa: S506 - a safe loader, bounded
+        return path, yaml.load(text[place + 1 :], KubernetesLoader)  # noqa: S506 - a safe loader, bounded
     except (yaml.YAMLError, ValueError) as error:
         raise TaskSpecError(path, f"the value is not YAML ({' '.join(str(error).split())[:200]})") from None
 

@@ -76,6 +76,27 @@ def test_classify_gives_scripts_every_key(feed: Callable[[str], None], capsys: p
     }
 
 
+def test_classify_gives_scripts_the_fields_that_a_quota_requires(
+    feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By resource, each with its containers; other answers lack the key."""
+    feed('pods "p" is forbidden: failed quota: team: must specify limits.cpu for: app,proxy; requests.cpu for: app')
+    assert run(["classify", "--json"]) == 0
+    assert document(capsys)["must_specify"] == {"limits.cpu": ["app", "proxy"], "requests.cpu": ["app"]}
+
+
+@pytest.mark.parametrize("options", [[], ["--status", "403"]])
+def test_classify_unwraps_what_another_program_has_wrapped(
+    options: list[str], feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether the status is known or not."""
+    told = FULL.removeprefix("Error creating: ")
+    feed("\n".join(f"│ {told[at : at + 60]:60} │" for at in range(0, len(told), 60)))
+    assert run(["classify", "--json", *options]) == 0
+    found = document(capsys)
+    assert (found["lane"], found["quota"], found["limited"]["requests.cpu"]) == ("quota", "team", "2")
+
+
 def test_classify_takes_the_status_where_it_is_known(
     feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,6 +156,40 @@ def test_classify_takes_the_status_where_it_is_known(
                 "retryable  yes",
                 "retry in   3 s",
                 "The server is overloaded. Wait as long as it asks, then send fewer requests at once.",
+            ],
+        ),
+        (
+            'pods "p" is forbidden: failed quota: team: must specify limits.cpu for: app,proxy; requests.cpu for: app',
+            [
+                "lane       must-specify",
+                "retryable  no",
+                "quota      team",
+                "The quota requires every container to set these requests or limits. Add them.",
+                "",
+                "resource      containers",
+                "limits.cpu    app, proxy",
+                "requests.cpu  app",
+            ],
+        ),
+        (
+            'pods "p" is forbidden: failed quota: team: must specify limits.cpu,limits.memory',
+            [
+                "lane       must-specify",
+                "retryable  no",
+                "quota      team",
+                "The quota requires every container to set these requests or limits. Add them.",
+                "",
+                "resource       containers",
+                "limits.cpu     ?",
+                "limits.memory  ?",
+            ],
+        ),
+        (
+            "pods is forbidden: node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000",
+            [
+                "lane       policy",
+                "retryable  no",
+                "The pod would request more than its node can give. Request less, or create it anew on a larger node.",
             ],
         ),
         (

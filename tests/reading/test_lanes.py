@@ -44,6 +44,11 @@ def status_of(message: str, code: int, **details: object) -> bytes:
         (403, 'pods "p" is forbidden: pod rejected: RuntimeClass "gvisor" not found', "policy"),
         (422, "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'x' with binding 'y' denied request: no", "policy"),
         (403, 'pods "p" is forbidden: unable to validate against any security context constraint: []', "policy"),
+        (403, "pods \"p\" is forbidden: node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000", "policy"),
+        (403, "pods \"p\" is forbidden: node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000; memory, requested: 2147483648, allocatable: 1073741824", "policy"),
+        (403, 'pods "p" is forbidden: pod resize is only supported on linux nodes, node "n" is "windows"', "policy"),
+        (500, 'Internal error occurred: Operation cannot be fulfilled on resourcequotas "q": the object has been modified', "quota-conflict"),
+        (500, "error resolving quota: the cache is not ready", "quota-timeout"),
         (403, 'pods is forbidden: User "u" cannot create resource "pods" in API group "" in the namespace "n"', "rbac"),
         (403, 'persistentvolumeclaims "c" is forbidden: minimum storage usage per PersistentVolumeClaim is 1Gi, but request is 1Mi', "limit-range"),
         (403, 'pods "p" is forbidden: [maximum cpu usage per Container is 1, but limit is 2, maximum memory usage per Container is 1Gi, but limit is 2Gi]', "limit-range"),
@@ -118,6 +123,27 @@ def test_a_denial_by_a_starting_server_is_temporary(uid: dict[str, str], lane: s
     text = 'pods is forbidden: User "u" cannot create resource "pods" in API group "" in the namespace "n"'
 
     assert read_rejection(403, uid, status_of(text, 403)).lane == lane
+
+
+@pytest.mark.parametrize(
+    ("text", "unspecified"),
+    [
+        ("must specify limits.cpu for: a", {"limits.cpu": ["a"]}),
+        (
+            "must specify limits.cpu for: a,b-1; requests.nvidia.com/gpu for: b-1",
+            {"limits.cpu": ["a", "b-1"], "requests.nvidia.com/gpu": ["b-1"]},
+        ),
+        ("must specify limits.cpu,limits.memory", {"limits.cpu": [], "limits.memory": []}),
+        ("must specify limits.memory.", {"limits.memory": []}),
+        ("must specify limits.cpu for: a. (reason: Forbidden)", {"limits.cpu": ["a"]}),
+        ("must specify limits.cpu for: a], and more", {"limits.cpu": ["a"]}),
+    ],
+)
+def test_what_a_quota_requires_is_read_by_resource_and_container(text: str, unspecified: dict[str, list[str]]) -> None:
+    """In the words of today's servers, and of older ones, which name no containers."""
+    found = read_rejection(403, {}, status_of(f'pods "p" is forbidden: failed quota: q: {text}', 403))
+    assert (found.lane, found.quota, found.unspecified) == ("must-specify", "q", unspecified)
+    assert not read_rejection(0, {}, "exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1").unspecified
 
 
 def test_the_lanes_have_their_documented_values() -> None:

@@ -9,9 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.k8s.charges.manifests import LARGEST_FILE, ManifestError, load_manifests, read_source
+from tests.yaml_scalars import KEYS, SCALARS, text_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@pytest.mark.parametrize("scalar", SCALARS)
+def test_plain_scalars_are_those_of_kubernetes(scalar: str) -> None:
+    """What the API server would make of the same text."""
+    (found,) = load_manifests(f"kind: A\nvalue: {scalar}\n", "f.yaml")
+    value = text_of(scalar)
+    assert (found["value"], type(found["value"])) == (value, type(value))
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_keys_are_texts(key: str) -> None:
+    """As JSON needs them."""
+    (found,) = load_manifests(f"kind: A\nlabels: {{{key}: a}}\n", "f.yaml")
+    assert found["labels"] == {KEYS[key]: "a"}
 
 
 DOUBLING = "\n".join(

@@ -146,6 +146,23 @@ def test_explain_knows_limit_ranges_and_what_waits(served: Served) -> None:
     assert explain(served.url, limited).json["verdict"] == "refused"
 
 
+def test_explain_knows_the_extended_resources_of_device_classes(served: Served) -> None:
+    """A claim of two devices never fits in one, though the quota does not name its class."""
+    made = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"},
+            "spec": {"extendedResourceName": "example.com/device"}}  # fmt: skip
+    done = ask(served.sandbox.url, "/apis/resource.k8s.io/v1/deviceclasses", method="POST",
+               body=json.dumps(made).encode(), Content_Type="application/json")  # fmt: skip
+    assert done.status == 201
+    served.sandbox.create_namespace("devices")
+    served.sandbox.create_quota("devices", "q", {"requests.example.com/device": "1"})
+    asked = [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 2}}]
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+             "metadata": {"name": "c", "namespace": "devices"}, "spec": {"devices": {"requests": asked}}}  # fmt: skip
+    until(lambda: explain(served.url, claim).json["verdict"] == "never")
+    (blocker,) = explain(served.url, claim).json["blockers"]
+    assert (blocker["resource"], blocker["asked"], blocker["limited"]) == ("requests.example.com/device", "2", "1")
+
+
 @pytest.mark.parametrize(
     ("path", "pointer"),
     [

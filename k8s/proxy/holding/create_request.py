@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ from backoff_ctrl.k8s.answers.answer import Answer, CallerAway, GateClosed, NotS
 from backoff_ctrl.k8s.answers.fields import FieldError, metadata_of
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, rejection_of
 from backoff_ctrl.k8s.charges.footprint import footprint, remembered_footprint
+from backoff_ctrl.k8s.charges.growth import added, outgrows
+from backoff_ctrl.k8s.charges.resources import CLAIMS, SERVICES
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.naming import Named
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT, rejected
@@ -34,6 +37,12 @@ log = logging.getLogger(__name__)
 SPREAD: Final = 0.1
 """The part of a hold by which the ends of holds are spread."""
 CLOSING: Final = "the proxy is shutting down"
+_PERMITTED: Final = frozenset({Lane.QUOTA_CONFLICT, Lane.QUOTA_TIMEOUT, Lane.QUOTA_NOT_READY, Lane.WEBHOOK_FAILED})
+"""Only a caller with the right to write gets these answers: admission comes after authorization."""
+_PASSING: Final = _PERMITTED | {Lane.NOT_READY}
+"""Nothing was stored, and the cause passes by itself. Clients send again what was answered 429 or 503."""
+_GROWING: Final = frozenset({CLAIMS, SERVICES})
+"""Kinds that an apply may make larger. The amounts of a pod change by a resize alone."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -71,7 +80,7 @@ class CreateRequest:
         self.identity = identity(self.caller, chosen.target, self._manifest, request.body)
         self._unproven = self.identity
         self._call = same_call(self.caller, request.head, self.identity)
-        self.sender = Sender(shared.ask, shared.own, shared.kinds, chosen.target.namespace, request)
+        self.sender = Sender(shared.ask, shared.own, shared.kinds, chosen.target, request)
         self.sender.names_itself = bool(metadata_of(self._manifest).get("name"))
         self.task: asyncio.Task[Any] | None = None
         self.create: Create | None = None
@@ -89,8 +98,6 @@ class CreateRequest:
     async def answer(self) -> Answer:
         """Return the caller's answer. Cancelled when it hangs up. Raises only internal errors."""
         try:
-            if self._chosen.way is Way.ONCE:
-                return await self._sent_once(self._send)
             async with self._shared.kept.asked(self._call):
                 return await self._kept_or_sent()
         except NotSent as error:
@@ -107,11 +114,18 @@ class CreateRequest:
             answer = await first.waited(self._patience())
             self.if_unread = first.if_unread
             return answer
+        if self._chosen.way is Way.ONCE:
+            return await self._sent_first(self._send)
         if self._manifest is None:
-            return await self._sent_once(self._send_shielded)
+            return await self._sent_first(self._send_shielded)
         return await self._in_line(self._named(self._manifest), None)
 
     # -- what is sent before it waits ---------
+
+    @property
+    def _applies(self) -> bool:
+        """Whether it is a server-side apply of a whole object."""
+        return self._chosen.way is Way.ONCE and not self._chosen.target.is_subresource
 
     async def _send(self) -> Answer:
         async with asyncio.timeout(SERVER_LIMIT):
@@ -129,22 +143,36 @@ class CreateRequest:
             raise
         return task.result()
 
-    async def _sent_once(self, send: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Send the request as it is; if a quota refuses it, hold it with the amounts that the refusal names."""
-        shared, target = self._shared, self._chosen.target
-        sent = shared.now()
-        answer = await send()
-        if answer.ok or shared.gate.mode(target.namespace) != "enforce":
+    async def _sent_first(self, send: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Send the request as it is; let it wait in line where waiting may help."""
+        sent = self._shared.now()
+        try:
+            answer = await send()
+        except (OutcomeUnknown, TimeoutError) as error:
+            if not self._applies:
+                raise
+            answer = failed(504, self.label, f"the API server did not answer, it may be stored: {error}")
+        if answer.ok or self._shared.gate.mode(self._chosen.target.namespace) != "enforce":
             return answer
         rejection = rejection_of(answer)
-        if rejection.lane is not Lane.QUOTA:
+        if rejection.lane is Lane.QUOTA:
+            return await self._refused(answer, rejection, sent)
+        in_doubt = rejection.lane is Lane.UNKNOWN_OUTCOME
+        if rejection.lane not in _PASSING and not (self._applies and (in_doubt or rejection.lane is Lane.EXISTS)):
             return answer
-        demand = self._demand(rejection)
-        shared.gate.ledger.learn(target.namespace, demand.scopes, rejected(rejection, sent), sent)
-        if not rejection.retryable:  # it never fits
+        living = await self.sender.living() if self._chosen.way is Way.ONCE else None
+        demand = added(self._manifest, self._chosen.target.resource, living, datetime.now(UTC))
+        self.sender.came = None if in_doubt else answer  # it was looked up, and is sent again
+        return await self._in_line(self._as_it_is(), demand, came=answer, permitted=rejection.lane in _PERMITTED)
+
+    async def _refused(self, answer: Answer, rejection: Rejection, sent: float) -> Answer:
+        """Let a request wait with the amounts that its refusal names, unless it never fits."""
+        target, demand = self._chosen.target, self._demand(rejection)
+        self._shared.gate.ledger.learn(target.namespace, demand.scopes, rejected(rejection, sent), sent)
+        if not rejection.retryable or await self._outgrows(rejection):
             return answer
         self._refusal = answer
-        return await self._in_line(unnamed({}), demand)
+        return await self._in_line(self._as_it_is(), demand, came=answer, permitted=True)
 
     def _demand(self, rejection: Rejection) -> Demand:
         try:
@@ -152,6 +180,17 @@ class CreateRequest:
         except FieldError:
             scopes = ()
         return Demand({name: max(0, amount) for name, amount in rejection.requested.items()}, scopes)
+
+    async def _outgrows(self, rejection: Rejection) -> bool:
+        """Return whether the object would become larger than the whole quota: a refusal names only what is added."""
+        target = self._chosen.target
+        if self._chosen.way is not Way.ONCE or not (target.is_subresource or target.resource in _GROWING):
+            return False
+        living = await self.sender.living()
+        return living is not None and outgrows(rejection, target.resource, living, datetime.now(UTC))
+
+    def _as_it_is(self) -> Named:
+        return applied(self._chosen.target.name) if self._applies else unnamed({})
 
     # -- what was sent before ---------
 
@@ -184,12 +223,18 @@ class CreateRequest:
 
     # -- in line ---------
 
-    async def _in_line(self, named: Named | None, demand: Demand | None) -> Answer:
+    async def _in_line(
+        self, named: Named | None, demand: Demand | None, *, came: Answer | None = None, permitted: bool = False
+    ) -> Answer:
+        """Let it wait in line, and send it. ``came``: the answer to its first send, if it was sent before.
+
+        ``permitted``: that answer proves that its caller may create here.
+        """
         shared, target = self._shared, self._chosen.target
         settings = shared.settings
-        self._may = await self._reviewed(refused=demand is not None)
-        if self._may is False and demand is None:
-            return await self._sent_once(self._send_shielded)
+        self._may = await self._reviewed(permitted=permitted)
+        if self._may is False:
+            return came or await self._sent_first(self._send_shielded)
         call, unproven = (target.namespace, self.identity), (target.namespace, self._unproven)
         patience = self._patience()
         creation = Creation(
@@ -197,7 +242,7 @@ class CreateRequest:
             self.caller.window,
             target.namespace,
             target.resource,
-            self._manifest or {},
+            self._shown_body(),
             timeout=settings.hold_total if settings.again else min(patience, settings.hold_total),
             seat=self.identity if shared.unproven.take(unproven, shared.now()) is None else self._unproven,
             retry_after=RETRY_AFTER,
@@ -210,6 +255,11 @@ class CreateRequest:
         self.create = create = Create(shared.gate, creation)
         self.task = asyncio.get_running_loop().create_task(shared.gate.run(create, self.sender))
         return await self.waited(patience)
+
+    def _shown_body(self) -> dict[str, Any]:
+        """Return the manifest with the name in the path, which a patch need not repeat: people see it in line."""
+        body, name = self._manifest or {}, self._chosen.target.name
+        return {**body, "metadata": {**metadata_of(body), "name": name}} if name else body
 
     def _patience(self) -> float:
         """Return the seconds for which this request may be held, spread at random: many begin to wait together."""
@@ -246,13 +296,13 @@ class CreateRequest:
             create.creation.on_wait = None  # it knows the create, which knows its creation
         task.result()  # raises an internal error
         if self._tells(create) and not await self._may_wait():
-            return await self._sent_once(self._send_shielded)
+            return await self._sent_first(self._send_shielded)
         return self._ended(create, task)
 
     def _ended(self, create: Create, task: asyncio.Task[Any]) -> Answer:
         if create.answer is None or not create.answer.ok:
             self._keep(create)
-        else:
+        elif self._chosen.way is Way.GATED:
             kept = Kept(task)
             kept.note_name(create.named)  # not the answer: it waits as long as the connection lives
             self.if_unread = partial(self._shared.kept.keep_ended, self._call, kept)
@@ -260,18 +310,18 @@ class CreateRequest:
 
     # -- who may wait ---------
 
-    async def _reviewed(self, *, refused: bool) -> bool | None:
+    async def _reviewed(self, *, permitted: bool) -> bool | None:
         """Return whether the caller may create here, if that is known, or asked because its create would wait now.
 
-        None: neither known nor asked. ``refused``: a quota has refused it, so the caller may, and the create waits.
+        None: neither known nor asked. ``permitted``: an answer has proved that the caller may.
         """
         shared, target = self._shared, self._chosen.target
         if shared.gate.mode(target.namespace) != "enforce":
             return None
         known = shared.reviews.known(self.caller, target)
-        if known is None and not refused and not self._would_wait():
+        if known is None and not permitted and not self._would_wait():
             return None
-        return await self._may_wait() or refused
+        return await self._may_wait() or permitted
 
     def _would_wait(self) -> bool:
         try:
@@ -309,12 +359,20 @@ class CreateRequest:
         return ours and not self._may and not create.sends and create.mode == "enforce"
 
     def _keep(self, create: Create) -> None:
-        """Keep what may be stored: the caller may come again."""
+        """Keep what may be stored: the caller may come again.
+
+        A resize or an apply is kept only while it is under way: after that, it may be sent again.
+        """
         sent, resumed = create.sends > 0, self._resumed is not None
         if self.task is None or not (sent or resumed):
             return
-        kept = Kept(self.task)
-        self._shared.kept.keep(self._call, kept, lambda: kept.note(create, sent=sent, resumed=resumed))
+        kept, once = Kept(self.task), self._chosen.way is Way.ONCE
+
+        def note() -> None:
+            if not once:
+                kept.note(create, sent=sent, resumed=resumed)
+
+        self._shared.kept.keep(self._call, kept, note)
 
     # -- the end ---------
 
@@ -403,6 +461,11 @@ class PutOff:
 
 def _note_answer(kept: Kept, task: asyncio.Task[Answer]) -> None:
     kept.note_answer(None if task.exception() else task.result())
+
+
+def applied(name: str) -> Named:
+    """Return a server-side apply of that object: it is sent as it is, and again if its outcome is unknown."""
+    return Named({}, name, "", minted=False, keyed=False, body_hash="", kept=True, applied=True)
 
 
 def unnamed(manifest: dict[str, Any]) -> Named:

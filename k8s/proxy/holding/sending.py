@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
-from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import annotations_of, metadata_of
 from backoff_ctrl.k8s.charges.resources import CLAIMS, PODS, SERVICES
-from backoff_ctrl.k8s.creates.calls import quotas_url
+from backoff_ctrl.k8s.creates.calls import Target, quotas_url
 from backoff_ctrl.k8s.creates.naming import CREATE_ID, Named
 from backoff_ctrl.k8s.gate.together import READ_PATIENCE
 from backoff_ctrl.k8s.proxy.http.messages import Ask, Head, Headers, PayloadError, Request, Response, first
@@ -172,7 +172,7 @@ class Received(Mapping[str, str]):
 class Sender:
     """The gate's transport for one request, which it leaves unchanged."""
 
-    def __init__(self, ask: Ask, own: Ask | None, kinds: ChargedKinds, namespace: str, request: Request) -> None:
+    def __init__(self, ask: Ask, own: Ask | None, kinds: ChargedKinds, target: Target, request: Request) -> None:
         """Send ``request`` by ``ask``. ``own`` adds the proxy's own credentials, where it has any.
 
         ``kinds`` learns from lists of the namespace's quotas.
@@ -180,8 +180,10 @@ class Sender:
         self._ask = ask
         self._own = own
         self._kinds = kinds
-        self._namespace = namespace
+        self._target = target
         self.request = request
+        self.came: Answer | None = None
+        """The answer that came before the request joined the line: it is handled like that of the first send."""
         self.names_itself = False
         """Whether the creator gave the name."""
         self.posts = 0
@@ -191,6 +193,9 @@ class Sender:
 
     async def send(self, body: dict[str, Any]) -> Answer:
         """Send the creator's bytes, marked with the name and create id of ``body``; as they are if it has no id."""
+        if self.came is not None:
+            answer, self.came = self.came, None
+            return answer
         head = self.request.head
         marked = self._marked(body)
         headers = [header for header in head.headers if header[0].lower() not in FRAMING]
@@ -205,19 +210,31 @@ class Sender:
 
     async def look_up(self, name: str) -> Answer:
         """GET the object of that name as the creator, in a form that can be read."""
-        path = (
-            _SLASHES_AT_END.sub(b"", self.request.head.target.partition(b"?")[0]) + b"/" + quote(name, safe="").encode()
-        )
+        path = self.request.head.target.partition(b"?")[0]
+        if self._target.rest:
+            path = _object_of(path, self._target)
+        else:
+            path = _SLASHES_AT_END.sub(b"", path) + b"/" + quote(name, safe="").encode()
         return await self._get(path, readable(self.request.head.get(b"accept")))
+
+    async def living(self) -> dict[str, Any] | None:
+        """GET the object that the request is sent to, as the creator; None if there is none, or it can't be read."""
+        path = _object_of(self.request.head.target.partition(b"?")[0], self._target)
+        try:
+            async with asyncio.timeout(READ_PATIENCE):
+                answer = await self._get(path, JSON)
+        except (NotSent, OutcomeUnknown, TimeoutError):
+            return None
+        return answer.json() if answer.ok else None
 
     async def list_quotas(self) -> Answer:
         """GET the quotas of the namespace, as the proxy if it may, else as the creator; within 2 s."""
-        path = quotas_url("", self._namespace).encode()
+        path = quotas_url("", self._target.namespace).encode()
         async with asyncio.timeout(READ_PATIENCE):
             answer = None if self._own is None else received(await self._own(_get(path, [], JSON)))
             if answer is None or not answer.ok:
                 answer = await self._get(path, JSON)
-        self._kinds.listed(self._namespace, answer)
+        self._kinds.listed(self._target.namespace, answer)
         return answer
 
     def _marked(self, body: dict[str, Any]) -> bytes:
@@ -229,6 +246,13 @@ class Sender:
 
     async def _get(self, path: bytes, accept: bytes) -> Answer:
         return received(await self._ask(_get(path, as_caller(self.request.head.headers), accept)))
+
+
+def _object_of(path: bytes, target: Target) -> bytes:
+    """Return the path of the object itself, for a request to it or to a subresource of it."""
+    parts = unquote(path.decode("latin-1")).rstrip("/").split("/")
+    subresource = target.rest.count("/") - 1
+    return "/".join(quote(part, safe="") for part in parts[: len(parts) - subresource]).encode()
 
 
 def _get(path: bytes, who: Headers, accept: bytes) -> Request:

@@ -10,6 +10,7 @@ from backoff_ctrl.k8s.sandbox.objects.answers import ApiError, bad_request, unsu
 from backoff_ctrl.k8s.sandbox.objects.kinds import Kind
 from backoff_ctrl.k8s.sandbox.objects.protobuf import PROTOBUF_TYPE, read_protobuf
 from backoff_ctrl.k8s.sandbox.objects.texts import JSON, dump, json_word, parse
+from backoff_ctrl.k8s.sandbox.objects.yaml_text import BodyLoader
 
 JSON_TYPE = "application/json"
 _YAML_TYPES = frozenset({"application/yaml", "application/apply-patch+yaml"})
@@ -22,21 +23,6 @@ _PATCH_TYPES = frozenset(
         "application/apply-patch+yaml",
     }
 )
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """Safe YAML that keeps dates as text and refuses aliases: a few lines of them can expand to gigabytes."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not accepted")
-        return super().compose_node(parent, index)
-
-
-_PlainLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 def media_type(header: str | None) -> str:
@@ -91,7 +77,7 @@ def _read(data: bytes, given: str) -> Any:
             if given not in _YAML_TYPES or isinstance(error.__cause__, RecursionError):
                 raise bad_request(f"couldn't read the body: {error}") from error
     try:
-        found = yaml.load(data, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader
+        found = yaml.load(data, Loader=BodyLoader)  # noqa: S506 - a SafeLoader
         dump(found)  # an escape that is no character, or a key that is no text, can't be stored
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise bad_request(f"error converting YAML to JSON: yaml: {' '.join(str(error).split())}") from error

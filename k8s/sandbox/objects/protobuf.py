@@ -48,13 +48,16 @@ def read_protobuf(data: bytes) -> Any:
 def _unwrap(data: bytes) -> dict[str, Any]:
     if not data.startswith(_MAGIC):
         raise ValueError("the magic number is missing")
-    envelope = dict(_parts(data[len(_MAGIC) :]))
-    about = {number: _bytes(value).decode() for number, value in _parts(_bytes(envelope.get(1, b"")))}
+    envelope: dict[int, list[int | bytes]] = {}
+    for number, value in _parts(data[len(_MAGIC) :]):
+        envelope.setdefault(number, []).append(value)
+    kinds = b"".join(map(_bytes, envelope.get(1, [])))
+    about = {number: _bytes(value).decode() for number, value in _parts(kinds)}
     api_version, kind = about.get(1, ""), about.get(2, "")
     message = "meta.v1.DeleteOptions" if kind == "DeleteOptions" else f"{package_of(api_version)}.{kind}"
     if message not in _table():
         raise ValueError(f"{api_version} {kind} cannot be read as protobuf here: send JSON")
-    return {"apiVersion": api_version, "kind": kind, **_message(message, _bytes(envelope.get(2, b"")), 0)}
+    return {"apiVersion": api_version, "kind": kind, **_message(message, _bytes(envelope.get(2, [b""])[-1]), 0)}
 
 
 @cache
@@ -120,27 +123,39 @@ def _bytes(value: int | bytes) -> bytes:
 
 
 def _message(name: str, data: bytes, depth: int) -> dict[str, Any]:
-    """Decode a message to JSON: zeros of plain fields are left out, as ``omitempty`` does."""
+    """Decode a message to JSON: zeros of plain fields are left out, as ``omitempty`` does.
+
+    As in Go, messages in one field are merged, of a number or a text the last counts.
+    """
     if depth > _DEEPEST:
         raise ValueError("messages are nested too deeply")
     fields = _table().get(name, {})
     result: dict[str, Any] = {}
+    found: dict[int, list[int | bytes]] = {}
     for number, raw in _parts(data):
-        field = fields.get(number)
-        if field is None:
-            continue
+        if number in fields:
+            found.setdefault(number, []).append(raw)
+    for number, raws in found.items():
+        field = fields[number]
         if "m" in field.flags:
-            key, value = _entry(field.type, _bytes(raw), depth)
-            result.setdefault(field.name, {})[key] = value
+            result[field.name] = dict(_entry(field.type, _bytes(raw), depth) for raw in raws)
             continue
-        value = _value(field.type, raw, depth)
         if "r" in field.flags:
-            result.setdefault(field.name, []).append(value)
-        elif field.name in _INLINED and isinstance(value, dict):
+            result[field.name] = [_value(field.type, raw, depth) for raw in raws]
+            continue
+        value = _value(field.type, _merged(field.type, raws), depth)
+        if field.name in _INLINED and isinstance(value, dict):
             result.update(value)
         elif "p" in field.flags or value not in ("", 0, {}, None):
             result[field.name] = value
     return result
+
+
+def _merged(type_: str, raws: list[int | bytes]) -> int | bytes:
+    """Return what a field holds that occurs once or more: messages one behind the other are one message."""
+    if type_ in _SCALARS or type_ in _WHOLE:
+        return raws[-1]
+    return b"".join(map(_bytes, raws))
 
 
 def _entry(type_: str, data: bytes, depth: int) -> tuple[str, Any]:
@@ -218,6 +233,8 @@ def _raw_json(data: bytes) -> Any:
     return json.loads(_bytes(inner)) if inner else None
 
 
+_WHOLE = frozenset({"meta.v1.Time", "meta.v1.MicroTime", "api.resource.Quantity"})
+"""Messages that Go reads as one value, so that the last counts."""
 _SPECIAL: dict[str, Callable[[bytes], Any]] = {
     "meta.v1.Time": _time,
     "meta.v1.MicroTime": _micro_time,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,9 +35,13 @@ class Asking:
         found: JSON = json.loads((await self._said("--json"))[0])
         return found
 
-    async def _said(self, *options: str, code: int = 0) -> tuple[str, str]:
+    async def run(self, command: str, *options: str) -> str:
+        """Return the output of another command, which asks the same namespace."""
+        return (await self._said(*options, command=command))[0]
+
+    async def _said(self, *options: str, code: int = 0, command: str = "holders") -> tuple[str, str]:
         config = str(self.room.api.server.kubeconfig())
-        asked = ["holders", "-n", self.room.namespace, "--kubeconfig", config, *options]
+        asked = [command, "-n", self.room.namespace, "--kubeconfig", config, *options]
         found = await asyncio.to_thread(run, asked)
         said = self._capsys.readouterr()
         assert found == code, said
@@ -116,6 +122,73 @@ async def test_every_charge_has_its_holder(room: Room, asking: Asking) -> None:
     page = await asking.page()
     assert "Nothing is wrong: no quota is full" in page
     assert max(map(len, page.splitlines())) <= 100
+
+
+EXTENDED = "requests.example.com/accelerator"
+
+
+@pytest.fixture
+async def device_class(room: Room) -> AsyncIterator[str]:
+    """Make a device class that stands for an extended resource."""
+    if room.api.server.minor < 36:
+        pytest.skip("extended resources of device classes are charged since v1.36")
+    name = f"accelerators-{room.namespace}"
+    spec = {"extendedResourceName": "example.com/accelerator"}
+    reply = await room.api.post("/apis/resource.k8s.io/v1/deviceclasses", {"metadata": {"name": name}, "spec": spec})
+    assert reply.status == 201, reply.text
+    yield name
+    await room.api.delete(f"/apis/resource.k8s.io/v1/deviceclasses/{name}")
+
+
+def devices(name: str, device_class: str, count: int) -> JSON:
+    exactly = {"deviceClassName": device_class, "count": count}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+@pytest.mark.only_kubernetes("the sandbox does not support extended resources that map to a DeviceClass")
+async def test_claims_hold_the_extended_resource_of_their_device_class(
+    room: Room, asking: Asking, device_class: str
+) -> None:
+    """Beside pods that ask for it by its own name. Nothing of it is leaked."""
+    await room.known_to_quota(EXTENDED)
+    await room.quota("q", {EXTENDED: "9"})
+    for name, count in (("a", 2), ("b", 1)):
+        await room.create("resourceclaims.resource.k8s.io", devices(name, device_class, count))
+    await room.create("pods", pod("p", limits={"example.com/accelerator": "1"}))
+    await room.until_used({EXTENDED: "4"})
+
+    found = (await asking.resources())[EXTENDED]
+
+    assert (found["used"], found["leaked"], found["overdue"], found["uncounted"]) == ("4", "0", "0", "0")
+    assert held(found) == {"ResourceClaim/a": "2", "ResourceClaim/b": "1", "Pod/p": "1"}
+    assert "no charge is leaked" in await asking.page()
+
+
+@pytest.mark.only_kubernetes("the sandbox does not support extended resources that map to a DeviceClass")
+@pytest.mark.parametrize(("count", "verdict"), [(1, "now"), (2, "wait"), (3, "never")])
+async def test_explain_knows_the_extended_resource_of_a_device_class(
+    room: Room, asking: Asking, device_class: str, count: int, verdict: str, tmp_path: Path
+) -> None:
+    """As the server does, which is asked, too."""
+    await room.known_to_quota(EXTENDED)
+    await room.quota("q", {EXTENDED: "2"})
+    await room.create("resourceclaims.resource.k8s.io", devices("a", device_class, 1))
+    await room.admission_is_current()
+    (tmp_path / "claim.yaml").write_text(json.dumps(devices("b", device_class, count)))
+
+    said = await asking.run("explain", "-f", str(tmp_path / "claim.yaml"), "--confirm", "--json")
+
+    document = json.loads(said)
+    assert (document["verdict"], document["confirmation"]["agrees"]) == (verdict, True), said
+    assert document["footprint"]["amounts"][EXTENDED] == str(count)
+    if verdict != "now":
+        assert [each["resource"] for each in document["blockers"]] == [EXTENDED]
 
 
 async def test_each_quota_has_the_holders_that_its_scopes_match(room: Room, asking: Asking) -> None:

@@ -9,6 +9,7 @@ import pytest
 from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
 from tests.cluster.quotas.quota_room import JSON, Room, container, pod, quota, selector, told
 from tests.cluster.talking import MERGE, STRATEGIC
+from tests.patience import PATIENCE
 
 FULL = "requested: pods=1, used: pods=0, limited: pods=0"
 
@@ -264,6 +265,31 @@ async def test_a_resize_is_charged_for_what_it_adds(room: Room, cpu: str, status
             "limited: requests.cpu=2"
         )
     assert await room.used() == {"requests.cpu": {"1": "1", "2": "2"}.get(cpu, "500m")}
+
+
+@pytest.mark.only_kubernetes("the sandbox does not compare a resize with the pod's node")
+async def test_a_resize_beyond_its_node_is_refused(room: Room) -> None:
+    """Since v1.36, before any quota is asked; a policy of the server, so nobody waits for it."""
+    if room.api.server.minor < 36:
+        pytest.skip("no server before v1.36 compares a resize with the node")
+    node = f"node-{room.namespace}"
+    await room.api.post("/api/v1/nodes", {"metadata": {"name": node}})
+    has = {"cpu": "2", "memory": "1Gi", "pods": "9"}
+    reply = await room.api.patch(
+        f"/api/v1/nodes/{node}/status", {"status": {"allocatable": has, "capacity": has}}, MERGE
+    )
+    assert reply.status == 200, reply.text
+    await room.create("pods", pod("x", {"cpu": "500m"}, spec={"nodeName": node}))
+    larger = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "3"}}}]}}
+    async with asyncio.timeout(PATIENCE):  # admission follows nodes by a watch
+        reply = await room.api.patch(room.path("pods", "x", "resize"), larger, STRATEGIC)
+        while "not found" in reply.text:
+            reply = await room.api.patch(room.path("pods", "x", "resize"), larger, STRATEGIC)
+    await room.api.delete(f"/api/v1/nodes/{node}")
+    found = read_rejection(reply.status, reply.headers, reply.text.encode())
+    why = "node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000"
+    assert (reply.status, found.lane, found.message) == (403, Lane.POLICY, f'pods "x" is forbidden: {why}')
+    assert reply.json["details"]["causes"] == [{"reason": "NodeCapacity"}]
 
 
 async def test_the_decrease_of_a_pod_is_given_back_at_the_next_release(room: Room) -> None:

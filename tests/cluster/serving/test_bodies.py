@@ -9,10 +9,12 @@ import pytest
 from tests.cluster.objects import JSON, SUBDOMAIN_TEXT, causes, config, made, of_core, pod, refusal
 from tests.cluster.of_version import in_words_of
 from tests.cluster.talking import MERGE, Api
+from tests.yaml_scalars import KEYS, SCALARS, text_of
 
 NO_PATH = (404, "NotFound", "the server could not find the requested resource")
 NO_METHOD = (405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 INVALID = "FieldValueInvalid"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 QUALIFIED_TEXT = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
     "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
@@ -122,6 +124,112 @@ async def test_yaml_bodies_are_read_like_json(api: Api, namespace: str) -> None:
     reply = await api.call("POST", of_core(namespace, "configmaps"), body, content_type="application/yaml")
 
     assert made(reply)["metadata"]["annotations"] == {"day": "2026-01-01"}
+
+
+async def test_plain_scalars_in_yaml_are_those_of_kubernetes(api: Api, namespace: str) -> None:
+    """`y` and `n` are booleans, `1e3` is a number; `1:30` and a date are texts. What is no text is no value here."""
+    path = of_core(namespace, "configmaps")
+    for number, scalar in enumerate(SCALARS):
+        body = f"metadata: {{name: m-{number}}}\ndata: {{a: {scalar}}}\n".encode()
+        reply = await api.call("POST", path, body, content_type="application/yaml")
+        value = text_of(scalar)
+        if isinstance(value, str):
+            assert made(reply)["data"] == {"a": value}, scalar
+        elif value is None:
+            assert made(reply)["data"] in ({"a": ""}, {}), scalar
+        else:
+            assert refusal(reply)[:2] == (400, "BadRequest"), (scalar, reply.text)
+
+
+async def test_a_boolean_in_yaml_may_be_written_y(api: Api, namespace: str) -> None:
+    """`immutable: y`; as a key it is the text `true`."""
+    path = of_core(namespace, "configmaps")
+    for number, (word, truth) in enumerate((("y", True), ("N", False), ("on", True))):
+        body = f"metadata: {{name: m-{number}}}\nimmutable: {word}\n".encode()
+        assert made(await api.call("POST", path, body, content_type="application/yaml"))["immutable"] is truth
+    keys = ", ".join(f"{key}: a" for key in KEYS if KEYS[key] != "true")
+    body = f"metadata: {{name: keys}}\ndata: {{{keys}}}\n".encode()
+    stored = made(await api.call("POST", path, body, content_type="application/yaml"))["data"]
+    assert stored == dict.fromkeys((key for key in KEYS.values() if key != "true"), "a")
+    body = b"metadata: {name: yes-key}\ndata: {y: a}\n"
+    assert made(await api.call("POST", path, body, content_type="application/yaml"))["data"] == {"true": "a"}
+    applied = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: applied}\nimmutable: n\n"
+    reply = await api.call(
+        "PATCH", f"{path}/applied?fieldManager=m", applied, content_type="application/apply-patch+yaml"
+    )
+    assert made(reply)["immutable"] is False
+
+
+def message(*fields: tuple[int, str | bytes | int]) -> bytes:
+    """Encode a protobuf message of few and small numbers."""
+    return b"".join(
+        bytes([number << 3, value])
+        if isinstance(value, int)
+        else _long(number, value.encode() if isinstance(value, str) else value)
+        for number, value in fields
+    )
+
+
+def envelope(version: str, kind: str, *fields: tuple[int, bytes]) -> bytes:
+    return (
+        b"k8s\x00"
+        + message((1, message((1, version), (2, kind))))
+        + _long(2, b"".join(_long(number, data) for number, data in fields))
+    )
+
+
+def _long(number: int, data: bytes) -> bytes:
+    size, written = len(data), bytearray([number << 3 | 2])
+    while size > 127:
+        written.append(size & 127 | 128)
+        size >>= 7
+    return bytes(written) + bytes([size]) + data
+
+
+def _entry(key: str, value: str) -> bytes:
+    return message((1, key), (2, value))
+
+
+POD_SPEC = message((2, message((1, "c"), (2, "busybox:1"))), (3, "Never"))
+TEMPLATE = message((1, message((11, _entry("app", "a")))), (2, message((2, message((1, "c"), (2, "busybox:1"))))))
+UNNAMED = message((1, ""), (11, _entry("app", "a")))
+NAMED = message((1, "merged"), (12, _entry("by", "proxy")))
+TWICE = {
+    "services": ("v1", "Service", (2, message((1, message((1, "http"), (3, 80))), (4, "ClusterIP")))),
+    "secrets": ("v1", "Secret", (2, _entry("key", "value"))),
+    "deployments.apps": (
+        "apps/v1", "Deployment", (2, message((1, 1), (2, message((1, _entry("app", "a")))), (3, TEMPLATE)))
+    ),
+    "jobs.batch": ("batch/v1", "Job", (2, message((6, message((2, POD_SPEC)))))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("resource", TWICE)
+async def test_a_message_that_occurs_twice_in_protobuf_is_merged(api: Api, namespace: str, resource: str) -> None:
+    """The sidecar marks a body so: the second metadata gives the name, and adds to what the first says."""
+    version, kind, spec = TWICE[resource]
+    body = envelope(version, kind, (1, UNNAMED), spec, (1, NAMED))
+    plural, _, group = resource.partition(".")
+    base = f"/apis/{version}/namespaces/{namespace}/{plural}" if group else of_core(namespace, plural)
+    reply = await api.call("POST", base, body, content_type=PROTOBUF)
+    metadata = made(reply)["metadata"]
+    assert (metadata["name"], metadata["labels"]["app"], metadata["annotations"]["by"]) == ("merged", "a", "proxy")
+
+
+async def test_all_messages_of_a_body_are_merged(api: Api, namespace: str) -> None:
+    """Of three specs the lists are added, the maps united, and of a text the last counts; inner messages too."""
+    first = message((1, message((1, "http"), (3, 80))), (2, _entry("app", "a")), (4, "NodePort"), (7, "ClientIP"))
+    second = message((1, message((1, "dns"), (3, 53))), (2, _entry("app", "b")), (4, "ClusterIP"))
+    third = message((2, _entry("tier", "c")), (14, message((1, message((1, 60))))))
+    body = envelope("v1", "Service", (1, message((1, "s"))), (2, first), (2, second), (2, third))
+    reply = await api.call(
+        "POST", of_core(namespace, "services"), body, content_type="application/vnd.kubernetes.protobuf"
+    )
+    spec = made(reply)["spec"]
+    assert [port["name"] for port in spec["ports"]] == ["http", "dns"]
+    assert spec["selector"] == {"app": "b", "tier": "c"}
+    assert (spec["type"], spec["sessionAffinity"]) == ("ClusterIP", "ClientIP")
+    assert spec["sessionAffinityConfig"] == {"clientIP": {"timeoutSeconds": 60}}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from backoff_ctrl.k8s.proxy.http.messages import PayloadError
 from backoff_ctrl.k8s.proxy.http.payload import OURS, Payload, marked, read
 from backoff_ctrl.k8s.proxy.http.protobuf import Wire, field
 from backoff_ctrl.k8s.proxy.http.yaml_text import DEEPEST, LONGEST_NUMBER, MOST_VALUES, read_yaml
-from tests.cluster.proxying.payloads.twins import Twin, recorded
+from backoff_ctrl.k8s.sandbox.objects.protobuf import read_protobuf
+from tests.cluster.proxying.payloads.twins import PROTOBUF, Twin, recorded
 from tests.proxying.payloads.payload_parts import JSON, YAML, enveloped, protobuf
 
 TWINS = [twin for twin in recorded() if twin.resource]
@@ -48,6 +49,13 @@ def _expected(given: JSON, name: str = NAME) -> JSON:
     meta = given.get("metadata") or {}
     kept = {key: value for key, value in (meta.get("annotations") or {}).items() if key not in OURS}
     return {**given, "metadata": {**meta, **({"name": name} if name else {}), "annotations": {**kept, **IDS}}}
+
+
+@pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.shows)
+def test_the_sandbox_reads_a_marked_protobuf_body_as_a_real_server_does(twin: Twin) -> None:
+    """The second metadata is merged into the first, in every kind."""
+    before = read_protobuf(twin.protobuf)
+    assert read_protobuf(_mark(Payload(twin.protobuf, PROTOBUF.encode()))) == _expected(before)
 
 
 # -- JSON ---------
@@ -290,7 +298,7 @@ class NoAliases(yaml.CSafeDumper):
     "text",
     [
         "a: 1:30\nb: 190:20:30.15\nc: 0x1F\nd: 0b1\ne: 1_000\nf: .inf\ng: 010\nh: 08\ni: +1\nj: 1.\nk: .5\nl: 1e3\n",
-        "a: yes\nb: No\nc: on\nd: ~\ne: null\nf:\ng: ''\nh: y\ni: TRUE\n",
+        "a: yes\nb: No\nc: on\nd: ~\ne: null\nf:\ng: ''\nh: yy\ni: TRUE\n",
         "a: 2001-12-14t21:59:43.10-05:00\nb: 2002-12-14\nc: '2002-12-14'\n",
         "a: !!str 5\nb: !!int '7'\nc: ! 9\nd: !!binary aGk=\ne: !!float 1\nf: !!map {a: 1}\ng: !!seq [1]\n",
         "a: |\n  one\n  two\nb: >-\n  one\n  two\nc: 'it''s'\nd: \"\\u00e9\\n\"\ne: plain # comment\n",

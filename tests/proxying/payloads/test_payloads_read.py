@@ -239,6 +239,12 @@ def test_yaml_is_read() -> None:
         assert (found["metadata"], found["spec"]) == ({"generateName": "a-"}, {"containers": [{"name": "a"}]})
 
 
+@pytest.mark.parametrize(("word", "value"), [("y", True), ("Y", True), ("n", False), ("N", False), ("'y'", "y")])
+def test_y_and_n_in_yaml_are_booleans(word: str, value: object) -> None:
+    """As for the API server; PyYAML has them as texts."""
+    assert read(Payload(f"a: {word}\n".encode(), YAML)) == {"a": value}
+
+
 @pytest.mark.parametrize(
     "body",
     [

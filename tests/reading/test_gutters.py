@@ -1,0 +1,138 @@
+"""Texts that other programs have wrapped: in a box, behind a bar, behind the time on each line."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from backoff_ctrl.k8s.answers.gutters import unwrapped
+from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
+
+FULL = (
+    'Error from server (Forbidden): error when creating "f.yaml": pods "web-0" is forbidden: exceeded quota: team, '
+    "requested: limits.memory=1500M,requests.cpu=1500m, used: limits.memory=7Gi,requests.cpu=1, "
+    "limited: limits.memory=8Gi,requests.cpu=20"
+)
+MUST_SPECIFY = (
+    'Error creating: pods "web-0" is forbidden: failed quota: team: must specify limits.cpu for: main,sidecar; '
+    "limits.memory for: main; requests.cpu for: sidecar"
+)
+RBAC = 'pods is forbidden: User "system:serviceaccount:team:default" cannot create resource "pods" in API group ""'
+
+
+def before(gutter: str) -> Callable[[Sequence[str]], list[str]]:
+    return lambda lines: [gutter + line for line in lines]
+
+
+def box(corners: str, side: str, flat: str, title: str = "") -> Callable[[Sequence[str]], list[str]]:
+    def draw(lines: Sequence[str]) -> list[str]:
+        width = max(map(len, lines))
+        inner = [f"{side} {line.ljust(width)} {side}" for line in lines]
+        top = title.center(width + 2, flat)
+        return [f"{corners[0]}{top}{corners[1]}", *inner, f"{corners[2]}{flat * (width + 2)}{corners[3]}"]
+
+    return draw
+
+
+def clocked(lines: Sequence[str]) -> list[str]:
+    return [f"2026-11-28T14:47:{number:02}.12345678{number % 10}Z {line}" for number, line in enumerate(lines)]
+
+
+GUTTERS: dict[str, Callable[[Sequence[str]], list[str]]] = {
+    "bar": before("| "),
+    "indented bar": before("    | "),
+    "line": before("│ "),
+    "heavy line": before("┃ "),
+    "quoted": before("> "),
+    "quoted twice": before("> > "),
+    "comment": before("# "),
+    "docker": before("web-1  | "),
+    "kubectl logs": before("[pod/web-0/main] "),
+    "time": clocked,
+    "time and level": lambda lines: clocked(before("ERROR ")(lines)),
+    "time and bar": lambda lines: clocked(before("| ")(lines)),
+    "clock": before("[14:47:07] "),
+    "date and clock": before("2026-11-28 14:47:07,123 "),
+    "zone": before("2026-11-28T14:47:07+01:00 "),
+    "klog": before("E1128 14:47:07.123456       1 main.go:12] "),
+    "syslog": before("Nov 28 14:47:07 host kubelet[123]: "),
+    "container runtime": before("2026-11-28T14:47:07.123456789Z stderr F "),
+    "coloured": before("\x1b[31m│\x1b[0m "),
+    "box": box("╭╮╰╯", "│", "─"),
+    "box with a title": box("╭╮╰╯", "│", "─", " Error "),
+    "ascii box": box("++++", "|", "-"),
+    "stars": box("****", "*", "*"),
+    "double box": box("╔╗╚╝", "║", "═"),
+    "box with a clock": lambda lines: before("14:47:07 ")(box("┌┐└┘", "│", "─")(lines)),
+    "below a command": lambda lines: ["$ kubectl create -f f.yaml", *before("> ")(lines)],
+}
+
+
+def broken(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_on_hyphens=False)
+
+
+def cut(text: str, width: int) -> list[str]:
+    return [text[at : at + width] for at in range(0, len(text), width)]
+
+
+def stripped(text: str, width: int) -> list[str]:
+    return [line.rstrip() for line in cut(text, width)]
+
+
+def means(found: Rejection) -> tuple[object, ...]:
+    return found.lane, found.quota, found.requested, found.used, found.limited, found.unspecified
+
+
+@pytest.mark.parametrize("wrap", [broken, cut, stripped], ids=["at spaces", "at a width", "and stripped"])
+@pytest.mark.parametrize("gutter", GUTTERS)
+@pytest.mark.parametrize("text", [FULL, MUST_SPECIFY, RBAC], ids=["quota", "must specify", "rbac"])
+def test_a_wrapped_answer_means_the_same(text: str, gutter: str, wrap: Callable[[str, int], list[str]]) -> None:
+    """Whichever width it was wrapped at."""
+    for width in (40, 50, 60, 77, 80, 100):
+        given = "\n".join(GUTTERS[gutter](wrap(text, width)))
+        assert means(read_rejection(0, {}, given)) == means(read_rejection(0, {}, text)), given
+
+
+@pytest.mark.parametrize("gutter", GUTTERS)
+def test_a_status_with_a_gutter_is_read_as_one(gutter: str) -> None:
+    """Printed over several lines."""
+    status = {"kind": "Status", "apiVersion": "v1", "message": FULL, "code": 403, "details": {"retryAfterSeconds": 3}}
+    given = "\n".join(GUTTERS[gutter](json.dumps(status, indent=2).splitlines()))
+    found = read_rejection(0, {}, given)
+    assert (found.lane, found.quota, found.retry_after) == (Lane.QUOTA, "team", 3.0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FULL,
+        f"{FULL}\n{RBAC}",
+        "one\ntwo\nthree",
+        "- exceeded quota\n- is forbidden",
+        "kind: Status\nmessage: |\n  pods is forbidden",
+        "| one line alone",
+        "| a |\nno bar here\nnor here\nand none here",
+        "",
+        "\n\n",
+    ],
+)
+def test_what_has_no_gutter_stays_as_it_is(text: str) -> None:
+    """A single line, a list, YAML, a bar somewhere."""
+    assert unwrapped(text) == text
+
+
+def test_a_log_with_several_refusals_keeps_its_lines() -> None:
+    """They are equally long, but nothing is wrapped."""
+    lines = [f'pods "web-{number}" is forbidden: exceeded quota: q, requested: pods=1' for number in range(4)]
+    assert unwrapped("\n".join(clocked(lines))).splitlines() == lines
+
+
+def test_an_answer_of_a_server_is_never_unwrapped() -> None:
+    """The gate learns from it: what its message says stands where the server puts it."""
+    planted = "| pods is forbidden: exceeded quota: q, requested:\n| pods=1, used: pods=1, limited: pods=1"
+    assert read_rejection(403, {}, planted).lane is Lane.OTHER
+    assert read_rejection(0, {}, planted).lane is Lane.QUOTA
