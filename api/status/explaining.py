@@ -65,7 +65,8 @@ class Explaining:
         def ask(wanted: Sequence[tuple[Demand, int]]) -> Outlook:
             return self._cluster.source.outlook(namespace, wanted, elsewhere)
 
-        return explaining.explain(manifest, ask, self._cluster.limit_ranges(namespace), time.time())
+        devices = explaining.devices_of(namespace, self._cluster.ask)
+        return explaining.explain(manifest, ask, self._cluster.limit_ranges(namespace), time.time(), devices)
 
 
 def merge(found: Explained, told: Iterable[tuple[str, Explained]]) -> list[str]:

@@ -15,6 +15,7 @@ from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
 from backoff_ctrl.k8s.plugins.protocol import JSON
 from backoff_ctrl.k8s.status.admission_rules import Item
 
+from .children import Child, Children
 from .kinds import AdmissibleKind
 from .life import Seen
 
@@ -65,5 +66,8 @@ class Desk:
     """Returns all controllers above a pod."""
     say: Callable[[Any, str, str], object]
     """Tells people of a case: a reason for machines, and a sentence."""
+    children: Children
+    family: Callable[[Any], Awaitable[Sequence[Child]]]
+    """Returns what controllers have made of a case's object, and of its pods, beside pods."""
     patching: Patching
     counts: Counts = field(default_factory=Counts)

@@ -24,13 +24,12 @@ from backoff_ctrl.k8s.answers.fields import annotations_of, labels_of, mapping, 
 from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.cluster.paths import group_path
 from backoff_ctrl.k8s.creates.creation import Owner, owner_of
-from backoff_ctrl.k8s.creates.naming import CREATE_ID, GANG_LABEL
+from backoff_ctrl.k8s.creates.naming import CREATE_ID, GANG_LABEL, WAIT_LABEL
 from backoff_ctrl.k8s.watching.objects import Kind as Watched
 
 from .stages import parts_at_peak
 
-WAIT: Final = "backoff-ctrl.dev/wait"
-"""The label of an object, or of a namespace, whose Jobs are to wait for room; its value is ``true``."""
+WAIT: Final = WAIT_LABEL
 SUSPENDED_BY: Final = "backoff-ctrl.dev/suspended-by"
 """The annotation of an object that was suspended at its creation, so that it waits; its value is ``webhook``."""
 WEBHOOK: Final = "webhook"
