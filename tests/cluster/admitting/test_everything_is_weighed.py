@@ -86,16 +86,20 @@ class Case:
 
 GPU: Final = "gpu.example.com.deviceclass.resource.k8s.io/devices"
 CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
+STORAGE: Final = "requests.storage"
+CLAIMS: Final = "persistentvolumeclaims"
+FAST: Final = "requests.example.com/fast"
+JOBS: Final = "count/jobs.batch"
 CASES: Final = (
-    Case("storage", with_volumes("5Gi", **times(3)), {"requests.storage": "12Gi"}, {"requests.storage": "15Gi"}, "requests.storage"),
-    Case("claims", with_volumes("1Gi", **times(3)), {"persistentvolumeclaims": "2"}, {"persistentvolumeclaims": "3"}, "persistentvolumeclaims"),
-    Case("claims of two volumes", with_volumes("1Gi", 2, **times(2)), {"persistentvolumeclaims": "3"}, {"persistentvolumeclaims": "4", "requests.storage": "4Gi"}, "persistentvolumeclaims"),
+    Case("storage", with_volumes("5Gi", **times(3)), {STORAGE: "12Gi"}, {STORAGE: "15Gi"}, STORAGE),
+    Case("claims", with_volumes("1Gi", **times(3)), {CLAIMS: "2"}, {CLAIMS: "3"}, CLAIMS),
+    Case("two volumes", with_volumes("1Gi", 2, **times(2)), {CLAIMS: "3"}, {CLAIMS: "4", STORAGE: "4Gi"}, CLAIMS),
     Case("resource claims", with_devices("two", **times(2)), {CLAIM_COUNT: "1"}, {CLAIM_COUNT: "2"}, CLAIM_COUNT),
     Case("devices", with_devices("two", **times(2)), {GPU: "3"}, {GPU: "4"}, GPU),
-    Case("extended resource", with_devices("fast", **times(2)), {"requests.example.com/fast": "1"}, {"requests.example.com/fast": "2"}, "requests.example.com/fast"),
-    Case("its jobs", job_set("j"), {"count/jobs.batch": "2"}, {"count/jobs.batch": "3", "services": "1"}, "count/jobs.batch", kind=JOB_SET),
-    Case("its service", job_set("j"), {"services": "0"}, {"services": "1", "pods": "5"}, "services", never=False, kind=JOB_SET),
-)  # fmt: skip
+    Case("extended resource", with_devices("fast", **times(2)), {FAST: "1"}, {FAST: "2"}, FAST),
+    Case("its jobs", job_set("j"), {JOBS: "2"}, {JOBS: "3", "services": "1"}, JOBS, kind=JOB_SET),
+    Case("its service", job_set("j"), {"services": "0"}, {"services": "1"}, "services", never=False, kind=JOB_SET),
+)
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 
 
@@ -117,10 +121,11 @@ async def namespace(api: Api) -> str:
     """A namespace with templates of claims: of two devices, and of one whose class is an extended resource, too."""
     name = f"test-{secrets.token_hex(5)}"
     made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
-    for device_class, more in (
+    classes: tuple[tuple[str, JSON], ...] = (
         ("gpu.example.com", {}),
         ("fast.example.com", {"extendedResourceName": "example.com/fast"}),
-    ):
+    )
+    for device_class, more in classes:
         body = {"metadata": {"name": device_class}, "spec": more}
         assert (await api.post(f"/apis/{RESOURCES}/deviceclasses", body)).status in {201, 409}
     for template, device_class, count in (("two", "gpu.example.com", 2), ("fast", "fast.example.com", 1)):
