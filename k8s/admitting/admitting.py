@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from types import TracebackType
@@ -447,10 +447,10 @@ class Admitting:
                 return case
         return None
 
-    async def _family(self, case: Case) -> Sequence[Child]:
-        """Return what controllers have made of an object, and of its pods, beside pods."""
+    async def _family(self, case: Case, resources: Container[str]) -> Sequence[Child]:
+        """Return what controllers have made of an object, and of its pods, of these resources."""
         found = []
-        for child in self._children.within(case.namespace):
+        for child in self._children.within(case.namespace, resources):
             above = self._case_of(child.owner.uid)
             if above is None and child.owner.kind == POD:
                 above = await self._above(child)

@@ -434,7 +434,7 @@ class Case:
                 self.gang = await self._gang(self._asked)
                 self._note_root()
                 await self._adopt(label)
-                for child in await desk.family(self):
+                for child in await desk.family(self, {part.resource for part in self._parts}):
                     self._count(child, lived=True)
                 self.gang.resize(self._size)
         except (FieldError, GangError, GangRefused) as error:

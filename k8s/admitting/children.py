@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -91,6 +91,7 @@ class Children:
         self._seen = seen
         self._known: dict[str, Child] = {}
         self._by_owner: dict[str, dict[str, Child]] = {}
+        self._by_namespace: dict[str, dict[str, Child]] = {}
         self._watches: dict[str, list[_Watch]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -108,16 +109,17 @@ class Children:
             child = Child(uid, resource, namespace, name, owner, spec, annotations)
             self._known[uid] = child
             self._by_owner.setdefault(owner.uid, {})[uid] = child
+            self._by_namespace.setdefault(namespace, {})[uid] = child
             self._seen(child, False)
 
     def remove(self, uid: str) -> None:
         child = self._known.pop(uid, None)
         if child is None:
             return
-        of_owner = self._by_owner.get(child.owner.uid, {})
-        of_owner.pop(uid, None)
-        if not of_owner:
-            self._by_owner.pop(child.owner.uid, None)
+        for index, key in ((self._by_owner, child.owner.uid), (self._by_namespace, child.namespace)):
+            index[key].pop(uid)
+            if not index[key]:
+                del index[key]
         self._seen(child, True)
 
     # -- questions ---------
@@ -156,8 +158,8 @@ class Children:
             if depth > 1:
                 yield from self.below(child.uid, depth - 1)
 
-    def within(self, namespace: str) -> list[Child]:
-        return [child for child in self._known.values() if child.namespace == namespace]
+    def within(self, namespace: str, resources: Container[str]) -> list[Child]:
+        return [child for child in self._by_namespace.get(namespace, {}).values() if child.resource in resources]
 
     def find(self, uid: str) -> Child | None:
         return self._known.get(uid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,7 +67,7 @@ class Desk:
     say: Callable[[Any, str, str], object]
     """Tells people of a case: a reason for machines, and a sentence."""
     children: Children
-    family: Callable[[Any], Awaitable[Sequence[Child]]]
-    """Returns what controllers have made of a case's object, and of its pods, beside pods."""
+    family: Callable[[Any, Container[str]], Awaitable[Sequence[Child]]]
+    """Returns what controllers have made of a case's object, and of its pods, of these resources."""
     patching: Patching
     counts: Counts = field(default_factory=Counts)
