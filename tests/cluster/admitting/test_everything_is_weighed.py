@@ -279,33 +279,33 @@ async def test_what_fits_exactly_is_let_in_and_no_controller_is_refused(
 async def test_the_room_of_claims_is_kept_while_its_job_runs_and_given_back_after_it(
     makers: Bed, api: Api, namespace: str
 ) -> None:
-    """Of two Jobs whose claims fill the quota one runs. The other is let in once the claims are gone, not before."""
+    """What a deleted pod leaves is for its Job's next one, 10 s later; another Job waits until claims are gone."""
     await limit(api, namespace, {"persistentvolumeclaims": "3", "pods": "10"})
     objects = Jobs(api, namespace)
     async with admitting(makers.server, namespaces=(namespace,)) as found:
-        first, second, small = (with_volumes("1Gi", **times(number)) for number in (2, 2, 1))
+        first, second, small = (with_volumes("1Gi", **times(number)) for number in (2, 1, 1))
         for name, body in (("first", first), ("second", second), ("small", small)):
             body["metadata"]["name"] = name
         await objects.create(first)
         await objects.pods_of("first", 2)
         await objects.create(second)
-        await until(lambda: [each["name"] for each in found.waiting() if each.get("quota")] == ["second"])
-        await objects.create(small)  # its claim is the third: what the first Job has counts once
-        await objects.pods_of("small", 1)
+        await objects.pods_of("second", 1)  # its claim is the third: what the first Job has counts once
+        await objects.create(small)
+        await until(lambda: [each["name"] for each in found.waiting() if each.get("quota")] == ["small"])
         pod, _ = await objects.pods("first")
         path = of_core(namespace, "pods", pod["metadata"]["name"])
         made(await api.delete(path, params={"gracePeriodSeconds": "0"}))  # its claim goes with it
         await until_each_pod_has_a_claim(objects, 3)
-        assert await objects.running() == ["first", "small"]
+        assert await objects.running() == ["first", "second"]
         for each in await objects.pods():
             await objects.end(each)
-        for name in ("first", "small"):
+        for name in ("first", "second"):
             await objects.ended(name)
-        assert [each["name"] for each in found.waiting()] == ["second"]  # a pod that has ended keeps its claim
+        assert [each["name"] for each in found.waiting()] == ["small"]  # a pod that has ended keeps its claim
         await claimed(api, namespace, 3)
         made(await api.delete(objects.path("first"), params={"propagationPolicy": "Background"}))
-        await objects.pods_of("second", 2)
-        await claimed(api, namespace, 3)
+        await objects.pods_of("small", 1)
+        await claimed(api, namespace, 2)
     assert await objects.refusals() == []
 
 
