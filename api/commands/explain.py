@@ -135,7 +135,8 @@ def _by_cluster(kubeconfig: str | None, context: str | None, *, confirm: bool) -
             if place not in known:
                 known[place] = _listed(reach, place)
             ask, unreadable, ranges, classes = known[place]
-            found, _ = explaining.explain(manifest, ask, ranges, time.time(), classes)
+            devices = explaining.devices_of(place, reach.ask)
+            found, _ = explaining.explain(manifest, ask, ranges, time.time(), classes, devices)
             if unreadable:
                 left_out = f"quotas that can't be read are left out: {', '.join(map(printable, unreadable))}"
                 found.note = f"{found.note}; {left_out}" if found.note else left_out

@@ -68,7 +68,8 @@ class Explaining:
             return self._cluster.source.outlook(namespace, wanted, elsewhere)
 
         ranges, classes = self._cluster.limit_ranges(namespace), self._cluster.device_classes()
-        return explaining.explain(manifest, ask, ranges, time.time(), classes)
+        devices = explaining.devices_of(namespace, self._cluster.ask)
+        return explaining.explain(manifest, ask, ranges, time.time(), classes, devices)
 
 
 def merge(found: Explained, told: Iterable[tuple[str, Explained]]) -> list[str]:

@@ -118,24 +118,25 @@ class Controller:
         if gang.end is None and (gangs := self._gangs(gang.namespace)):
             gangs.give_back(gang, now)
 
-    def appeared(self, gang: Gang, uid: str, charged: Demand, now: float) -> bool:
+    def appeared(self, gang: Gang, uid: str, charged: Demand, now: float, among: Sequence[int] | None = None) -> bool:
         """Note a member of a gang that others created, with its real charge; say whether it counts as one.
 
         It counts once per ``uid``. One more than the gang has is a stranger. Where the gang keeps its room, report the
-        member's end with ``ended``.
+        member's end with ``ended``. ``among`` are the numbers of the parts that it may be of, from 0; None: all.
         """
         now = self._clock(now)
         gangs = self._gangs(gang.namespace)
-        return gang.end is None and gangs is not None and gangs.appeared(gang, uid, charged, now)
+        return gang.end is None and gangs is not None and gangs.appeared(gang, uid, charged, now, among)
 
-    def adopt(self, gang: Gang, uid: str, charged: Demand, now: float) -> bool:
+    def adopt(self, gang: Gang, uid: str, charged: Demand, now: float, among: Sequence[int] | None = None) -> bool:
         """Note a member that lives, and that quotas have counted, of a gang that keeps its room: after a restart.
 
-        It takes the place of one that may still be drawn. False: it is known already, or the gang is over.
+        It takes the place of one that may still be drawn. False: it is known already, or the gang is over. ``among`` as
+        in ``appeared``.
         """
         now = self._clock(now)
         gangs = self._gangs(gang.namespace)
-        return gang.end is None and gangs is not None and gangs.adopt(gang, uid, charged, now)
+        return gang.end is None and gangs is not None and gangs.adopt(gang, uid, charged, now, among)
 
     def resize(self, gang: Gang, counts: Sequence[int], now: float) -> None:
         """Let each part of a gang that keeps its room have at most so many members at a time from now on.

@@ -85,12 +85,12 @@ class GangAdmission:
         self._end(gang, "given-back")
         self._admission.rescan(now)
 
-    def appeared(self, gang: Gang, uid: str, charged: Demand, now: float) -> bool:
+    def appeared(self, gang: Gang, uid: str, charged: Demand, now: float, among: Sequence[int] | None = None) -> bool:
         """Take a member that others created out of what is reserved, and hold its real charge; False: it is none.
 
         It counts once per ``uid``; one more than the gang has is a stranger.
         """
-        part = gang.part_of(charged)
+        part = gang.part_of(charged, among)
         if self._is_known(gang, uid) or (part is None and not gang.keeps):
             return False
         knowledge = self.knowledge
@@ -101,7 +101,7 @@ class GangAdmission:
             gang.draws(part, now)
             gang.moved = now
         if gang.keeps:
-            self._join(gang, uid, part, shape)
+            self._join(gang, uid, part, shape, among)
         else:
             gang.uids.add(uid)
         knowledge.undated_at = now  # as a 201 is: a list that was asked for before may lack it
@@ -127,28 +127,28 @@ class GangAdmission:
 
     # -- gangs that keep their room ---------
 
-    def adopt(self, gang: Gang, uid: str, charged: Demand, now: float) -> bool:
+    def adopt(self, gang: Gang, uid: str, charged: Demand, now: float, among: Sequence[int] | None = None) -> bool:
         """Let a member that quotas have counted take the place of one that may still be drawn; False: it is known."""
         if not gang.keeps:
             raise GangError(f"the gang {gang.id} does not keep its room: a member that lives is none of it")
         if self._is_known(gang, uid):
             return False
-        part = gang.part_of(charged)
+        part = gang.part_of(charged, among)
         shape = Shape(charged)
         self.knowledge.know(shape)
         if part is not None:
             self.members.give_up(gang, gang.drop(part, 1), ended=False)
             gang.lives(part)
-        self._join(gang, uid, part, shape)
+        self._join(gang, uid, part, shape, among)
         if part is not None:
             self._correct(gang, part, shape)
         self._admission.rescan(now)
         return True
 
-    def _join(self, gang: Gang, uid: str, part: int | None, shape: Shape) -> None:
+    def _join(self, gang: Gang, uid: str, part: int | None, shape: Shape, among: Sequence[int] | None) -> None:
         """Note a living member; one without a part of its own is one too many, until another ends."""
         if part is None:
-            part = gang.part_beyond(shape.demand)
+            part = gang.part_beyond(shape.demand, among)
             gang.lives(part)
         self.members.join(uid, gang, part, shape)
 

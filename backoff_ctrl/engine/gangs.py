@@ -243,24 +243,27 @@ class Gang:
             ceiling.set_apart(-amount, keeps=self.keeps)
         self.needs, self.covered = {}, {}
 
-    def part_of(self, charged: Demand) -> int | None:
+    def part_of(self, charged: Demand, among: Sequence[int] | None = None) -> int | None:
         """Return the part that a member made by others is of: of equal charge, else that which lacks most members.
 
-        None: it is one too many, beside the draws that wait. One of a gang that keeps its room is never of another part
-        than that of equal charge, since its end would return the wrong one's room.
+        ``among`` are the parts that it may be of; None: all. None is returned for one too many, beside the draws that
+        wait. One of a gang that keeps its room is never of another part than that of equal charge, since its end would
+        return the wrong one's room.
         """
-        left = [part for part in range(len(self.undrawn)) if self.may_draw(part)]
+        parts = range(len(self.undrawn)) if among is None else among
+        left = [part for part in parts if self.may_draw(part)]
         equal = self._like(charged, left)
-        if self.keeps and not equal and self._like(charged, range(len(self.undrawn))):
+        if self.keeps and not equal and self._like(charged, parts):
             return None
         return max(equal or left, key=self.undrawn.__getitem__, default=None)
 
     def _like(self, charged: Demand, parts: Iterable[int]) -> list[int]:
         return [part for part in parts if self.shapes[part].charges(charged)]
 
-    def part_beyond(self, charged: Demand) -> int:
+    def part_beyond(self, charged: Demand, among: Sequence[int] | None = None) -> int:
         """Return the part that a member is of which is one too many."""
-        return next(iter(self._like(charged, range(len(self.shapes)))), 0)
+        parts = range(len(self.shapes)) if among is None else among
+        return next(iter([*self._like(charged, parts), *parts]), 0)
 
     def part_as(self, shape: Shape, like: int) -> int | None:
         """Return the part of this shape, that of the same number if possible; None: there is none."""

@@ -10,7 +10,9 @@ from .ceilings import Ceiling
 from .demand import Demand
 from .explaining import estimate
 from .handler import ComputeResourceAwareBackOffHandler as Handler
+from .knowledge import Knowledge
 from .looking import Blocker
+from .parts import Parts
 from .requests import Request
 from .shapes import Shape
 
@@ -29,7 +31,8 @@ class Outlook:
 
     ``blockers`` are the ceilings in the way. ``kept``: there is room, but it is kept for a create that has waited long.
     ``learned``: what is known comes from refusals, so that there may be quotas that nobody knows of here.
-    ``limits`` names the resources that each quota limits that applies to any of the demands.
+    ``limits`` names the resources that each quota limits that applies to any of the demands. ``why_never`` is a
+    sentence where the prospect is never.
     """
 
     prospect: Prospect
@@ -38,6 +41,7 @@ class Outlook:
     kept: bool
     learned: bool
     limits: Mapping[str, frozenset[str]]
+    why_never: str = ""
 
 
 def nothing_known(*, observing: bool) -> Outlook:
@@ -60,14 +64,16 @@ def outlook(
     never: dict[tuple[str, str], Blocker] = {}
     limits: dict[str, frozenset[str]] = {}
     unsure = kept = False
+    why_never = ""
     last = _last_in_line(handler, now)
     for demand, times in wanted:
-        shape = knowledge.shapes.get(demand.key) or Shape(demand)
+        shape = _shape(knowledge, demand)
         knowledge.know(shape)
         for ceiling, amount in shape.meets:
             asked[ceiling] = asked.get(ceiling, 0) + amount * times
         if shape.never is not None:
             never[shape.never[:2]] = _never(handler, shape.never)
+            why_never = why_never or shape.never_sentence()
         unsure = unsure or bool(shape.unsure)
         kept = kept or handler.keeping.closes(shape, last)
         limits |= {q.name: frozenset(q.ceilings) for q in knowledge.quotas.values() if q.applies(shape.scopes)}
@@ -83,7 +89,18 @@ def outlook(
         kept=kept and not full,
         learned=not knowledge.observing,
         limits=limits,
+        why_never=why_never,
     )
+
+
+def _shape(knowledge: Knowledge, demand: Demand) -> Shape:
+    """Return the shape of a demand, or one to be thrown away: nothing is kept of who only asks."""
+    shape = knowledge.shapes.get(demand.key)
+    if shape is None:
+        shape = Shape(demand)
+        if isinstance(demand, Parts):
+            shape.parts = tuple((_shape(knowledge, part), count) for part, count in demand.parts)
+    return shape
 
 
 def _prospect(*, never: bool, blocked: bool, known: bool) -> Prospect:

@@ -7,7 +7,8 @@ pods: it can wait in the line of the gate as a gang of the pods that it would ma
 suspends at CREATE asks it, too. ``described`` adds kinds whose operator a file describes. ``life`` is the table: the
 states of one object, and what each thing that is seen of it leads to. A ``case`` is one object: it carries out what the
 table says, with what all share (``desk``). ``again`` is about what is suspended again although it was let in.
-``stages`` says what a JobSet makes at its peak, ``asking`` what any object makes and how much of that is still to come,
+``stages`` says what a JobSet makes at its peak, ``asking`` what any object makes and what is asked of the line for it;
+``needs`` is what one object still needs of that, ``children`` what controllers have made already beside pods,
 ``patches`` what is written on it, ``surroundings`` what else counts (LimitRanges, PriorityClasses, who stands above
 it), and ``telling`` tells people what it waits for. ``admitting`` follows all objects of all kinds, and leads. ``jobs``
 lists and releases without any of that, through the API server alone.
@@ -18,6 +19,8 @@ What is surprising:
   order of creation; what runs has its room at once, as a standing gang, and the pods that live are adopted.
 - The room of what runs stays its own: a pod that ends makes way for the next one of its Job (``keeps`` in the engine).
   It shrinks at the events of pods that have succeeded, since the status of a Job comes a second later.
+- The room of what pods bring, and of what controllers make beside them, is kept by what exists: a child that is seen is
+  charged, one that is gone returns its room. What was made before the object was let in is not reserved for it.
 - What is suspended after it was let in waits again: its user's file says so, and he rarely means it. Who means it sets
   ``stay-suspended``. Who does it each time is a tool: then letting in would end pods for ever, and is left off.
 - What is written on an object may be a copy from another one: ``admitted`` counts with the object's own uid.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from types import TracebackType
@@ -32,7 +32,9 @@ from backoff_ctrl.k8s.watching.objects import Kind as Watched
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 from backoff_ctrl.k8s.watching.status import WatchRecord
 
+from .asking import POD
 from .case import Case
+from .children import DEPTH, Child, Children
 from .desk import Counts, Desk, Patching
 from .kinds import KINDS, AdmissibleKind, Left, controller_of, kind_of, left_waiting
 from .life import Seen, State, seen_of
@@ -90,6 +92,8 @@ class Admitting:
         self._caches: list[tuple[AdmissibleKind, Cache]] = []
         self._dirty: dict[str, tuple[AdmissibleKind, JSON, bool]] = {}
         self._judging: dict[str, asyncio.Task[None]] = {}
+        self._asking: set[asyncio.Task[None]] = set()  # whose pod has brought something
+        self._counted: set[str] = set()  # what controllers made beside pods, and counts as a part of a gang
         self._leads = False
 
     async def __aenter__(self) -> Self:
@@ -118,6 +122,10 @@ class Admitting:
             self._stack.callback(sender.stop)
         self._teller = Teller(objects, sender)
         self._stack.push_async_callback(self._teller.aclose)
+        self._children = Children(
+            source, self.record, self.namespaces or (None,), (kind.resource for kind in self.kinds), self._child
+        )
+        self._stack.push_async_callback(self._children.aclose)
         self._desk = Desk(
             self.gate,
             objects,
@@ -129,6 +137,8 @@ class Admitting:
             self._maker,
             partial(self.surroundings.above, whole=True),
             self._teller.say,
+            self._children,
+            self._family,
             Patching(self._certain, asyncio.Semaphore(PATCHES)),
             self.counts,
         )
@@ -148,6 +158,7 @@ class Admitting:
     ) -> Cache:
         def changed(body: JSON, gone: bool) -> None:
             if isinstance(about, AdmissibleKind):
+                self._children.note(about.resource, body, gone=gone)
                 self._changed(about, body, gone)
             else:
                 self._compare_all(about.changed(body, gone))
@@ -205,7 +216,7 @@ class Admitting:
                 self._take_up()
         finally:
             self._leads = False
-            under_way = [looking, *self._judging.values()]
+            under_way = [looking, *self._judging.values(), *self._asking]
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
@@ -380,6 +391,74 @@ class Admitting:
             if case.namespace == namespace:
                 self._changed(case.kind, case.body, False)
 
+    # -- what controllers make beside pods ---------
+
+    def _child(self, child: Child, gone: bool) -> None:
+        if gone:
+            if child.uid in self._counted:
+                self._counted.discard(child.uid)
+                self.gate.ledger.member_ended(child.namespace, child.uid)
+        elif self._leads:
+            case = self._case_of(child.owner.uid)
+            if case is not None:
+                self._give(case, child)
+            elif child.owner.kind == POD and child.namespace in {each.namespace for each in self._cases.values()}:
+                task = asyncio.create_task(self._give_later(child))
+                self._asking.add(task)
+                task.add_done_callback(self._asking.discard)
+
+    def _case_of(self, uid: str) -> Case | None:
+        """Return the case whose object stands above this one, as far as it is known here."""
+        for _ in range(DEPTH):
+            case, child = self._cases.get(uid), self._children.find(uid)
+            if case is not None and case.state is not State.LEFT:
+                return case
+            uid = child.owner.uid if child is not None else self.gate.ledger.root_of(uid)
+            if not uid:
+                break
+        return None
+
+    def _give(self, case: Case, child: Child) -> None:
+        try:
+            if case.child_made(child):
+                self._counted.add(child.uid)
+        except Exception as error:  # noqa: BLE001 - law 18: one object harms no other
+            self.gate.ledger.failed_open(error)
+
+    async def _give_later(self, child: Child) -> None:
+        """Ask whose pod has brought it: its event may come before the pod's."""
+        case = await self._above(child)
+        if case is not None and self._children.find(child.uid) is not None:
+            self._give(case, child)
+
+    async def _above(self, child: Child) -> Case | None:
+        owner = child.owner
+        reference = {
+            "apiVersion": owner.api_version,
+            "kind": owner.kind,
+            "name": owner.name,
+            "uid": owner.uid,
+            "controller": True,
+        }
+        body = {"metadata": {"namespace": child.namespace, "ownerReferences": [reference]}}
+        for each in await self.surroundings.above(body, whole=True):
+            case = self._cases.get(each.uid)
+            if case is not None and case.state is not State.LEFT:
+                return case
+        return None
+
+    async def _family(self, case: Case, resources: Container[str]) -> Sequence[Child]:
+        """Return what controllers have made of an object, and of its pods, of these resources."""
+        found = []
+        for child in self._children.within(case.namespace, resources):
+            above = self._case_of(child.owner.uid)
+            if above is None and child.owner.kind == POD:
+                above = await self._above(child)
+            if above is case:
+                found.append(child)
+                self._counted.add(child.uid)
+        return found
+
     # -- what others tell, on this loop ---------
 
     def pod_over(self, pod: Mapping[str, Any]) -> None:
@@ -409,6 +488,7 @@ class Admitting:
                 for case in list(self._cases.values()):
                     if case.is_forgotten():
                         self._step(case, Seen.RUNS)
+                    case.settle()
             except Exception as error:  # noqa: BLE001 - law 18
                 self.gate.ledger.failed_open(error)
 

@@ -10,14 +10,17 @@ from typing import Any, Final
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.parts import Parts
 from backoff_ctrl.k8s.answers.fields import annotations_of, count_at, mapping, metadata_of, text
+from backoff_ctrl.k8s.charges.device_claims import UNKNOWN, Devices, with_devices
 from backoff_ctrl.k8s.charges.parts import Part, parts_of
 from backoff_ctrl.k8s.creates.creation import PRIORITY_MAX, Creation
-from backoff_ctrl.k8s.gate.gangs import GangAsked
+from backoff_ctrl.k8s.gate.gangs import GangAsked, as_one
 from backoff_ctrl.k8s.status.admission_rules import Item, fill_in
 from backoff_ctrl.k8s.status.bodies import found_at
 
 from .kinds import JOB, MIN_PARALLELISM, PARALLELISM, AdmissibleKind, field_at, whole_number
 
+POD: Final = "Pod"
+CLAIM: Final = "PersistentVolumeClaim"
 NO_ROOT: Final[Mapping[str, Any]] = {"metadata": {}}
 """Says of a gang that others make its pods from an object, which is noted once it is resumed."""
 
@@ -35,11 +38,19 @@ class Elastic:
 
 
 def pods_made(kind: AdmissibleKind, body: Mapping[str, Any], limits: Sequence[Item] = ()) -> tuple[Part, ...]:
-    """Return the pods that a resumed object makes at a time, with what these limits of LimitRanges add to them.
+    """Return the pods that a resumed object makes at a time. Raises as ``parts_made`` does."""
+    return tuple(part for part in parts_made(kind, body, limits) if part.kind == POD)
 
-    Raises ``FieldError`` for an object that can't be read, and ``GangError`` where their number is not known.
+
+def parts_made(
+    kind: AdmissibleKind, body: Mapping[str, Any], limits: Sequence[Item] = (), devices: Devices = UNKNOWN
+) -> tuple[Part, ...]:
+    """Return all that a resumed object makes at a time: its pods, what they bring along, and what stands beside them.
+
+    These limits of LimitRanges are added to the pods, and ``devices`` to their ResourceClaims. Raises ``FieldError``
+    for an object that can't be read, and ``GangError`` where a number of pods is not known.
     """
-    resumed = with_field({**body, "apiVersion": kind.api_version, "kind": kind.kind}, kind.suspend.split("."), False)
+    resumed = as_resumed(kind, body)
     found = _parts(kind, resumed)
     if limits and found:
         resumed = copy.deepcopy(resumed)
@@ -48,11 +59,28 @@ def pods_made(kind: AdmissibleKind, body: Mapping[str, Any], limits: Sequence[It
             if isinstance(spec, dict):
                 fill_in(spec, limits)
         found = _parts(kind, resumed)
-    made = tuple(part for part in found if part.kind == "Pod" and not part.suspended)
+    made = tuple(part for part in found if not part.suspended)
     for part in made:
         if part.count is None:
-            raise GangError(f"only the cluster knows how many pods a {part.made_by} makes")
-    return made
+            raise GangError(f"only the cluster knows how many {part.kind}s a {part.made_by} makes")
+    return with_devices(made, devices)
+
+
+def as_resumed(kind: AdmissibleKind, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object as it is once it is resumed."""
+    return with_field({**body, "apiVersion": kind.api_version, "kind": kind.kind}, kind.suspend.split("."), False)
+
+
+def made_before(kind: AdmissibleKind, body: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    """Return what the controller of an object makes while that is suspended, by kind and maker: a JobSet's Jobs.
+
+    It is charged before the object is let in. What it can't make, since a quota refuses it, is still to come.
+    """
+    if kind is JOB:
+        return frozenset()
+    suspended = {**body, "apiVersion": kind.api_version, "kind": kind.kind}
+    suspended = with_field(suspended, kind.suspend.split("."), True)
+    return frozenset((part.kind, part.made_by) for part in _parts(kind, suspended) if not part.suspended)
 
 
 def _parts(kind: AdmissibleKind, resumed: Mapping[str, Any]) -> tuple[Part, ...]:
@@ -66,17 +94,29 @@ def with_field(body: Mapping[str, Any], names: Sequence[str], value: object) -> 
 
 
 def counts_of(
-    kind: AdmissibleKind, body: Mapping[str, Any], parts: Sequence[Part], succeeded: int = 0
+    kind: AdmissibleKind, body: Mapping[str, Any], parts: Sequence[Part], succeeded: int = 0, before: int = 0
 ) -> tuple[int, ...]:
-    """Return how many pods of each part an object still makes at a time.
+    """Return how many objects of each part an object still makes at a time.
 
-    ``succeeded`` is the number of a Job's pods that are known to have succeeded, where its status comes later. Of other
-    kinds nothing shrinks before the end: a restart makes all pods again.
+    ``succeeded`` is the number of a Job's pods that are known to have succeeded, where its status comes later;
+    ``before``: so many of them don't count. Of other kinds nothing shrinks before the end: a restart makes all anew.
     """
-    if kind is not JOB:
-        return tuple(part.count or 0 for part in parts)
-    left = _left(body, succeeded)
-    return tuple(min(part.count or 0, left) for part in parts)
+    counts = tuple(part.count or 0 for part in parts)
+    pods = sum(count for part, count in zip(parts, counts, strict=True) if part.kind == POD)
+    if kind is not JOB or not pods:
+        return counts
+    left = min(pods, _left(body, succeeded))
+    return tuple(_still(part, pods, left, max(0, _done(body, succeeded) - before)) for part in parts)
+
+
+def _still(part: Part, pods: int, left: int, done: int) -> int:
+    """Return how many objects of a part of a Job are still wanted, of whose ``pods`` at a time so many are ``left``.
+
+    A pod that has ended keeps the claims of its volumes until it is deleted; its ResourceClaims go at once.
+    """
+    count = part.count or 0
+    kept = left + done if part.kind == CLAIM and left else left
+    return min(count, count * kept // pods)
 
 
 def _left(body: Mapping[str, Any], succeeded: int) -> int:
@@ -87,10 +127,14 @@ def _left(body: Mapping[str, Any], succeeded: int) -> int:
     spec, status = mapping(body.get("spec")), mapping(body.get("status"))
     parallelism, completions = (count_at(spec, name, "spec") for name in ("parallelism", "completions"))
     wanted = 1 if parallelism is None else parallelism
-    done = max(succeeded, _number(status.get("succeeded")))
+    done = _done(body, succeeded)
     if completions is None:
         return min(wanted, _number(status.get("active"))) if done else wanted
     return max(0, min(wanted, completions - done - _indexes(status.get("failedIndexes"))))
+
+
+def _done(body: Mapping[str, Any], succeeded: int) -> int:
+    return max(succeeded, succeeded_of(body))
 
 
 def _indexes(text_of: object) -> int:
@@ -147,7 +191,7 @@ def gang_for(  # noqa: PLR0913 - each says something else of it
     label: str = "",
     standing: bool = False,
 ) -> GangAsked:
-    """Describe the gang of an object: so many pods of each part, each number above 0.
+    """Describe the gang of an object: so many objects of each part, each number above 0.
 
     ``label``: its pods carry it already. ``standing``: it runs already, and does not wait. What room it lacks it gets
     before all that waits: nobody can hold back its pods, which would take the room of whoever was let in before it.
@@ -161,15 +205,17 @@ def gang_for(  # noqa: PLR0913 - each says something else of it
         Parts((part.demand, count) for part, count in zip(parts, counts, strict=True)),
         standing=standing,
         templates={kind.resource: templates_of(kind, parts)},
-        pods_made=frozenset(range(len(parts))),
-        titles=tuple(
-            f"the pods of {kind.kind} {name}" if part.made_by == kind.kind else f"the pods of its {part.made_by}s"
-            for part in parts
-        ),
+        pods_made=frozenset(number for number, part in enumerate(parts) if part.kind == POD),
+        titles=tuple(_title(kind, name, part) for part in parts),
         made_from=NO_ROOT,
         keeps=True,
         label=label,
     )
+
+
+def _title(kind: AdmissibleKind, name: str, part: Part) -> str:
+    what = "pods" if part.kind == POD else f"{part.kind}s"
+    return f"the {what} of {kind.kind} {name}" if part.made_by == kind.kind else f"the {what} of its {part.made_by}s"
 
 
 def templates_of(kind: AdmissibleKind, parts: Sequence[Part]) -> frozenset[str]:
@@ -177,13 +223,37 @@ def templates_of(kind: AdmissibleKind, parts: Sequence[Part]) -> frozenset[str]:
     return frozenset(part.template for part in parts if part.template) if kind.labelled else frozenset()
 
 
-def same_pods(parts: Sequence[Part], others: Sequence[Part]) -> bool:
-    """Return whether these are the same pods, whatever their number."""
+def whole_gang(kind: AdmissibleKind, body: Mapping[str, Any], parts: Sequence[Part]) -> GangAsked:
+    """Describe an object and all that it makes as one, as a Task does that creates it. Raises ``GangError``."""
+    return as_one(as_resumed(kind, body), tuple(parts), resource=kind.resource)
+
+
+def same_parts(parts: Sequence[Part], others: Sequence[Part]) -> bool:
+    """Return whether these are the same objects, whatever their number."""
     return [each.demand.key for each in parts] == [each.demand.key for each in others]
 
 
-def more_of(asked: GangAsked, priority: int, number: int) -> GangAsked:
-    """Return the gang by which another one of a single part grows: so many pods, which wait at their own place."""
-    (demand, _), *_ = asked.parts.parts
+def pods_of(parts: Sequence[Part], counts: Sequence[int]) -> int:
+    """Return how many pods these are."""
+    return sum(count for part, count in zip(parts, counts, strict=True) if part.kind == POD)
+
+
+def for_one_more(parts: Sequence[Part]) -> tuple[int, ...] | None:
+    """Return how many objects of each part one more pod needs; None: there are several kinds of pods, or none."""
+    counts = [part.count or 0 for part in parts]
+    pods = pods_of(parts, counts)
+    if not pods or sum(part.kind == POD for part in parts) != 1:
+        return None
+    return tuple(count // pods for count in counts)
+
+
+def more_of(asked: GangAsked, each: Sequence[int], number: int, priority: int) -> GangAsked:
+    """Return the gang by which another one grows: so many pods and what they bring, which wait at their own place.
+
+    ``each``: how many objects of each part one pod needs.
+    """
+    needed = [number * count for count in each]
+    parts = Parts((demand, count) for (demand, _), count in zip(asked.parts.parts, needed, strict=True) if count)
     creation = replace(asked.creation, priority=priority)
-    return replace(asked, creation=creation, parts=Parts([(demand, number)]), standing=False, label="")
+    titles = tuple(title for title, count in zip(asked.titles, needed, strict=True) if count)
+    return replace(asked, creation=creation, parts=parts, titles=titles, standing=False, label="")

@@ -35,18 +35,20 @@ from .again import SuspendedAgain, Suspender, suspender_of, with_note
 from .asking import (
     Elastic,
     as_elastic,
-    counts_of,
     elastic_of,
+    for_one_more,
     gang_for,
     more_of,
-    pods_made,
-    same_pods,
+    pods_of,
+    same_parts,
     succeeded_of,
     templates_of,
 )
+from .children import Child
 from .desk import Desk
 from .kinds import ADMITTED, AdmissibleKind, field_at
 from .life import Act, Seen, State, step
+from .needs import Needs
 from .patches import admitted_gang, grown, noted, resumed
 
 log = logging.getLogger(__name__)
@@ -86,6 +88,7 @@ class Case:
         self._asked: GangAsked | None = None
         self._parts: tuple[Part, ...] = ()
         self._size: tuple[int, ...] = ()
+        self._needs = Needs(kind, self.uid, self.namespace, self.name, desk)
         self._priority = 0
         self._elastic: Elastic | None = None
         self._again: SuspendedAgain | None = None
@@ -157,7 +160,7 @@ class Case:
             if asked is not None:
                 self.gang = await self._gang(asked)
         except GangRefused as error:
-            self.refusal = f"its pods can't be let in together: {error.detail}"
+            self.refusal = f"it can't be let in as a whole: {error.detail}"
             self._desk.say(self, error.reason, self.refusal)
             self.step(Seen.REFUSAL)
             return
@@ -216,12 +219,17 @@ class Case:
         if self._elastic is not None and self._elastic.wrong:
             self._desk.say(self, "min-parallelism", self._elastic.wrong)
         body = self._least()
-        self._parts = self._made(body)
-        self._size = counts_of(self.kind, body, self._parts)
         self._asked = None
+        needs = self._needs
+        await needs.look_around(body, waits=True)
+        enforced = self._desk.gate.mode(self.namespace) == "enforce"
+        if enforced and (said := needs.why_never(body)):
+            raise GangRefused(said, "never-fits", said)
+        self._parts = needs.still_to_come(body)
+        self._size = needs.counts(body, self._parts)
         if not any(self._size):
             return None
-        if max(self._size) > MEMBERS_MAX and self._desk.gate.mode(self.namespace) == "enforce":
+        if max(self._size) > MEMBERS_MAX and enforced:
             said = f"it asks for {max(self._size)} pods of one kind, and {MEMBERS_MAX} are let in together at most"
             raise GangRefused(said, "never-fits", said)  # not let in as what can't be read: it would pass the line
         self._priority, ignored = await self._ask_priority()
@@ -245,16 +253,8 @@ class Case:
         elastic = elastic_of(self.kind, self.body)
         return self.body if elastic is None else as_elastic(self.kind, self.body, elastic.least)
 
-    def _made(self, body: Mapping[str, Any]) -> tuple[Part, ...]:
-        return pods_made(*self._maker(body), self._desk.limits(self.namespace))
-
-    def _maker(self, body: Mapping[str, Any]) -> tuple[AdmissibleKind, Mapping[str, Any]]:
-        if (found := self._desk.maker(self.kind, body)) is None:
-            raise GangError(f"the object of {self.kind.made_through} that its controller makes is gone")
-        return found
-
     async def _ask_priority(self) -> tuple[int, str]:
-        return await self._desk.priority(self._maker(self.body)[1], self._parts)
+        return await self._desk.priority(self._needs.maker(self.body)[1], self._parts)
 
     def _count_shadow(self, asked: GangAsked) -> None:
         """Say what would become of it if its namespace were enforced."""
@@ -277,10 +277,43 @@ class Case:
     def _compare(self) -> None:
         """Join again if what it makes has changed: it was edited, or a LimitRange was."""
         with suppress(FieldError, GangError):
-            if self._asked is None or self._made(self._least()) != self._parts:
+            if self._asked is None or self._needs.still_to_come(self._least()) != self._parts:
                 self._drop()
                 self.state = State.WAITING
                 self._begin(self._join())
+
+    # -- what controllers make beside its pods ---------
+
+    def child_made(self, child: Child) -> bool:
+        """Note what a controller has made of it, or of a pod of it; return whether it counts as a part of its gang."""
+        if self.state in (State.WAITING, State.REFUSED):
+            self._needs.made_more.set()
+            with suppress(FieldError, GangError):
+                lacks = self._needs.lacks
+                if self._asked is not None and lacks and self._needs.lacking(self._least()) != lacks:
+                    self._drop()
+                    self.state = State.WAITING
+                    self._begin(self._join())
+            return False
+        return self._count(child, lived=False)
+
+    def _count(self, child: Child, *, lived: bool) -> bool:
+        charged = child.charge(self._needs.devices)
+        mine = any(part.resource == child.resource for part in self._parts)
+        if self.gang is None or charged is None or not mine:
+            return False
+        self.gang.charged(child.uid, charged, child.resource, lived=lived)
+        return True
+
+    def settle(self) -> None:
+        """Reserve no longer, once it has pods, what is not followed: nobody says when that was made."""
+        gang = self.gang
+        if self.state is not State.RUNNING or gang is None or gang.over or not gang.drawn:
+            return
+        size = self._needs.followed(self._parts, self._size)
+        if size != self._size:
+            gang.resize(size)
+            self._size = size
 
     # -- the patch ---------
 
@@ -320,7 +353,8 @@ class Case:
         gang, elastic = self.gang, self._elastic
         reserved = gang is not None and gang.gang is not None
         mode = self._desk.gate.mode(self.namespace)
-        granted: dict[str, Any] = {"pods": sum(self._size)} if reserved else {"mode": mode}
+        pods = pods_of(self._parts, self._size)
+        granted: dict[str, Any] = {"pods": pods} if reserved else {"mode": mode}
         if self._again is not None and not self._again.has_changed(self.body):
             granted["times"] = self._again.times
         return resumed(
@@ -330,7 +364,7 @@ class Case:
             granted=granted,
             label=gang.label if reserved and gang is not None else "",
             templates=templates_of(self.kind, self._parts) if with_label else (),
-            parallelism=None if elastic is None or not reserved else (sum(self._size), elastic.most),
+            parallelism=None if elastic is None or not reserved else (pods, elastic.most),
         )
 
     def _confirm(self) -> None:
@@ -361,7 +395,7 @@ class Case:
             self.step(await self._desk.seen(self.kind, self.body))
             if self.state is State.GRANTED:
                 with suppress(FieldError, GangError):
-                    if self._made(self._least()) != before:
+                    if self._needs.still_to_come(self._least()) != before:
                         self.state = State.WAITING
                         self._drop()
                         self._begin(self._join())
@@ -381,8 +415,10 @@ class Case:
         """Reserve what a running object makes without waiting, and take in those of its pods that live."""
         desk = self._desk
         try:
-            self._parts = self._made(self.body)
-            self._size = counts_of(self.kind, self.body, self._parts)
+            needs = self._needs
+            await needs.look_around(self.body, waits=False)
+            self._parts = needs.still_to_come(self.body)
+            self._size = needs.counts(self.body, self._parts)
             self._elastic = elastic_of(self.kind, self.body)
             if any(self._size):
                 label = self._known_label()
@@ -399,6 +435,8 @@ class Case:
                 self.gang = await self._gang(self._asked)
                 self._note_root()
                 await self._adopt(label)
+                for child in await desk.family(self, {part.resource for part in self._parts}):
+                    self._count(child, lived=True)
                 self.gang.resize(self._size)
         except (FieldError, GangError, GangRefused) as error:
             log.warning("no room is kept for %s, which runs: %s", self.label, error)
@@ -478,7 +516,7 @@ class Case:
             return
         with suppress(FieldError, GangError):
             parts, counts = self._wanted()
-            if parts and not same_pods(parts, self._parts):
+            if parts and not same_parts(parts, self._parts):
                 self._drop()
                 self._begin(self._stand())
                 return
@@ -493,8 +531,8 @@ class Case:
         """Return what a running object makes, and how many pods of each part it should have if there were room."""
         self._elastic = elastic_of(self.kind, self.body)
         body = self.body if self._elastic is None else as_elastic(self.kind, self.body, self._elastic.most)
-        parts = self._made(body)
-        return parts, counts_of(self.kind, body, parts, self._base + len(self._succeeded))
+        parts = self._needs.still_to_come(body)
+        return parts, self._needs.counts(body, parts, self._base + len(self._succeeded))
 
     # -- growth ---------
 
@@ -504,8 +542,10 @@ class Case:
         return False
 
     def _exceeds(self, counts: Sequence[int]) -> bool:
-        """Return whether it should have more pods than are reserved; only kinds of one part grow."""
-        return bool(self.kind.parallelism) and len(self._size) == 1 and sum(counts) > self._size[0] > 0
+        """Return whether it should have more pods than are reserved; only kinds with equal pods grow."""
+        if not self.kind.parallelism or for_one_more(self._parts) is None or len(counts) != len(self._parts):
+            return False
+        return pods_of(self._parts, counts) > pods_of(self._parts, self._size) > 0
 
     def _grow(self) -> None:
         if self._growing is None or self._growing.done():
@@ -515,12 +555,15 @@ class Case:
         """Reserve what fits now, else one pod more, behind those who wait, and let the Job have it: one patch each."""
         try:
             while self._asked is not None and self.gang is not None and not self.gang.over and self._wants_more():
-                number = self._fitting()
-                more = await self._gang(more_of(self._asked, self._priority, number), apart=True)
+                each = for_one_more(self._parts)
+                if each is None:
+                    return
+                number = self._fitting(each)
+                more = await self._gang(more_of(self._asked, each, number, self._priority), apart=True)
                 if more.gang is None:
                     return
                 self.gang.absorb(more)
-                self._size = (self._size[0] + number,)
+                self._size = tuple(size + number * count for size, count in zip(self._size, each, strict=True))
                 if not await self._widen():
                     return
         except GangRefused as error:
@@ -530,18 +573,18 @@ class Case:
         except Exception as error:  # noqa: BLE001 - law 18
             self._desk.gate.ledger.failed_open(error)
 
-    def _fitting(self) -> int:
+    def _fitting(self, each: Sequence[int]) -> int:
         """Return how many more pods to reserve at once: at least half of what fits, all of them where no quota counts.
 
         So many patches as there are halves, not as there are pods.
         """
-        number = min(sum(self._wanted()[1]) - self._size[0], MEMBERS_MAX)
-        while number > 1 and not self._fits(number):
+        number = min(pods_of(*self._wanted()) - pods_of(self._parts, self._size), MEMBERS_MAX)
+        while number > 1 and not self._fits([number * count for count in each]):
             number //= 2
         return number
 
-    def _fits(self, number: int) -> bool:
-        wanted = [(self._parts[0].demand, number)]
+    def _fits(self, counts: Sequence[int]) -> bool:
+        wanted = [(part.demand, count) for part, count in zip(self._parts, counts, strict=True) if count]
         found = self._desk.gate.ledger.look(lambda engine, now: engine.outlook(self.namespace, wanted, now))
         return found.prospect in FITS
 
@@ -551,9 +594,10 @@ class Case:
 
     def _wider(self) -> JSON | None:
         elastic, now = self._elastic, field_at(self.body, self.kind.parallelism)
-        if elastic is None or (isinstance(now, int) and now >= self._size[0]):
+        pods = pods_of(self._parts, self._size)
+        if elastic is None or (isinstance(now, int) and now >= pods):
             return None
-        return grown(self.kind, self._size[0], elastic.most)
+        return grown(self.kind, pods, elastic.most)
 
     # -- the end ---------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
 from backoff_ctrl.k8s.plugins.protocol import JSON
 from backoff_ctrl.k8s.status.admission_rules import Item
 
+from .children import Child, Children
 from .kinds import AdmissibleKind
 from .life import Seen
 
@@ -65,5 +66,8 @@ class Desk:
     """Returns all controllers above a pod."""
     say: Callable[[Any, str, str], object]
     """Tells people of a case: a reason for machines, and a sentence."""
+    children: Children
+    family: Callable[[Any, Container[str]], Awaitable[Sequence[Child]]]
+    """Returns what controllers have made of a case's object, and of its pods, of these resources."""
     patching: Patching
     counts: Counts = field(default_factory=Counts)

@@ -16,21 +16,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from backoff_ctrl.k8s.answers.fields import annotations_of, labels_of, mapping, mappings, metadata_of, text
 from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.cluster.paths import group_path
 from backoff_ctrl.k8s.creates.creation import Owner, owner_of
-from backoff_ctrl.k8s.creates.naming import CREATE_ID, GANG_LABEL
+from backoff_ctrl.k8s.creates.naming import CREATE_ID, GANG_LABEL, WAIT_LABEL
+from backoff_ctrl.k8s.plugins import operator_states
+from backoff_ctrl.k8s.plugins.operator_states import Stands, field_of, has_ended, that_are, written
 from backoff_ctrl.k8s.watching.objects import Kind as Watched
 
 from .stages import parts_at_peak
 
-WAIT: Final = "backoff-ctrl.dev/wait"
-"""The label of an object, or of a namespace, whose Jobs are to wait for room; its value is ``true``."""
+WAIT: Final = WAIT_LABEL
 SUSPENDED_BY: Final = "backoff-ctrl.dev/suspended-by"
 """The annotation of an object that was suspended at its creation, so that it waits; its value is ``webhook``."""
 WEBHOOK: Final = "webhook"
@@ -92,13 +94,11 @@ class AdmissibleKind:
     """The value that names the kind's own controller."""
     parallelism: str = ""
     """The field with the number of pods at a time, where that may change while it runs; empty: it may not."""
-    conditions: frozenset[str] = frozenset()
-    """The types of ``status.conditions`` that end an object when they are True."""
+    states: Mapping[str, Stands] = field(default_factory=dict, hash=False)
+    """What each state means: a word in the field ``state``, or without that the type of a condition that is True."""
     state: str = ""
-    """The field with a word for its state, and as ``states`` the words that end it."""
-    states: frozenset[str] = frozenset()
     ended: Callable[[Mapping[str, Any]], bool] | None = None
-    """Says whether one has ended, where these fields can't."""
+    """Says whether one has ended, where a description of its operator does."""
     labelled: bool = True
     """Whether labels that its pod templates get while it is suspended reach all its pods."""
     needs: tuple[Need, ...] = ()
@@ -126,9 +126,13 @@ class AdmissibleKind:
     def has_ended(self, body: Mapping[str, Any]) -> bool:
         if self.ended is not None:
             return self.ended(body)
+        ended = that_are(self.states, Stands.ENDED, Stands.ENDING)
+        if self.state:
+            return text(field_at(body, self.state)) in ended
         status = mapping(body.get("status"))
-        true = {each.get("type") for each in mappings(status.get("conditions")) if each.get("status") == "True"}
-        return bool(true & self.conditions) or (bool(self.state) and field_at(body, self.state) in self.states)
+        return any(
+            each.get("type") in ended for each in mappings(status.get("conditions")) if each.get("status") == "True"
+        )
 
     def may_not_be_suspended(self, body: Mapping[str, Any]) -> str:
         """Return why an object may not be suspended, with what to do; empty: it may."""
@@ -197,10 +201,6 @@ def noted_at(body: Mapping[str, Any], annotation: str) -> Mapping[str, Any]:
         return {}
 
 
-_FINISHED: Final = frozenset({"Complete", "Failed"})
-_DECIDED: Final = frozenset({"SuccessCriteriaMet", "FailureTarget"})
-"""The conditions of a Job that makes no more pods, and ends when those that live have: since Kubernetes 1.31."""
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _NOT_SHUT_DOWN: Final = Need(
     "spec.shutdownAfterJobFinishes",
     given=True,
@@ -215,19 +215,19 @@ _SELECTS_CLUSTER: Final = Need(
 )
 
 
-def _training_job(
-    kind: str, *, version: str = "v1", operator: str = "training-operator", labelled: bool = True
-) -> AdmissibleKind:
-    return AdmissibleKind(
-        f"kubeflow.org/{version}",
-        kind,
-        f"{kind.lower()}s",
-        "spec.runPolicy.suspend",
-        "spec.runPolicy.managedBy",
-        f"kubeflow.org/{operator}",
-        conditions=_ENDED,
-        labelled=labelled,
+def _described(name: str, kind: str = "", **more: Any) -> AdmissibleKind:
+    """Return the kind of a description that ships, or another ``kind`` of the same operator, with the same fields."""
+    about = mapping(written(name).get("resource"))
+    found = AdmissibleKind(
+        text(about.get("api-version")),
+        kind or text(about.get("kind")),
+        f"{kind.lower()}s" if kind else text(about.get("plural")),
+        field_of(name, "suspended"),
+        field_of(name, "managed-by", "path"),
+        field_of(name, "managed-by", "controller"),
+        ended=partial(has_ended, name),
     )
+    return replace(found, **more)
 
 
 JOB: Final = AdmissibleKind(
@@ -237,7 +237,7 @@ JOB: Final = AdmissibleKind(
     managed_by="spec.managedBy",
     manager="kubernetes.io/job-controller",
     parallelism="spec.parallelism",
-    conditions=_FINISHED | _DECIDED,
+    states=operator_states.JOB,
 )
 JOB_SET: Final = AdmissibleKind(
     "jobset.x-k8s.io/v1alpha2",
@@ -245,7 +245,7 @@ JOB_SET: Final = AdmissibleKind(
     "jobsets",
     managed_by="spec.managedBy",
     manager="jobset.sigs.k8s.io/jobset-controller",
-    conditions=frozenset({"Completed", "Failed"}),
+    states=operator_states.JOB_SET,
     makes=parts_at_peak,
 )
 KINDS: Final = (
@@ -257,38 +257,26 @@ KINDS: Final = (
         "trainjobs",
         managed_by="spec.managedBy",
         manager="trainer.kubeflow.org/trainjob-controller",
-        conditions=_FINISHED,
+        states=operator_states.TRAIN_JOB,
         labelled=False,
         made_through=JOB_SET.resource,
     ),
-    AdmissibleKind(
-        "ray.io/v1",
-        "RayJob",
-        "rayjobs",
-        managed_by="spec.managedBy",
-        manager="ray.io/kuberay-operator",
-        state="status.jobDeploymentStatus",
-        states=frozenset({"Complete", "Failed", "ValidationFailed"}),
-        needs=(_NOT_SHUT_DOWN, _SELECTS_CLUSTER),
-    ),
+    _described("ray", needs=(_NOT_SHUT_DOWN, _SELECTS_CLUSTER)),
     AdmissibleKind(
         "ray.io/v1",
         "RayCluster",
         "rayclusters",
         managed_by="spec.managedBy",
         manager="ray.io/kuberay-operator",
+        state="status.state",
+        states=operator_states.RAY_CLUSTER,
     ),
-    *map(_training_job, ("PyTorchJob", "TFJob", "XGBoostJob", "JAXJob", "PaddleJob")),
-    _training_job("MPIJob", version="v2beta1", operator="mpi-operator", labelled=False),
-    _training_job("MPIJob"),
-    AdmissibleKind(
-        "sparkoperator.k8s.io/v1beta2",
-        "SparkApplication",
-        "sparkapplications",
-        state="status.applicationState.state",
-        states=frozenset({"COMPLETED", "FAILED"}),
-        labelled=False,
-    ),
+    _described("pytorch"),
+    _described("tensorflow"),
+    *(_described("pytorch", kind) for kind in ("XGBoostJob", "JAXJob", "PaddleJob")),
+    _described("mpi-v2beta1", labelled=False),
+    _described("mpi"),
+    _described("spark", labelled=False),
 )
 """What can be let in without a description (``described``). A server that lacks a kind is asked for it now and then."""
 

@@ -1,18 +1,21 @@
 """What a JobSet makes at its peak: a replicated job that waits for another one to complete does not run beside it.
 
 The pods of a later stage can't be held back once the stage before is over, so room for them is reserved from the start.
-Where one stage needs at least as much of everything as each other one, its pods are reserved; else those of all. Pure.
+Where one stage needs at least as much of everything as each other one, its pods are reserved; else those of all. Jobs
+that have ended stay until their JobSet goes, so that all of them are counted. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.fields import mapping, mappings, text
 from backoff_ctrl.k8s.charges.parts import Part, parts_of
 
 RESOURCE: Final = "jobsets.jobset.x-k8s.io"
+JOB: Final = "Job"
 STAGES_MAX: Final = 64
 """Stages that are weighed; of a JobSet with more all are taken to run side by side."""
 
@@ -22,10 +25,17 @@ def parts_at_peak(body: Mapping[str, Any]) -> tuple[Part, ...]:
     jobs = mappings(mapping(body.get("spec")).get("replicatedJobs"))
     stages = [parts_of(_only(body, names), resource=RESOURCE) for names in _stages(jobs)]
     amounts = [_amounts(parts) for parts in stages]
+    everything = parts_of(_only(body, frozenset(_name(job) for job in jobs)), resource=RESOURCE)
     for parts, most in zip(stages, amounts, strict=True):
         if all(most.get(name, 0) >= amount for each in amounts for name, amount in each.items()):
-            return parts
-    return parts_of(_only(body, frozenset(_name(job) for job in jobs)), resource=RESOURCE)
+            return _with_jobs_of(parts, everything)
+    return everything
+
+
+def _with_jobs_of(parts: Sequence[Part], everything: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the parts of a stage with the Jobs of all stages."""
+    counts = {each.demand.key: each.count for each in everything if each.kind == JOB}
+    return tuple(replace(each, count=counts[each.demand.key]) if each.kind == JOB else each for each in parts)
 
 
 def _stages(jobs: Sequence[Mapping[str, Any]]) -> list[frozenset[str]]:
@@ -70,9 +80,9 @@ def _name(job: Mapping[str, Any]) -> str:
 
 
 def _amounts(parts: Sequence[Part]) -> dict[str, int]:
-    """Return what all these pods are charged."""
+    """Return what a stage is charged, without the Jobs, which stay."""
     found: dict[str, int] = {}
     for part in parts:
-        for name, amount in part.demand.amounts.items() if part.kind == "Pod" else ():
+        for name, amount in part.demand.amounts.items() if part.kind != JOB else ():
             found[name] = found.get(name, 0) + amount * (part.count or 0)
     return found

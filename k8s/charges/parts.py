@@ -9,7 +9,7 @@ of the create itself, and marks the sum as estimated. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from backoff_ctrl.engine.demand import Demand
@@ -23,6 +23,7 @@ from .workloads import JOB_SETS, WORKLOADS, Made, Maker
 
 PARTS_MAX: Final = 16
 """As many parts as a gang may have."""
+COUNT: Final = "count/"
 
 _MAKERS: Final[Mapping[str, Maker]] = {**WORKLOADS, **JOB_SETS, **TRAINING_JOBS, **RAY, **SPARK, **DASK}
 
@@ -41,6 +42,14 @@ class Part:
     """For pods, the path of the section that they are made from, where their labels can be set; or empty."""
     suspended: bool = False
     """They are made only when the manifest is resumed."""
+    claim_template: str = ""
+    """For ResourceClaims, the ResourceClaimTemplate that says which devices they ask for (``device_claims``)."""
+
+    @property
+    def resource(self) -> str:
+        """The resource that its objects are counted as, ``pods`` or ``jobs.batch``; empty: they are not counted."""
+        counts = (name.removeprefix(COUNT) for name in self.demand.amounts if name.startswith(COUNT))
+        return next(counts, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +117,7 @@ def all_parts(manifest: Mapping[str, Any], resource: str) -> tuple[Part, ...]:
     )
     found: dict[tuple[object, ...], Part] = {}
     for part in _parts(root, 1, suspended=False):
-        key = (part.demand.key, part.kind, part.made_by, part.template, part.suspended)
+        key = (part.demand.key, part.kind, part.made_by, part.template, part.suspended, part.claim_template)
         found[key] = _together(found[key], part) if key in found else part
     return tuple(found.values())
 
@@ -135,11 +144,12 @@ def _parts(made: Made, number: int | None, *, suspended: bool) -> Iterator[Part]
         waits = suspended or child.suspended
         document = {"kind": child.kind, "metadata": child.metadata, "spec": child.spec}
         demand = charge(document, child.resource, child.at)
-        yield Part(demand, count, child.kind, made.kind, child.template if child.kind == "Pod" else "", waits)
+        template = child.template if child.kind == "Pod" else ""
+        yield Part(demand, count, child.kind, made.kind, template, waits, child.claim_template)
         yield from _parts(child, count, suspended=waits)
 
 
 def _together(one: Part, other: Part) -> Part:
     """Return two parts of equal objects as one: the Jobs of a JobSet."""
     count = None if one.count is None or other.count is None else one.count + other.count
-    return Part(one.demand, count, one.kind, one.made_by, one.template, one.suspended)
+    return replace(one, count=count)

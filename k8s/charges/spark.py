@@ -52,12 +52,23 @@ def _scheduled_spark_application(made: Made) -> Iterator[Made]:
 
 
 def _spark_application(made: Made) -> Iterator[Made]:
+    """What a run makes: nothing of an application that is suspended, which is possible since v2.4 of the operator."""
+    suspended = flag_at(made.spec, "suspend", made.at)
+    yield from (replace(each, suspended=suspended) for each in _run(made))
+
+
+def _run(made: Made) -> Iterator[Made]:
     """The driver, which makes the executors; Services for its user interface and ports."""
     conf = Conf(made.spec, made.at)
     driver = _pod(made, "driver", conf)
     executors = replace(_pod(made, "executor", conf), number=conf.executors())
     claims = [replace(claim, number=executors.number) for claim in _claims(conf, "executor")]
     yield replace(driver, makes=(executors, *claims, *_claims(conf, "driver"), services(), *_config_maps(made, conf)))
+    yield from _beside_the_driver(made)
+
+
+def _beside_the_driver(made: Made) -> Iterator[Made]:
+    """What the operator makes itself: Services for the user interface and ingresses, and a ConfigMap."""
     options = mapping_at(made.spec, "sparkUIOptions", made.at)
     yield services(text_at(options, "serviceType", f"{made.at}.sparkUIOptions") or "ClusterIP", 1)
     for index, ingress in enumerate(mappings_at(made.spec, "driverIngressOptions", made.at)):

@@ -66,7 +66,7 @@ def _daemon_set(made: Made) -> Iterator[Made]:
 def _pod(made: Made) -> Iterator[Made]:
     """A claim for each ephemeral volume, and a ResourceClaim for each template of one that the pod names.
 
-    The devices of such a ResourceClaim are in the template, which is another object: only its count is known.
+    The devices of such a ResourceClaim are in the template, which is another object (``device_claims``).
     """
     for index, volume in enumerate(mappings_at(made.spec, "volumes", made.at)):
         at = f"{made.at}.volumes[{index}]"
@@ -75,8 +75,8 @@ def _pod(made: Made) -> Iterator[Made]:
             claim = mapping_at(ephemeral, "volumeClaimTemplate", f"{at}.ephemeral")
             yield claims_from(claim, f"{at}.ephemeral.volumeClaimTemplate")
     for index, claim in enumerate(mappings_at(made.spec, "resourceClaims", made.at)):
-        if text_at(claim, "resourceClaimTemplateName", f"{made.at}.resourceClaims[{index}]"):
-            yield counted("ResourceClaim", "resourceclaims.resource.k8s.io")
+        if name := text_at(claim, "resourceClaimTemplateName", f"{made.at}.resourceClaims[{index}]"):
+            yield replace(counted("ResourceClaim", "resourceclaims.resource.k8s.io"), claim_template=name)
 
 
 def _pods(made: Made, number: int | None) -> Made:
@@ -118,6 +118,8 @@ class Made:
     """The number that each maker makes; ``None`` where only the cluster knows it."""
     template: str = ""
     """The path of the section that a pod is made from, where its labels can be set."""
+    claim_template: str = ""
+    """The name of the ResourceClaimTemplate that ResourceClaims are made from."""
     suspended: bool = False
     """Made only when the maker is resumed."""
     makes: tuple[Made, ...] = ()

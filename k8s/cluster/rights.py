@@ -171,6 +171,7 @@ def webhooks(certificates: Mapping[str, str] | None, kinds: Sequence[str]) -> Se
     return each_once([*found, *kept_certificates(certificates, configurations)])
 
 
+_DEVICES: Final = "resource.k8s.io"
 _WAITS: Final = "what waits suspended there is not let in: allow get, list, watch and patch on it"
 _TASKS: Final = "Tasks are not carried out: allow get, list, watch, patch and delete on it"
 
@@ -189,6 +190,10 @@ def operator(
     found += [Right(verb, "priorityclasses", worth, "scheduling.k8s.io", namespace=ALL) for verb in ("list", "watch")]
     asks = "the label of a namespace does not count where no webhook suspends: allow list and watch"
     found += [Right(verb, "namespaces", asks, namespace=ALL) for verb in ("list", "watch")]
+    stands = "the extended resource of a DeviceClass is not weighed: allow get"
+    found.append(Right("get", "deviceclasses", stands, _DEVICES, namespace=ALL))
+    devices = "the devices of ResourceClaimTemplates are not weighed: allow get"
+    brings = "what a controller has made counts as made, though a quota may refuse it: allow list and watch"
     quotas = "the operator learns of room from refusals alone: allow list and watch on quotas"
     ranges = "the defaults of LimitRanges are not charged: allow list and watch"
     ends = "the room of pods that end comes back late: allow get, list and watch"
@@ -197,6 +202,9 @@ def operator(
         found += [Right(verb, "resourcequotas", quotas, namespace=each) for verb in ("list", "watch")]
         found += [Right(verb, "limitranges", ranges, namespace=each) for verb in ("list", "watch")]
         found += [Right(verb, "pods", ends, namespace=each) for verb in ("get", "list", "watch")]
+        found.append(Right("get", "resourceclaimtemplates", devices, _DEVICES, namespace=each))
+        for kind, group in (("persistentvolumeclaims", ""), ("services", ""), ("resourceclaims", _DEVICES)):
+            found += [Right(verb, kind, brings, group, namespace=each) for verb in ("list", "watch")]
         for kind in kinds:
             found += [
                 replace(Right.on(verb, kind), without=_WAITS, namespace=each)
@@ -241,11 +249,14 @@ def page(gates_in: Sequence[str] = (), namespaces: Sequence[str] = (), *, asks_w
             Right("create", "tokenreviews", who, "authentication.k8s.io", namespace=ALL),
             Right("create", "subjectaccessreviews", who, "authorization.k8s.io", namespace=ALL),
         ]
+    stands = "`explain` does not know the extended resource of a DeviceClass"
+    found.append(Right("get", "deviceclasses", stands, _DEVICES, namespace=ALL))
     for each in namespaces or (ALL,):
         found += [
             Right("list", "resourcequotas", "no quota is shown: allow list and watch", namespace=each),
             Right("watch", "resourcequotas", "no quota is shown: allow list and watch", namespace=each),
             Right("list", "limitranges", "`explain` does not know the defaults of LimitRanges", namespace=each),
+            Right("get", "resourceclaimtemplates", "`explain` does not know their devices", _DEVICES, namespace=each),
             Right("list", "pods", "`holders` does not know the pods that hold a quota", namespace=each),
             Right("get", "namespaces", "`holders` does not see whether a namespace exists", namespace=each),
         ]

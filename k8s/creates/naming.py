@@ -21,6 +21,8 @@ from backoff_ctrl.k8s.answers.fields import annotations_of, mapping, metadata_of
 
 CREATE_ID: Final = "backoff-ctrl.dev/create-id"
 """The annotation that identifies our object among objects of the same name."""
+WAIT_LABEL: Final = "backoff-ctrl.dev/wait"
+"""The label of an object, or of a namespace, whose Jobs are to wait for room; its value is ``true``."""
 GANG_LABEL: Final = "backoff-ctrl.dev/gang"
 """The label of pods that others make for a gang; its value is the gang's ``label``."""
 BODY_HASH: Final = "backoff-ctrl.dev/body-hash"

@@ -12,11 +12,13 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from backoff_ctrl.engine.controller import Controller
+from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.gangs import Gang
 from backoff_ctrl.k8s.answers.fields import labels_of, mapping, metadata_of, text
 from backoff_ctrl.k8s.charges.footprint import remembered_footprint
 from backoff_ctrl.k8s.charges.live import is_released
+from backoff_ctrl.k8s.charges.parts import COUNT
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 
 from .locked_engine import Failure, LockedEngine
@@ -179,7 +181,15 @@ class Expected:
         charged = self._engine.attempt(remembered_footprint, manifest, resource)
         if isinstance(charged, Failure):
             return False
-        return self._engine.act(lambda used, now: used is engine and engine.appeared(gang, uid, charged, now)) is True
+        return self._appeared(gang, engine, uid, charged, resource)
+
+    def _appeared(self, gang: Gang, engine: Controller, uid: str, charged: Demand, resource: str) -> bool:
+        among = parts_counted_as(gang, resource)
+
+        def appeared(used: Controller, now: float) -> bool:
+            return used is engine and engine.appeared(gang, uid, charged, now, among)
+
+        return self._engine.act(appeared) is True
 
     def give_back(self, gang: Gang, engine: Controller) -> None:
         """End a gang: what is undrawn is no longer reserved. A finalizer may end its block."""
@@ -196,7 +206,23 @@ class Expected:
             return False
         if (expected := self._by_label.get(label)) is not None:
             self._note(expected, uid, manifest)
-        return self._change(engine, lambda now: engine.adopt(gang, uid, charged, now)) is True
+        among = parts_counted_as(gang, resource)
+        return self._change(engine, lambda now: engine.adopt(gang, uid, charged, now, among)) is True
+
+    def charged(self, gang: Gang, engine: Controller, uid: str, charged: Demand, resource: str, *, lived: bool) -> bool:
+        """Report an object beside its pods that was made for a gang; say whether it counts as one.
+
+        ``lived``: it is charged already. Who reports it follows it, and reports its end.
+        """
+        if not lived:
+            return self._appeared(gang, engine, uid, charged, resource)
+        among = parts_counted_as(gang, resource)
+        return self._change(engine, lambda now: engine.adopt(gang, uid, charged, now, among)) is True
+
+    def root_of(self, pod: str) -> str:
+        """Return the uid of the object that a living pod of a gang was made from; empty: that is not known."""
+        expected = self._by_member.get(pod)
+        return next((root.uid for root in expected.roots), "") if expected is not None else ""
 
     def resize(self, gang: Gang, engine: Controller, counts: Sequence[int]) -> None:
         """Let a gang want at most so many members of each part at a time."""
@@ -262,6 +288,12 @@ def _before(created: object) -> str:
     except (ValueError, OverflowError):
         return ""
     return f"{when:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def parts_counted_as(gang: Gang, resource: str) -> tuple[int, ...] | None:
+    """Return the parts of a gang whose objects are counted as this resource; None: no part is."""
+    name = f"{COUNT}{resource}"
+    return tuple(part for part, shape in enumerate(gang.shapes) if name in shape.demand.amounts) or None
 
 
 # -- the label ---------

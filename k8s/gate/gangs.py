@@ -17,6 +17,7 @@ from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.gangs import Draw, Gang, Grant, Reservation
+from backoff_ctrl.engine.outlook import Outlook
 from backoff_ctrl.engine.parts import MEMBERS_MAX, Parts, is_count
 from backoff_ctrl.engine.tickets import Refusal
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, WaitedTooLong
@@ -196,6 +197,20 @@ def gang_of(  # noqa: PLR0913 - each is an option of its own
     )
 
 
+def as_one(manifest: Mapping[str, Any], parts: tuple[Part, ...], *, resource: str) -> GangAsked:
+    """Describe an object and all that is made of it as one, which a Task reserves and a Job that waits needs.
+
+    Raises ``GangError``.
+    """
+    namespace = str(metadata_of(manifest).get("namespace") or "")
+    return gang_of(namespace, [(manifest, 1)], resource=resource, makes=lambda _manifest, _resource: parts)
+
+
+def why_never(asked: GangAsked, found: Outlook) -> str:
+    """Return why a gang never fits, in the words of its refusal; empty: it does, or that is not known."""
+    return asked.in_words(found.why_never) if found.prospect == "never" else ""
+
+
 class AdmittedGang:
     """Room for a whole gang: create its members with ``create``, then leave the ``with`` block.
 
@@ -269,6 +284,15 @@ class AdmittedGang:
         if self.gang is None or self.engine is None:
             return False
         return self._ledger.adopt(self.label, self.gang, self.engine, uid, manifest, resource)
+
+    def charged(self, uid: str, demand: Demand, resource: str, *, lived: bool) -> bool:
+        """Note an object beside its pods that somebody else made for this gang; say whether it counts.
+
+        ``lived``: before this gang, as ``adopt`` says. Its end is reported by ``ledger.member_ended``.
+        """
+        if self.gang is None or self.engine is None:
+            return False
+        return self._ledger.charged(self.gang, self.engine, uid, demand, resource, lived=lived)
 
     def resize(self, counts: Sequence[int]) -> None:
         """Have at most so many members at a time, by part, from now on. The gang keeps its room.

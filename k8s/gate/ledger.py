@@ -83,6 +83,7 @@ class Ledger:
         self.block = self.line.block
         self.expect, self.appeared, self.give_back = expected.expect, expected.appeared, expected.give_back
         self.adopt, self.resize, self.absorb = expected.adopt, expected.resize, expected.absorb
+        self.charged, self.root_of = expected.charged, expected.root_of
         self.gang_stored, self.member_seen = expected.gang_stored, expected.member_seen
         self.member_ended, self.members_listed = expected.member_ended, expected.members_listed
         self.members_told, self.is_member = expected.members_told, expected.is_member

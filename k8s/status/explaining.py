@@ -13,15 +13,26 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
 from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.demand import Demand
+from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.looking import Blocker as Ceiling
 from backoff_ctrl.engine.outlook import Outlook, nothing_known
 from backoff_ctrl.engine.quantities import quantity
-from backoff_ctrl.k8s.answers.fields import FieldError, mapping_at, mappings, metadata_of, required_mapping_at
+from backoff_ctrl.k8s.answers.fields import (
+    FieldError,
+    labels_of,
+    mapping_at,
+    mappings,
+    metadata_of,
+    required_mapping_at,
+)
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
+from backoff_ctrl.k8s.charges.device_claims import UNKNOWN, Devices, reading, templates_named, with_devices
 from backoff_ctrl.k8s.charges.devices import Classes, footprint_with_extended, with_extended
 from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.charges.parts import Footprint as Charged
@@ -30,6 +41,8 @@ from backoff_ctrl.k8s.charges.parts import footprint_of
 from backoff_ctrl.k8s.charges.quotas import read_quota
 from backoff_ctrl.k8s.charges.resources import DEVICE_CLAIMS, resource_of
 from backoff_ctrl.k8s.cluster.paths import group_path, path_to
+from backoff_ctrl.k8s.creates.naming import WAIT_LABEL
+from backoff_ctrl.k8s.gate.gangs import as_one, why_never
 
 from .admission_rules import Item, claim_refusals, fill_in, pod_refusals
 from .asked import ProblemError
@@ -40,6 +53,8 @@ from .sources import Source, shown
 
 Ask: TypeAlias = Callable[[Sequence[tuple[Demand, int]]], Outlook]
 """Returns what would happen to demands, each so many times."""
+ReadDevices: TypeAlias = Callable[[Sequence[Made]], Devices]
+"""Returns what a cluster says of the devices of the ResourceClaims among parts."""
 Answer: TypeAlias = tuple[int, dict[str, Any]]
 AskServer: TypeAlias = Callable[[str, str, Mapping[str, Any] | None], Answer]
 """Takes a method, a path with its query, and a body; returns the API server's status and answer."""
@@ -50,6 +65,8 @@ LEARNED: Final = "the quotas are not watched: what is known was learned from ref
 KEPT: Final = "there is room, but it is reserved for a create that has waited long"
 NUMBER: Final = "only the cluster knows how many {kind}s {maker} makes: one of each is counted"
 SUSPENDED: Final = "{kind}s of {maker} are left out: they are made when it is resumed"
+AS_ONE: Final = "it waits for room as one, and as one it never fits: {}"
+UNREAD: Final = "the devices of these ResourceClaimTemplates are not known here and are left out: {}"
 NEVER: Final = {
     "fail": "the gate declines at once what never fits (on_never_fits: fail)",
     "wait": "the gate lets what never fits wait until the limit is raised (on_never_fits: wait)",
@@ -81,14 +98,16 @@ def explain(
     limit_ranges: Sequence[Item] | None,
     now: float,
     classes: Classes | None = None,
+    devices: ReadDevices = lambda _: UNKNOWN,
 ) -> tuple[Explained, Mapping[str, Any]]:
     """Return what would happen to a manifest, and the manifest with what these LimitRanges (None: unknown) fill in.
 
-    ``now`` is Unix time. ``classes``: the device classes that stand for an extended resource (None: unknown). Raises
-    ``ProblemError`` for a malformed manifest.
+    ``now`` is Unix time. ``classes``: the device classes that stand for an extended resource (None: unknown);
+    ``devices`` reads what the ResourceClaimTemplates of its pods ask for. Raises ``ProblemError`` for a malformed
+    manifest.
     """
     try:
-        return _explain(manifest, ask, limit_ranges, now, classes)
+        return _explain(manifest, ask, limit_ranges, now, classes, devices)
     except FieldError as error:
         raise malformed(error, manifest) from None
 
@@ -129,8 +148,31 @@ def asking_listed(namespace: str, quotas: Iterable[object]) -> tuple[Ask, list[s
     return lambda wanted: engine.outlook(namespace, wanted, 0.0), unreadable
 
 
+def devices_of(namespace: str, ask: AskServer) -> ReadDevices:
+    """Return who reads what a cluster says of devices in a namespace; what may not be read is unknown."""
+
+    def read(parts: Sequence[Made]) -> Devices:
+        questions = reading(namespace, parts)
+        found: Mapping[str, Any] | None = None
+        while True:
+            try:
+                path = questions.send(found)
+            except StopIteration as end:
+                devices: Devices = end.value
+                return devices
+            status, answer = ask("GET", path, None)
+            found = answer if status == 200 else None
+
+    return read
+
+
 def _explain(
-    manifest: Mapping[str, Any], ask: Ask, limit_ranges: Sequence[Item] | None, now: float, classes: Classes | None
+    manifest: Mapping[str, Any],
+    ask: Ask,
+    limit_ranges: Sequence[Item] | None,
+    now: float,
+    classes: Classes | None,
+    devices: ReadDevices,
 ) -> tuple[Explained, Mapping[str, Any]]:
     items = limit_ranges or ()
     whole = footprint_of(manifest)  # before it is filled in: errors are about what was given
@@ -140,6 +182,10 @@ def _explain(
         for spec, _ in _pod_specs(filled, resource, whole.parts):
             fill_in(spec, items)
         whole = footprint_of(filled)
+    known = UNKNOWN
+    if templates_named(whole.parts):
+        known = devices(whole.parts)
+        whole = _with_devices(whole, known)
     whole = footprint_with_extended(whole, classes or {})
     outlook = create = ask([(with_extended(footprint(filled), classes or {}), 1)])
     notes = [CLASSES] if classes is None and _has_devices(whole) else []
@@ -149,7 +195,11 @@ def _explain(
         made = [part for part in whole.parts if not part.suspended]
         notes += _notes_on(whole.parts)
         outlook = ask([(part.demand, 1 if part.count is None else part.count) for part in made])
+        if labels_of(filled).get(WAIT_LABEL) == "true" and (said := _why_never(filled, resource, whole.parts, ask)):
+            notes.append(AS_ONE.format(said))
         parts.append(_part("pods", outlook, list(_template_refusals(filled, resource, made, items, ask)), now))
+    if unread := set(templates_named(whole.parts)) - known.templates.keys():
+        notes.append(UNREAD.format(", ".join(sorted(unread))))
     if create.learned or outlook.learned:
         notes.append(LEARNED)
     if create.kept or outlook.kept:
@@ -165,6 +215,25 @@ def _explain(
         note="; ".join(notes) or None,
     )
     return document, filled
+
+
+def _with_devices(whole: Charged, known: Devices) -> Charged:
+    """Return what a manifest is charged, with the devices of its ResourceClaims."""
+    parts = with_devices(whole.parts, known)
+    amounts = dict(whole.demand.amounts)
+    for before, part in zip(whole.parts, parts, strict=True):
+        count = 0 if part.suspended else part.count or 0
+        for name, amount in part.demand.amounts.items():
+            amounts[name] = amounts.get(name, 0) + (amount - before.demand.amounts.get(name, 0)) * count
+    return replace(whole, parts=parts, demand=Demand(amounts, whole.demand.scopes))
+
+
+def _why_never(manifest: Mapping[str, Any], resource: str, made: Sequence[Made], ask: Ask) -> str:
+    """Return why a manifest and all that is made of it never fit together, as a Task or the operator says it."""
+    with suppress(GangError):
+        asked = as_one(manifest, tuple(replace(part, suspended=False) for part in made), resource=resource)
+        return why_never(asked, ask([(asked.parts, 1)]))
+    return ""
 
 
 def _part(part: Literal["create", "pods"], outlook: Outlook, why: list[str], now: float) -> ExplainedPart:

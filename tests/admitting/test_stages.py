@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.admitting.asking import pods_made
+from backoff_ctrl.k8s.admitting.asking import parts_made, pods_made
 from backoff_ctrl.k8s.answers.fields import FieldError
 from tests.admitting.objects import named
 
@@ -73,3 +73,10 @@ def test_a_malformed_one_is_an_error_with_the_path_of_the_field() -> None:
     del broken["template"]
     with pytest.raises(FieldError, match=r"^spec\.replicatedJobs\[0\]\.template"):
         reserved(broken, job("train", 1, "prep"))
+
+
+def test_the_jobs_of_all_stages_are_counted() -> None:
+    """One that has ended stays until its JobSet goes, beside those of the stage that needs most."""
+    jobs = [job("prep", 1), {**job("train", 4, "prep"), "replicas": 2}, job("report", 1, "train")]
+    made = parts_made(JOB_SET, {"spec": {"suspend": True, "replicatedJobs": jobs}})
+    assert [(part.kind, part.count) for part in made] == [("Service", 1), ("Job", 4), ("Pod", 8)]

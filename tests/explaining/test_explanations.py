@@ -218,3 +218,27 @@ def test_a_malformed_field_is_pointed_at(change: dict[str, Any], pointer: str) -
         explain({**pod(), **change})
     assert caught.value.problem.status == 422
     assert [each.pointer for each in caught.value.problem.errors] == [pointer]
+
+
+def test_of_a_job_that_waits_it_is_said_whether_it_fits_as_one() -> None:
+    """By its label: others run in turns. One that is suspended is weighed as it will be once it is resumed."""
+    room = quota("q", {"requests.cpu": "4"})
+    said = (
+        "as one it never fits: the gang asks requests.cpu=8 (8 x 1 by part 2, the Pods of Job j), but quota q allows 4"
+    )
+    for spec in ({}, {"suspend": True}):
+        waits = job(8, {"cpu": "1"}, **spec)
+        waits["metadata"]["labels"] = {"backoff-ctrl.dev/wait": "true"}
+        assert said in (explain(waits, room, ranges=[]).note or "")
+        assert "as one" not in (explain(job(8, {"cpu": "1"}, **spec), room, ranges=[]).note or "")
+    fits = job(4, {"cpu": "1"})
+    fits["metadata"]["labels"] = {"backoff-ctrl.dev/wait": "true"}
+    assert "as one" not in (explain(fits, room, ranges=[]).note or "")
+
+
+def test_devices_that_can_t_be_read_are_left_out_and_named() -> None:
+    manifest = job(2, {"cpu": "1"})
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "two"}]
+    manifest["spec"]["template"]["spec"]["resourceClaims"] = claims
+    found = explain(manifest, quota("q", {"requests.cpu": "4"}), ranges=[])
+    assert "ResourceClaimTemplates are not known here and are left out: two" in (found.note or "")

@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.fields import mapping, moment
+from backoff_ctrl.k8s.plugins.operator_states import JOB as STATES
+from backoff_ctrl.k8s.plugins.operator_states import Stands, that_are
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, failed, initializing, queued, running, success
 from backoff_ctrl.k8s.plugins.pod_building import TEMPLATE, object_of, pod_template
 from backoff_ctrl.k8s.plugins.pod_phases import cause_of_failure, explained, never_starting, own_pods, still_starting
@@ -28,7 +30,7 @@ from backoff_ctrl.k8s.plugins.protocol import (
 from backoff_ctrl.k8s.plugins.statuses import Condition, conditions_of, labels_with, number
 
 JOB: Final = Kind("batch/v1", "Job", "jobs")
-_ENDS: Final = ("Complete", "Failed")
+_ENDS: Final = that_are(STATES, Stands.ENDED)
 _DISRUPTED: Final = "has condition DisruptionTarget"
 """The controller's message for a disruption that matched a rule of a pod failure policy."""
 

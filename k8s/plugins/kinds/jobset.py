@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.fields import mapping, mappings
+from backoff_ctrl.k8s.plugins.operator_states import JOB_SET as STATES
+from backoff_ctrl.k8s.plugins.operator_states import Stands, that_are
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed, initializing, queued, running, success
 from backoff_ctrl.k8s.plugins.pod_building import TEMPLATE, object_of
 from backoff_ctrl.k8s.plugins.pod_phases import cause_of_failure, explained, never_starting, own_pods, still_starting
@@ -169,7 +171,9 @@ def _jobs(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _end(resource: JSON) -> Condition | None:
     conditions = [each for each in conditions_of(mapping(resource.get("status"))) if each.status == "True"]
-    return next((each for kind in ("Completed", "Failed") for each in conditions if each.type == kind), None)
+    return next(
+        (each for kind in sorted(that_are(STATES, Stands.ENDED)) for each in conditions if each.type == kind), None
+    )
 
 
 entry = PluginEntry("jobset", ("jobset", "clustered-task"), JOB_SET, JobSetPlugin())

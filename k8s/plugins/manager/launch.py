@@ -19,6 +19,7 @@ from backoff_ctrl.engine.parts import Parts
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
 from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.answers.rejections import rejection_of
+from backoff_ctrl.k8s.charges.device_claims import templates_named
 from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.creates.actions import State as CreateState
 from backoff_ctrl.k8s.creates.creation import Creation, KeyReusedError
@@ -251,7 +252,10 @@ class Launch:
     async def _once(self) -> Answer:
         """Wait in line and send, once; before a gang, look for an object in its way."""
         creation = self._creation()
-        gang = gang_to_create(creation, self.asked.parts, self.asked.limit)
+        parts = self.asked.parts
+        if templates_named(parts):
+            parts = await self._transport.with_devices(parts)
+        gang = gang_to_create(creation, parts, self.asked.limit)
         if gang is None:
             return await self._create(creation)
         if not (self.asked.known or self._looked) or self.in_doubt:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.answers.rejections import rejection_of
+from backoff_ctrl.k8s.charges.device_claims import Devices, reading, with_devices
+from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.cluster.paths import PathError, path_to
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.creates.calls import quotas_url
@@ -90,6 +93,21 @@ class Objects:
             if error.status != FORBIDDEN:  # an account that may only list pods has to do without
                 raise
             return None
+
+    async def devices(self, namespace: str, parts: Iterable[Part]) -> Devices:
+        """Return what the cluster says of the devices of ResourceClaims among parts, as far as it may be asked."""
+        questions = reading(namespace, parts)
+        found: JSON | None = None
+        while True:
+            try:
+                path = questions.send(found)
+            except StopIteration as end:
+                devices: Devices = end.value
+                return devices
+            found = None
+            with suppress(NotSent, OutcomeUnknown):
+                answer = await self.ask("GET", path)
+                found = answer.json() if answer.ok else None
 
     async def patch(self, kind: Kind, resource: JSON, patch: JSON) -> JSON | None:
         """Apply a JSON merge patch. None: the object is gone. Raises ``ClusterError``; a conflict has status 409."""
@@ -175,6 +193,10 @@ class CreateTransport:
         if (before is None) != (self.going is None):
             self._on_news()
         return answer
+
+    async def with_devices(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        """Return parts with what their ResourceClaims are charged for devices, as far as the cluster may be asked."""
+        return with_devices(parts, await self._objects.devices(self._namespace, parts))
 
     async def list_quotas(self) -> Answer:
         """GET the quotas of the namespace, with little patience."""

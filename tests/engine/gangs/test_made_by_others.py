@@ -170,3 +170,12 @@ def test_a_member_of_other_scopes_corrects_where_the_rest_is_charged() -> None:
     assert line.controller.appeared(gang, "a", charged, line.now)
     line.advance()
     assert (line.reserved(), line.reserved(quota="gold")) == (4, 4)
+
+
+def test_a_member_is_of_none_but_the_parts_that_it_may_be_of() -> None:
+    """A claim that is charged otherwise than expected takes no pod's room; nor does one too many."""
+    line, gang = settled(0, 20).with_gang((3, 2), (1, 4))
+    line.controller.appeared(gang, "claim", Demand(amounts_of(3)), line.now, [1])
+    assert gang.undrawn == [3, 0]
+    assert not line.controller.appeared(gang, "another", Demand(amounts_of(3)), line.now, [1])
+    assert gang.undrawn == [3, 0]

@@ -1,0 +1,237 @@
+"""What controllers make of objects beside their pods, where quotas limit more than its number, or it makes pods itself.
+
+A Service, a claim or a Job is charged when it is made: by a JobSet's controller even while the JobSet is suspended, for
+an ephemeral volume when its pod appears. ``Children`` keeps those that exist by the object that controls each, so that
+none counts twice, as charged and as room that is still reserved. Kinds that can be let in are noted by who follows them
+anyway; of the others a watch begins once an object needs it. What may not be watched counts as made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from backoff_ctrl.engine.demand import Demand
+from backoff_ctrl.k8s.answers.fields import FieldError, labels_of, mapping, metadata_of, text
+from backoff_ctrl.k8s.charges.device_claims import Devices, claim_charge
+from backoff_ctrl.k8s.charges.footprint import charge
+from backoff_ctrl.k8s.charges.resources import CLAIMS, DEVICE_CLAIMS, SERVICES
+from backoff_ctrl.k8s.creates.creation import Owner
+from backoff_ctrl.k8s.watching.informer import ClusterSource, Informer, Observer, Refusal
+from backoff_ctrl.k8s.watching.objects import Kind, Object, read_object
+from backoff_ctrl.k8s.watching.status import WatchRecord
+
+from .kinds import JOB_SET, controller_of
+
+log = logging.getLogger(__name__)
+
+FOLLOWED: Final[Mapping[str, Kind]] = {
+    CLAIMS: Kind("/api/v1", CLAIMS, frozenset({"PersistentVolumeClaim"})),
+    SERVICES: Kind("/api/v1", SERVICES, frozenset({"Service"})),
+    DEVICE_CLAIMS: Kind("/apis/resource.k8s.io/v1", "resourceclaims", frozenset({"ResourceClaim"})),
+}
+"""By their resource. Whole objects: their amounts are in their specs."""
+LISTED_WITHIN: Final = 10.0
+"""Seconds for which an object waits at most for the first list of a kind."""
+DEPTH: Final = 5
+JOB_SET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
+"""The label that all objects of a JobSet have."""
+LONGEST_PAUSE: Final = 10.0
+ASK_AGAIN: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """An object that a controller has made of another one, ``owner``. ``spec`` and ``annotations`` say its charge."""
+
+    uid: str
+    resource: str
+    namespace: str
+    name: str
+    owner: Owner
+    spec: Mapping[str, Any]
+    annotations: Mapping[str, Any]
+
+    def charge(self, devices: Devices) -> Demand | None:
+        """Return what it is charged; None: it can't be read."""
+        if self.resource == DEVICE_CLAIMS:
+            return claim_charge(self.spec, devices)
+        try:
+            metadata = {"annotations": self.annotations}
+            return charge({"metadata": metadata, "spec": self.spec}, self.resource)
+        except FieldError as error:
+            log.debug("what %s %s/%s is charged can't be read: %s", self.resource, self.namespace, self.name, error)
+            return None
+
+
+Seen = Callable[[Child, bool], object]
+"""Takes a child that was made, or (True) is gone."""
+
+
+class Children:
+    """See the module. Everything happens on the event loop of the one who admits."""
+
+    def __init__(
+        self,
+        source: ClusterSource,
+        record: WatchRecord,
+        places: Sequence[str | None],
+        noted_anyway: Iterable[str],
+        seen: Seen,
+    ) -> None:
+        """``places`` are the namespaces to watch; None: all. ``noted_anyway``: the resources that its owner notes."""
+        self._noted_anyway = frozenset(noted_anyway)
+        self._source = source
+        self._record = record
+        self._places = tuple(places)
+        self._seen = seen
+        self._known: dict[str, Child] = {}
+        self._by_owner: dict[str, dict[str, Child]] = {}
+        self._by_namespace: dict[str, dict[str, Child]] = {}
+        self._watches: dict[str, list[_Watch]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def note(self, resource: str, body: Mapping[str, Any], *, gone: bool) -> None:
+        """Take in an object that exists, or is gone; one that no controller has made is nobody's child."""
+        metadata, owner = metadata_of(body), controller_of(body) or _retained_for(body)
+        uid = text(metadata.get("uid"))
+        if gone:
+            self.remove(uid)
+        elif owner is not None and uid and uid not in self._known:
+            namespace, name = text(metadata.get("namespace")), text(metadata.get("name"))
+            whole = resource in FOLLOWED
+            spec = mapping(body.get("spec")) if whole else {}
+            annotations = mapping(metadata.get("annotations")) if whole else {}
+            child = Child(uid, resource, namespace, name, owner, spec, annotations)
+            self._known[uid] = child
+            self._by_owner.setdefault(owner.uid, {})[uid] = child
+            self._by_namespace.setdefault(namespace, {})[uid] = child
+            self._seen(child, False)
+
+    def remove(self, uid: str) -> None:
+        child = self._known.pop(uid, None)
+        if child is None:
+            return
+        for index, key in ((self._by_owner, child.owner.uid), (self._by_namespace, child.namespace)):
+            index[key].pop(uid)
+            if not index[key]:
+                del index[key]
+        self._seen(child, True)
+
+    # -- questions ---------
+
+    async def need(self, resources: set[str]) -> None:
+        """Follow these kinds from now on, as far as they are none that are followed anyway, and wait until they are."""
+        for resource in resources & FOLLOWED.keys():
+            if resource not in self._watches:
+                self._watches[resource] = [self._follow(resource, place) for place in self._places]
+        waited_for = [watch.read.wait() for resource in resources for watch in self._watches.get(resource, ())]
+        try:
+            async with asyncio.timeout(LISTED_WITHIN):
+                await asyncio.gather(*waited_for)
+        except TimeoutError:
+            log.warning("not all of %s is read yet: it counts as made", ", ".join(sorted(resources)))
+
+    def _follow(self, resource: str, place: str | None) -> _Watch:
+        watch = _Watch(self, resource, place)
+        informer = Informer(
+            self._source, watch, self._record, random.Random(), longest_pause=LONGEST_PAUSE, ask_again=ASK_AGAIN
+        )
+        self._tasks.append(asyncio.create_task(informer.run()))
+        return watch
+
+    def follows(self, resource: str) -> bool:
+        """Return whether all objects of a kind that controllers make are known."""
+        if resource not in FOLLOWED:
+            return resource in self._noted_anyway
+        watches = self._watches.get(resource)
+        return bool(watches) and all(watch.fed for watch in watches or ())
+
+    def below(self, owner: str, depth: int = DEPTH) -> Iterator[Child]:
+        """Yield what controllers have made of an object, and of that in turn, as far as it is known here."""
+        for child in list(self._by_owner.get(owner, {}).values()):
+            yield child
+            if depth > 1:
+                yield from self.below(child.uid, depth - 1)
+
+    def within(self, namespace: str, resources: Container[str]) -> list[Child]:
+        return [child for child in self._by_namespace.get(namespace, {}).values() if child.resource in resources]
+
+    def find(self, uid: str) -> Child | None:
+        return self._known.get(uid)
+
+    def of_watch(self, resource: str, place: str | None) -> list[Child]:
+        return [
+            child for child in self._known.values()
+            if child.resource == resource and place in (None, child.namespace)
+        ]  # fmt: skip
+
+    async def aclose(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def kept_for(namespace: str, name: str) -> str:
+    """Return what stands for the uid of a JobSet as the owner of claims that outlive it: it does not control those."""
+    return f"{JOB_SET_NAME}={namespace}/{name}"
+
+
+def _retained_for(body: Mapping[str, Any]) -> Owner | None:
+    name = text(labels_of(body).get(JOB_SET_NAME))
+    if not name:
+        return None
+    uid = kept_for(text(metadata_of(body).get("namespace")), name)
+    return Owner(JOB_SET.api_version, JOB_SET.kind, name, uid)
+
+
+class _Watch(Observer):
+    """Follows one kind in one namespace, or (None) in all. ``read``: it was listed once, or may not be."""
+
+    def __init__(self, children: Children, resource: str, place: str | None) -> None:
+        super().__init__(FOLLOWED[resource], place)
+        self.read = asyncio.Event()
+        self.fed = False
+        self._children = children
+        self._resource = resource
+        self._listed: set[str] = set()
+
+    def begin(self) -> None:
+        self._listed = set()
+
+    def item(self, body: object) -> None:
+        found = read_object(body, self.kind, self.namespace)
+        self._listed.add(found.uid)
+        self.put(found)
+
+    def listed(self, version: str) -> None:  # noqa: ARG002
+        for child in self._children.of_watch(self._resource, self.namespace):
+            if child.uid not in self._listed:
+                self._children.remove(child.uid)
+        self.fed = True
+        self.read.set()
+
+    def put(self, found: Object) -> None:
+        self._children.note(self._resource, found.body, gone=False)
+
+    def remove(self, gone: Object) -> None:
+        self._children.remove(gone.uid)
+
+    def lost(self, error: BaseException) -> None:  # noqa: ARG002
+        self._listed = set()
+
+    def refused(self, error: Refusal, times: int) -> bool:
+        self.fed = False
+        self.read.set()
+        if times == 2:  # a server that has just started refuses everything once
+            log.warning(
+                "%s in %s can't be watched, so they count as made already: %s",
+                self.kind.plural,
+                self.namespace or "all namespaces",
+                error,
+            )
+        return True
