@@ -64,8 +64,6 @@ CONFLICT: Final = 409
 DENIALS: Final = frozenset({400, 401, 403, 405, 415, 422})
 """Answers to a patch that will not change by themselves."""
 
-FITS: Final = frozenset({"now", "unknown"})
-"""What the engine says of pods that fit: nothing that it knows of is in their way."""
 VERDICTS: Final[Mapping[str, Verdict]] = {"now": "create", "unknown": "create", "wait": "wait", "never": "refuse"}
 
 
@@ -347,7 +345,7 @@ class Case:
             elif self.state is State.GRANTED:  # else the watch was faster
                 self.body = self._shaped(answer)
                 self._resumed()
-        await self._widen()  # it may have grown while the patch was under way
+        await self._change(self._wider)  # it may have grown while the patch was under way
 
     def _patch(self, *, with_label: bool) -> JSON:
         gang, elastic = self.gang, self._elastic
@@ -558,13 +556,14 @@ class Case:
                 each = for_one_more(self._parts)
                 if each is None:
                     return
-                number = self._fitting(each)
+                most = pods_of(*self._wanted()) - pods_of(self._parts, self._size)
+                number = self._needs.fitting(self._parts, each, most)
                 more = await self._gang(more_of(self._asked, each, number, self._priority), apart=True)
                 if more.gang is None:
                     return
                 self.gang.absorb(more)
                 self._size = tuple(size + number * count for size, count in zip(self._size, each, strict=True))
-                if not await self._widen():
+                if not await self._change(self._wider):
                     return
         except GangRefused as error:
             self._desk.say(self, error.reason, f"it does not grow: {error}")
@@ -573,26 +572,8 @@ class Case:
         except Exception as error:  # noqa: BLE001 - law 18
             self._desk.gate.ledger.failed_open(error)
 
-    def _fitting(self, each: Sequence[int]) -> int:
-        """Return how many more pods to reserve at once: at least half of what fits, all of them where no quota counts.
-
-        So many patches as there are halves, not as there are pods.
-        """
-        number = min(pods_of(*self._wanted()) - pods_of(self._parts, self._size), MEMBERS_MAX)
-        while number > 1 and not self._fits([number * count for count in each]):
-            number //= 2
-        return number
-
-    def _fits(self, counts: Sequence[int]) -> bool:
-        wanted = [(part.demand, count) for part, count in zip(self._parts, counts, strict=True) if count]
-        found = self._desk.gate.ledger.look(lambda engine, now: engine.outlook(self.namespace, wanted, now))
-        return found.prospect in FITS
-
-    async def _widen(self) -> bool:
-        """Give a Job that runs the parallelism that is reserved for it; return False if that is denied."""
-        return await self._change(self._wider)
-
     def _wider(self) -> JSON | None:
+        """Return what gives a Job that runs the parallelism that is reserved for it."""
         elastic, now = self._elastic, field_at(self.body, self.kind.parallelism)
         pods = pods_of(self._parts, self._size)
         if elastic is None or (isinstance(now, int) and now >= pods):

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from backoff_ctrl.engine.errors import GangError
+from backoff_ctrl.engine.parts import MEMBERS_MAX
 from backoff_ctrl.k8s.charges.device_claims import UNKNOWN, templates_named
 from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.gate.gangs import why_never
@@ -25,6 +26,8 @@ from .kinds import AdmissibleKind
 
 MADE_WITHIN: Final = 1.0
 """Seconds for which an object waits for what its controller makes while it is suspended: that is charged by then."""
+FITS: Final = frozenset({"now", "unknown"})
+"""What the engine says of pods that fit: nothing that it knows of is in their way."""
 
 Which: TypeAlias = tuple[str, str, str]
 """What a part is charged, its kind, and the kind of its maker."""
@@ -100,6 +103,21 @@ class Needs:
         follows = self._desk.children.follows
         pairs = zip(parts, counts, strict=True)
         return tuple(count if part.kind == POD or follows(part.resource) else 0 for part, count in pairs)
+
+    def fitting(self, parts: Sequence[Part], each: Sequence[int], most: int) -> int:
+        """Return how many more pods to reserve at once: at least half of what fits, all where no quota counts.
+
+        ``each``: how many objects of each part one pod needs. So many patches follow as there are halves, not pods.
+        """
+        number = min(most, MEMBERS_MAX)
+        while number > 1 and not self._fits(parts, [number * count for count in each]):
+            number //= 2
+        return number
+
+    def _fits(self, parts: Sequence[Part], counts: Sequence[int]) -> bool:
+        wanted = [(part.demand, count) for part, count in zip(parts, counts, strict=True) if count]
+        found = self._desk.gate.ledger.look(lambda engine, now: engine.outlook(self._namespace, wanted, now))
+        return found.prospect in FITS
 
     def why_never(self, body: Mapping[str, Any]) -> str:
         """Return why all that it makes never fits, by what is known of the quotas; empty: it does."""

@@ -177,7 +177,7 @@ async def explained(server: Server, api: Api, namespace: str, body: JSON) -> Exp
     manifest = {**body, "metadata": {**body["metadata"], "namespace": namespace}}
     devices = explaining.devices_of(namespace, reach.ask)
     try:
-        found, _ = await asyncio.to_thread(explaining.explain, manifest, ask, [], time.time(), devices)
+        found, _ = await asyncio.to_thread(explaining.explain, manifest, ask, [], time.time(), None, devices)
     finally:
         reach.close()
     return found
