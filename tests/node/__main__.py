@@ -22,7 +22,7 @@ from tests.node.needs import lacks
 from tests.node.node import ROOT, Node, NodeError
 from tests.node.programs import HELM3, NODE_PROGRAMS
 
-PARTS: Final = ("readme",)
+PARTS: Final = ("readme", "helm", "operator", "sidecar", "quota", "tasks", "serve")
 """In the order in which they are played."""
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.node.release import installed
 from tests.node.user import User
 
 
@@ -19,10 +21,16 @@ def user() -> User:
     return User(Path(folder))
 
 
+@pytest.fixture(scope="session")
+def release(user: User) -> None:
+    """The chart with operator and page besides injection."""
+    installed(user, "operator", "serve")
+
+
 @pytest.fixture
 def namespace(user: User, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the test's own, gone when it ends."""
-    name = request.node.name.removeprefix("test_").replace("_", "-").replace("[", "-").replace("]", "")[:50].strip("-")
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:50].strip("-")
     user.kubectl("create", "namespace", name)
     user.until(f"the account of namespace {name}", lambda: user.find("serviceaccount", "default", name))
     yield name

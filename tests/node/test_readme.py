@@ -21,3 +21,5 @@ def test_its_commands_lead_to_a_gated_create(user: User) -> None:
     assert "backoff-ctrl.dev/create-id" in step["metadata"]["annotations"]
     (quota,) = user.all("resourcequota", "default")
     assert quota["status"]["used"] == {"pods": "1"}  # the creator has ended
+    user.kubectl("delete", "pod", "creator", "step", "--now")
+    user.kubectl("delete", "quota/team", "rolebinding/creator")

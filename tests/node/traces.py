@@ -29,6 +29,8 @@ SYSCTLS: Final = (
 HIDDEN: Final = ("/run/containerd", "/var/lib/cni", "/var/lib/kubelet", "/var/log/containers", "/var/log/pods")
 """Where a node's programs write whatever their flags say: a node has folders of memory there."""
 CGROUPS: Final = Path("/sys/fs/cgroup")
+_WEIGHTS: Final = {"cpu.shares": "8192", "cpu.weight": "800"}
+"""As much CPU as eight processes get: with the default, all pods together would get as much as one."""
 _PATIENCE: Final = 60.0
 _POLL: Final = 0.05
 
@@ -51,6 +53,9 @@ def make_cgroups(name: str) -> None:
         for setting in ("cpuset.cpus", "cpuset.mems"):
             if (root / "tasks").exists() and (root / setting).exists():
                 (own / setting).write_text((root / setting).read_text())
+        for setting, weight in _WEIGHTS.items():
+            if (own / setting).exists():
+                (own / setting).write_text(weight)
 
 
 def sysctls() -> dict[str, str]:

@@ -27,6 +27,7 @@ class User:
 
     def __init__(self, folder: Path, helm: int = 4) -> None:
         self._folder = folder
+        self.major = helm
         programs = folder / f"programs-{helm}"
         homes = {name: str(programs / name) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
         self.variables = {
