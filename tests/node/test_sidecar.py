@@ -25,18 +25,36 @@ def test_it_begins_before_the_creator_and_ends_after_it(user: User, namespace: s
     assert warnings(user, namespace, "creator") == []
 
 
-@pytest.mark.parametrize("sent", ["TERM", "KILL"])
-def test_a_sidecar_ends_while_a_create_waits(user: User, namespace: str, sent: str) -> None:
-    """A sidecar that ends or is killed while a create waits comes back; the creator creates its pod once."""
+def test_a_sidecar_is_ended_while_a_create_waits(user: User, namespace: str) -> None:
+    """A sidecar that gets SIGTERM while a create waits comes back, and its creator creates its pod once."""
     limited(user, namespace, 1)
     user.apply(creator("creator", namespace, "step"))
     user.until_phase("Running", "creator", namespace)
     user.until("the create to wait", lambda: waits(user, namespace, "creator"))
-    kill(user, namespace, "creator", sent)
+    words = ("python", "-c", "import os, signal; os.kill(1, signal.SIGTERM)")
+    user.kubectl("exec", "creator", f"--namespace={namespace}", "--container=backoff-ctrl", "--", *words)
     again = user.until("the sidecar's second life", lambda: restarted(user, namespace, "creator"))
     assert again == 1
     widened(user, namespace, 2)
     user.until_phase("Succeeded", "creator", namespace)
+    user.until_phase("Succeeded", "step", namespace)
+
+
+def test_a_sidecar_is_killed_while_a_create_waits(user: User, namespace: str) -> None:
+    """A sidecar that is killed while a create waits has sent nothing, and kubectl ends with an error."""
+    limited(user, namespace, 1)
+    user.apply(creator("creator", namespace, "step"))
+    user.until_phase("Running", "creator", namespace)
+    user.until("the create to wait", lambda: waits(user, namespace, "creator"))
+    found = user.find("pod", "creator", namespace)
+    assert found
+    container = sidecar(found)["containerID"].removeprefix("containerd://")
+    address = f"--address={user.folder}/containerd.sock"
+    user.types(["ctr", address, "--namespace=k8s.io", "--timeout=20s", "task", "kill", "--signal=SIGKILL", container])
+    user.until_phase("Failed", "creator", namespace)
+    assert "EOF" in user.kubectl("logs", "creator", f"--namespace={namespace}", "--container=creator")
+    widened(user, namespace, 2)
+    user.apply(creator("second", namespace, "step"))
     user.until_phase("Succeeded", "step", namespace)
 
 
@@ -51,19 +69,6 @@ def test_a_creator_is_deleted_while_its_create_waits(user: User, namespace: str)
     user.until_phase("Succeeded", "other", namespace)
     assert user.find("pod", "step", namespace) is None
     assert user.until("the quota to be free", lambda: used(user, namespace) == 0)
-
-
-def kill(user: User, namespace: str, name: str, sent: str) -> None:
-    """Send a signal to the sidecar's process; only TERM reaches it from within its container."""
-    if sent == "TERM":
-        words = ("python", "-c", "import os, signal; os.kill(1, signal.SIGTERM)")
-        user.kubectl("exec", name, f"--namespace={namespace}", "--container=backoff-ctrl", "--", *words)
-        return
-    found = user.find("pod", name, namespace)
-    assert found
-    container = sidecar(found)["containerID"].removeprefix("containerd://")
-    address = f"--address={user.folder}/containerd.sock"
-    user.types(["ctr", address, "--namespace=k8s.io", "--timeout=20s", "task", "kill", "--signal=SIGKILL", container])
 
 
 def restarted(user: User, namespace: str, name: str) -> int:
