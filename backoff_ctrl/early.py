@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Final
 
 _OPTION: Final = "--probe-listen"
@@ -23,7 +24,7 @@ def listen_early(arguments: Sequence[str]) -> None:
     A port that another process may share is left alone: a connection to this one would wait while that one serves.
     """
     given = [each.partition("=")[2] for each in arguments if each.startswith(f"{_OPTION}=")]
-    given += [value for name, value in zip(arguments, arguments[1:], strict=False) if name == _OPTION]
+    given += [value for name, value in pairwise(arguments) if name == _OPTION]
     if len(given) != 1 or _SHARED in arguments:
         return
     host, _, port = given[0].rpartition(":")

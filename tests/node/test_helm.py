@@ -25,8 +25,7 @@ def typist(request: pytest.FixtureRequest, user: User) -> Iterator[User]:
 
 
 def remove(user: User) -> None:
-    if "deployed" in user.helm("list", f"--namespace={NAMESPACE}"):
-        user.helm("uninstall", *HERE, "--wait")
+    user.helm("uninstall", *HERE, "--wait", "--ignore-not-found")
     user.kubectl("delete", "crd", "tasks.backoff-ctrl.dev", "--ignore-not-found")
 
 

@@ -35,7 +35,7 @@ def test_a_pod_without_policies_is_scraped(user: User, namespace: str) -> None:
     user.until_phase("Running", "creator", namespace)
     found = user.until("the pod's address", lambda: user.find("pod", "creator", namespace))
     request = r"GET /metrics HTTP/1.1\r\nHost: gate\r\n\r\n"
-    user.apply(pod("scraper", "default", f"printf '{request}' | nc -w 20 {found['status']['podIP']} 9096"))
+    user.apply(pod("scraper", "default", f"(printf '{request}'; sleep 5) | nc -w 20 {found['status']['podIP']} 9096"))
     user.until_phase("Succeeded", "scraper")
     assert "backoff_ctrl_proxy_requests_total" in user.kubectl("logs", "scraper")
     user.kubectl("delete", "pod", "scraper", "--now")
