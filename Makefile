@@ -10,6 +10,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.made
 ARGS ?=
+NAME ?=
 # Two processes a core, since most tests wait; each takes the next test when it is done with one.
 SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) ))) --dist loadgroup --no-loadscope-reorder
 
@@ -22,7 +23,7 @@ BUILT := from tests.cluster.control_plane.binaries import wanted; \
 	path = wanted().programs["kube-controller-manager"]; \
 	print(f"--controller-manager={path}" if path.is_file() else "")
 
-.PHONY: help install demo jobs run test test-quick test-go test-scheduled test-bare browser test-oldest test-clients test-programs test-connector test-ray cluster fix check hooks dashboards bench calls throughput proxy proxied held processes tasks wake looking faults soak storm figures clean
+.PHONY: help install demo jobs run test test-quick test-go test-scheduled node test-bare browser test-oldest test-clients test-programs test-connector test-ray cluster fix check hooks dashboards bench calls throughput proxy proxied held processes tasks wake looking faults soak storm figures clean
 .PHONY: chart pages installer audit pins archives image-tree
 
 help: ## show the targets
@@ -40,20 +41,23 @@ run: $(STAMP) ## keep a workload going through the gate, with a table that refre
 	$(BIN)/backoff-ctrl demo --keep-going $(ARGS)
 
 test: $(STAMP) ## run the suite, on the sandbox and a real Kubernetes, with branch coverage of the engine by its own tests, two processes a core
-	$(BIN)/python -m pytest -m 'not go and not scheduled' $(SIDE_BY_SIDE) --cache-clear --cov --cov-report= --cov-fail-under=0 $(ARGS) || { test $$? -eq 1 && $(BIN)/python -m tools.flaky; }
+	$(BIN)/python -m pytest -m 'not go and not scheduled and not node' $(SIDE_BY_SIDE) --cache-clear --cov --cov-report= --cov-fail-under=0 $(ARGS) || { test $$? -eq 1 && $(BIN)/python -m tools.flaky; }
 	$(BIN)/coverage report
 	@echo "pragmas that exempt lines of the engine: $$(grep -rc 'pragma: no' backoff_ctrl/engine --include='*.py' | awk -F: '{n += $$2} END {print n}')"
 	@cat build/left-out.txt
 
 # Nothing is built for these, so that a process takes whole modules: to hand out 7,700 tests one by one costs more than many of them.
 test-quick: $(STAMP) ## run what needs neither a real Kubernetes nor a second: sandbox only, fewer drawn examples, no coverage
-	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/python -m pytest -m 'not real and not long' $(SIDE_BY_SIDE) --dist loadfile $(ARGS)
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/python -m pytest -m 'not real and not long and not node' $(SIDE_BY_SIDE) --dist loadfile $(ARGS)
 
 test-go: $(STAMP) ## run the rest of the suite: Helm, Prometheus, Kubernetes' own suite, programs on client-go, kubectl on both servers, wheel and image
 	$(BIN)/python -m pytest -m go $(SIDE_BY_SIDE) --cache-clear $(ARGS) || { test $$? -eq 1 && $(BIN)/python -m tools.flaky; }
 
 test-scheduled: $(STAMP) ## run what takes minutes and rarely changes: whole storms, other versions of clients; a scheduled workflow does so
 	$(BIN)/python -m pytest -m scheduled $(SIDE_BY_SIDE) --cache-clear $(ARGS) || { test $$? -eq 1 && $(BIN)/python -m tools.flaky; }
+
+node: $(STAMP) ## run the product on a real node with real containers, as root; NAME=helm plays one part, NAME=up starts the node only
+	@$(BIN)/python -m tests.node "$(NAME)" $(ARGS)
 
 test-bare: ## run `make test` as on a new machine: with empty caches, of Go, too; a scheduled workflow does so
 	folder=$$(mktemp -d) && trap 'chmod -R u+w "$$folder"; rm -rf "$$folder"' EXIT && \

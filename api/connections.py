@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from backoff_ctrl.early import listening_early
 from backoff_ctrl.k8s.proxy.door import Door, let_fail
 
 SHUTDOWN: Final = 5.0
@@ -48,7 +49,8 @@ async def serving_at(
     Bodies are not decompressed: no API server compresses its requests, and 0.2 MB may become 200.
     """
     host, port = address
-    bound = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = listening_early(host, port) or socket.create_server((host, port), family=family)
     ends.callback(bound.close)
     clients = Clients()
 

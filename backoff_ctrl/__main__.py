@@ -7,6 +7,7 @@ import signal
 import sys
 from types import FrameType
 
+from backoff_ctrl.early import listen_early
 from backoff_ctrl.ending import SERVERS, stopped
 
 
@@ -21,6 +22,7 @@ def main(*, as_plugin: bool = False) -> None:
     if sys.argv[1:2] and sys.argv[1] in SERVERS:
         signal.signal(signal.SIGINT, _leave)
         signal.signal(signal.SIGTERM, _leave)
+        listen_early(sys.argv[2:])
     else:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

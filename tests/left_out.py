@@ -20,6 +20,7 @@ REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
         "Helm, Prometheus, Kubernetes' own suite, programs on client-go, kubectl on both servers, wheel or image",
         "make test-go",
     ),
+    "node": ("a node with real containers", "make node"),
     "scheduled": ("minutes", "make test-scheduled"),
     "real": ("a Kubernetes server", "make test"),
     "long": ("a second or more", "make test"),

@@ -61,10 +61,10 @@ _GO_DROPS_TOKENS = (
 @click.option(
     "--hold-total",
     type=float,
-    default=30.0,
-    show_default=True,
+    default=None,
     metavar="SECONDS",
-    help="How long all requests of one create may be held in total, while its client retries.",
+    help="How long all requests of one create may be held in total, while its client retries. "
+    "Default: 30, and a day for kubectl, which waits for nothing else.",
 )
 @click.option(
     "--answer",

@@ -142,7 +142,12 @@ def container(
         "env": [*given, *(each for each in own if each["name"] not in taken), *settings.env],
         "ports": [{"name": NAME, "containerPort": probe_port, "protocol": "TCP"}],
         "resources": resources,
-        "startupProbe": _probe("/startupz", probe_port, every=1, tries=120),
+        # It listens for probes at once, and answers once it has started: the first probe waits for that.
+        "startupProbe": {
+            **_probe("/startupz", probe_port, every=1, tries=120),
+            "initialDelaySeconds": 1,
+            "timeoutSeconds": 10,
+        },
         "livenessProbe": _probe("/livez", probe_port, every=10, tries=6),
         "securityContext": copy.deepcopy(_RESTRICTED),
         "volumeMounts": [

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from backoff_ctrl.early import listening_early
 from backoff_ctrl.k8s.cluster.rights import ALL, GATEWAY, REVIEW, OwnRights
 from backoff_ctrl.k8s.proxy.holding.holding import OwnAccount, open_holding
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
@@ -170,14 +171,17 @@ class _Life:
         listener = Listener(shared, bound, None if settings.tls is None else settings.tls.context)
         rights = own_rights(server, settings.check_rights)
         probes = Probes(shared, _metrics, lambda: rights.lacking)
-        await self._serve_probes(probes, ends)
+        bound_probes = self._bind_probes(ends)
+        served = await ends.enter_async_context(AsyncExitStack())  # probes are answered until all has been drained
         ends.push_async_callback(self._end, shared, listener)
         if settings.tls is not None:
             ends.callback(asyncio.create_task(settings.tls.keep_fresh()).cancel)
         url = url_of(bound, tls=settings.tls is not None)
         if settings.listen_first:
-            await self._open(listener, probes)
+            await self._open(listener, probes)  # before the first probe is answered: "not yet" would be a warning
             self._say(f"listening on {url}")
+        await self._serve_probes(probes, bound_probes, served)
+        if settings.listen_first:
             self._begin_beside(ends)
         if await self._answers(server):
             if not settings.listen_first:
@@ -236,10 +240,17 @@ class _Life:
         await listener.start()
         probes.started = True
 
-    async def _serve_probes(self, probes: Probes, ends: AsyncExitStack) -> None:
+    def _bind_probes(self, ends: AsyncExitStack) -> socket.socket | None:
         address = self._settings.probes
-        if address is not None:
-            bound = handed_over("probes") or bind(address, "--probe-listen", shared=self._settings.reuse_port)
+        if address is None:
+            return None
+        bound = handed_over("probes") or listening_early(address.host, address.port)
+        bound = bound or bind(address, "--probe-listen", shared=self._settings.reuse_port)
+        ends.callback(bound.close)
+        return bound
+
+    async def _serve_probes(self, probes: Probes, bound: socket.socket | None, ends: AsyncExitStack) -> None:
+        if bound is not None:
             served = await asyncio.get_running_loop().create_server(partial(ProbeConnection, probes), sock=bound)
             ends.callback(served.close)
 

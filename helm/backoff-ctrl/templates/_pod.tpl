@@ -115,7 +115,9 @@ spec:
 {{- define "backoff-ctrl.probes" -}}
 startupProbe:
   httpGet: {path: /livez, port: {{ .port }}, scheme: {{ .scheme }}}
+  initialDelaySeconds: 1
   periodSeconds: 1
+  timeoutSeconds: 10
   failureThreshold: 60
 livenessProbe:
   httpGet: {path: /livez, port: {{ .port }}, scheme: {{ .scheme }}}

@@ -236,14 +236,14 @@ class CreateRequest:
         if self._may is False:
             return came or await self._sent_first(self._send_shielded)
         call, unproven = (target.namespace, self.identity), (target.namespace, self._unproven)
-        patience = self._patience()
+        patience, total = self._patience(), settings.total(self._agent)
         creation = Creation(
             shared.server,
             self.caller.window,
             target.namespace,
             target.resource,
             self._shown_body(),
-            timeout=settings.hold_total if settings.again else min(patience, settings.hold_total),
+            timeout=total if settings.again else min(patience, total),
             seat=self.identity if shared.unproven.take(unproven, shared.now()) is None else self._unproven,
             retry_after=RETRY_AFTER,
             relayed=True,
@@ -256,6 +256,10 @@ class CreateRequest:
         self.task = asyncio.get_running_loop().create_task(shared.gate.run(create, self.sender))
         return await self.waited(patience)
 
+    @property
+    def _agent(self) -> bytes:
+        return self.sender.request.head.get(b"user-agent") or b""
+
     def _shown_body(self) -> dict[str, Any]:
         """Return the manifest with the name in the path, which a patch need not repeat: people see it in line."""
         body, name = self._manifest or {}, self._chosen.target.name
@@ -263,8 +267,7 @@ class CreateRequest:
 
     def _patience(self) -> float:
         """Return the seconds for which this request may be held, spread at random: many begin to wait together."""
-        head, settings = self.sender.request.head, self._shared.settings
-        patience = patience_of(head.target, settings.longest(head.get(b"user-agent") or b""))
+        patience = patience_of(self.sender.request.head.target, self._shared.settings.longest(self._agent))
         return patience * (1 - SPREAD * self._shared.gate.names.random())
 
     async def waited(self, patience: float) -> Answer:

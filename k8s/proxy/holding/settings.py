@@ -23,6 +23,11 @@ PATIENT: Final = re.compile(
     rb"|^OpenAPI-Generator/[0-9.]+/python|^kr8s/"  # the official Python clients, kr8s: they have none
 )
 """User agents of clients that wait without limit, unless the ``timeout`` of their request sets one."""
+WAITS: Final = re.compile(rb"^kubectl/")
+"""User agents of programs that do nothing else meanwhile: a person, or a script, waits for this create alone."""
+HOLD_TOTAL: Final = 30.0
+"""Seconds for all others: while a controller's create is held, a delete that would make room may wait behind it."""
+DAY: Final = 86_400.0
 RESTART: Final = 5
 """``Retry-After`` of creates that an ending proxy hands back, in seconds: longer than a restart takes."""
 RETRY_AFTER: Final = 1
@@ -39,13 +44,14 @@ class HoldSettings:
     """The settings of the sidecar that concern creates. Raises ``OptionError`` for a wrong one.
 
     ``hold``: seconds that one request is held at most; None: ``HOLD``, and as long as ``hold_total`` for callers that
-    are known to have no limit of their own. ``hold_total``: all requests that belong to one call of a client together.
+    are known to have no limit of their own. ``hold_total``: all requests that belong to one call of a client together;
+    None: ``HOLD_TOTAL``, and a ``DAY`` for programs that do nothing else meanwhile.
     ``mark``: draw names and add create ids, so that nothing is created twice. ``held_bytes_max``: bytes of
     all bodies that are held; a create beyond that is answered 429 and should come again.
     """
 
     hold: float | None = None
-    hold_total: float = 30.0
+    hold_total: float | None = None
     answer: Answering = "wait"
     mark: bool = True
     held_bytes_max: int = 64 * 2**20
@@ -54,7 +60,14 @@ class HoldSettings:
         """Return the seconds that a request of this client may be held, unless its ``timeout`` says less."""
         if self.hold is not None:
             return self.hold
-        return self.hold_total if PATIENT.search(user_agent) else min(HOLD, self.hold_total)
+        total = self.total(user_agent)
+        return total if PATIENT.search(user_agent) else min(HOLD, total)
+
+    def total(self, user_agent: bytes) -> float:
+        """Return the seconds that all requests of one call of this client may be held together."""
+        if self.hold_total is not None:
+            return self.hold_total
+        return DAY if WAITS.search(user_agent) else HOLD_TOTAL
 
     @property
     def again(self) -> bool:
@@ -63,8 +76,8 @@ class HoldSettings:
 
     def __post_init__(self) -> None:
         """Raise ``OptionError`` for seconds outside of a day, an unknown answer, and a bound below one body."""
-        for name, seconds in (("hold", HOLD if self.hold is None else self.hold), ("hold-total", self.hold_total)):
-            if not 0 <= seconds <= 86_400:  # nan is not
+        for name, seconds in (("hold", self.hold), ("hold-total", self.hold_total)):
+            if seconds is not None and not 0 <= seconds <= DAY:  # nan is not
                 raise OptionError(f"--{name} must be a number of seconds between 0 and 86400, not {seconds!r}")
         if self.answer not in get_args(Answering):
             raise OptionError(f"--answer must be one of {', '.join(get_args(Answering))}, not {self.answer!r}")

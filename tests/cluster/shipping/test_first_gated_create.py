@@ -7,7 +7,6 @@ pods as processes and says that they are ready, the way of a Service's address, 
 from __future__ import annotations
 
 import asyncio
-import re
 import shlex
 import sys
 from pathlib import Path
@@ -19,23 +18,14 @@ from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.injecting.mounted import sidecar_and_creator, started, volumes
 from tests.cluster.shipping.installed import Mode, running
+from tests.cluster.shipping.readme_commands import commands
 from tests.cluster.shipping.rendering import ROOT
 from tests.cluster.talking import JSON, MERGE, Api
 from tests.patience import PATIENCE
 
-NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven")
 OWN = "/api/v1/namespaces/backoff-ctrl"
 CONTROLLERS = ("deployment-controller", "replicaset-controller")
 pytestmark = pytest.mark.long
-
-
-def commands() -> list[str]:
-    """Return the commands of the README; it says how many they are."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (found,) = re.findall(r"(\w+) commands lead to the first gated create.*?```console\n(.*?)```", text, re.DOTALL)
-    lines = re.findall(r"^\$ ((?:.*\\\n)*.*)$", found[1], re.MULTILINE)
-    assert NUMBERS[len(lines)] == found[0].lower()
-    return [each.replace("\\\n", " ").replace("REGISTRY", "registry.example/team") for each in lines]
 
 
 class Terminal:

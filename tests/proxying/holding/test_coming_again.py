@@ -153,7 +153,7 @@ async def test_each_caller_is_told_its_own_place() -> None:
 @pytest.mark.parametrize(
     ("agent", "query", "held_for"),
     [
-        (b"kubectl/v1.36.3 (linux/amd64) kubernetes/1234567", b"", 30.0),
+        (b"kubectl/v1.36.3 (linux/amd64) kubernetes/1234567", b"", 86_400.0),
         (b"creator/v0.0.0 (darwin/arm64) kubernetes/$Format", b"", 30.0),
         (b"OpenAPI-Generator/35.0.0/python", b"", 30.0),
         (b"kubectl/v1.36.3 (linux/amd64) kubernetes/1234567", b"?timeout=10s", 8.0),
@@ -167,6 +167,17 @@ async def test_who_is_known_to_wait_is_held_longer(agent: bytes, query: bytes, h
         began = asyncio.get_running_loop().time()
         await proxy.post(pod(), target=PODS + query, headers=[(b"User-Agent", agent)])
         assert 0.9 * held_for <= asyncio.get_running_loop().time() - began <= held_for + 0.01
+
+
+async def test_kubectl_waits_until_there_is_room() -> None:
+    """For ten minutes here: the first thing that a user tries."""
+    async with full(1) as proxy:
+        agent = (b"User-Agent", b"kubectl/v1.36.3 (linux/amd64) kubernetes/1234567")
+        waiting = proxy.post(pod("step"), headers=[agent])
+        await asyncio.sleep(600)
+        assert not waiting.done()
+        await proxy.delete(proxy.others[0])
+        assert name_of(await waiting) == "step"
 
 
 async def test_an_engine_that_fails_sends_nothing_whose_caller_is_away() -> None:
