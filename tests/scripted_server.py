@@ -62,7 +62,9 @@ def scripted_server(answer: Callable[[Seen], Reply]) -> Iterator[Script]:
             status, body = answer(seen)
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
-            if isinstance(body, Iterator):
+            if status == 204:
+                pieces = iter([])  # by HTTP without a body: one would be read as the begin of the next answer
+            elif isinstance(body, Iterator):
                 pieces = body
                 self.send_header("Connection", "close")  # http.server sees this header, too, and closes the connection
             else:
