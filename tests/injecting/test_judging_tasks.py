@@ -90,7 +90,7 @@ def test_answers_about_large_accounts_take_little_memory() -> None:
                     assert reviews.answer(body)[2] == "allowed"
             seen_so_far = len(seen)
             seen.clear()
-            del body
+            body = b""
             left, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
