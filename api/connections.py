@@ -55,7 +55,11 @@ async def serving_at(
     clients = Clients()
 
     async def noting(request: web.Request, handler: Answering) -> web.StreamResponse:
-        response = await handler(request)
+        response: web.StreamResponse
+        try:
+            response = await handler(request)
+        except web.HTTPException as error:  # as an answer it would keep the frames that raised it, with their bodies
+            response = web.Response(status=error.status, reason=error.reason, body=error.body, headers=error.headers)
         if response.status < 400 and request.transport is not None:
             clients.note_good(request.transport.get_extra_info("peername")[:2])
         return response

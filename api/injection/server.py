@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -53,7 +53,9 @@ VERSION_EVERY: Final = 600.0
 BODY_MAX: Final = 8 << 20
 """Bytes of a review: a pod of 1.5 MiB, the old one beside it, and what JSON adds."""
 ALL_MAX: Final = 4 * BODY_MAX
-"""Bytes of all bodies that are being read."""
+"""Bytes of the bodies of all reviews under way."""
+SMALL: Final = 64 << 10
+"""Bytes of a body that is taken in any case: as many connections as may be hold 16 MiB of such ones."""
 PATIENCE: Final = 5.0
 """Seconds in which a body has to arrive."""
 SUSPEND: Final = "/suspend"
@@ -69,39 +71,70 @@ _logger = logging.getLogger("backoff_ctrl")
 
 
 class Bodies:
-    """The bodies of reviews that are being read, within bounds: any client that reaches the port may send one.
+    """The bodies of reviews under way, within bounds: any client that reaches the port may send one.
 
-    If there are too many, the slowest is given up for a new one. An API server sends its whole request at once, so a
-    slow one comes from another client.
+    If there are too many, the slowest that still arrives is given up for a new one: an API server sends its whole
+    request at once, so a slow one comes from another client. Where all of them have arrived, and wait for their
+    answers, only a small one is still taken.
     """
 
     def __init__(self, patience: float = PATIENCE) -> None:
         """``patience``: seconds in which a body has to arrive."""
         self._patience = patience
-        self._sizes: dict[asyncio.Timeout, int] = {}
+        self._arriving: dict[asyncio.Timeout, int] = {}
+        self._answered = 0
+        """Bytes of those that have arrived."""
 
-    async def read(self, request: web.Request) -> bytes:
-        """Return a request's body. Raises an HTTP answer for one that is too large, or too slow."""
+    @asynccontextmanager
+    async def of(self, request: web.Request) -> AsyncIterator[bytes]:
+        """Read a request's body, and count it within the block.
+
+        Raises an HTTP answer for one that is too large, too slow, or one too many.
+        """
         size = BODY_MAX if request.content_length is None else request.content_length
         if size > BODY_MAX:
             raise web.HTTPRequestEntityTooLarge(BODY_MAX, size)
+        if size > SMALL and self._answered + size > ALL_MAX:
+            raise web.HTTPServiceUnavailable(text="too many reviews are under way\n")
+        body = await self._read(request, size)
+        size = len(body)
+        self._answered += size
+        try:
+            yield body
+        finally:
+            self._answered -= size
+
+    async def _read(self, request: web.Request, size: int) -> bytes:
         try:
             async with asyncio.timeout(self._patience) as limit:
-                self._sizes[limit] = size
+                self._arriving[limit] = size
                 self._make_room()
                 try:
-                    return await request.read()
+                    return await _whole(request)
                 finally:
-                    self._sizes.pop(limit, None)
+                    self._arriving.pop(limit, None)
         except TimeoutError:
             raise web.HTTPRequestTimeout(text="the body took too long\n") from None
 
     def _make_room(self) -> None:
-        while sum(self._sizes.values()) > ALL_MAX:
-            longest = next(iter(self._sizes))
-            del self._sizes[longest]
-            if not longest.expired():
-                longest.reschedule(asyncio.get_running_loop().time())
+        for longest, size in list(self._arriving.items())[:-1]:
+            if self._answered + sum(self._arriving.values()) <= ALL_MAX:
+                return
+            if size > SMALL:
+                del self._arriving[longest]
+                if not longest.expired():
+                    longest.reschedule(asyncio.get_running_loop().time())
+
+
+async def _whole(request: web.Request) -> bytes:
+    """Return a body. Unlike ``request.read`` it leaves none at the request, which lives as long as its connection."""
+    parts, size = list[bytes](), 0
+    async for part in request.content.iter_any():
+        size += len(part)
+        if size > BODY_MAX:
+            raise web.HTTPRequestEntityTooLarge(BODY_MAX, size)
+        parts.append(part)
+    return b"".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +226,8 @@ class Webhook:
         if self._clients is not None and not has_certificate(request.transport):
             raise web.HTTPForbidden(text="reviews are answered to API servers, which show a client certificate\n")
         try:
-            document, namespace, outcome = await step(await self._bodies.read(request))
+            async with self._bodies.of(request) as body:
+                document, namespace, outcome = await step(body)
         except ReviewError as error:
             reviews.malformed += 1
             raise web.HTTPBadRequest(text=f"{error}\n") from None

@@ -5,6 +5,8 @@ Its answers are cached for ten seconds: who applies a thousand objects is asked 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -67,12 +69,15 @@ class Subjects:
     def may(self, subject: Subject, namespace: str, right: Right) -> bool:
         """Return whether an account has a right in a namespace; empty: in all. Raises ``UnansweredError``."""
 
+        spec = subject.asking(right, namespace)
+        # Strangers may ask, too: what is cached of a question must not grow with it.
+        key = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).digest()
+
         def ask() -> bool:
-            spec = subject.asking(right, namespace)
             said = self.review(_RIGHTS, "SubjectAccessReview", "authorization.k8s.io/v1", spec)
             return said.get("allowed") is True
 
-        return self.answers.get(("right", subject, namespace, right), ask)
+        return self.answers.get(("right", key), ask)
 
     def review(self, path: str, kind: str, version: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the status of a review that the API server answers. Raises ``UnansweredError``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -85,6 +86,26 @@ def test_only_a_clear_yes_lets_a_task_pass(
     response = document["response"]
     assert (namespace, found, response["allowed"]) == ("team", outcome, not code)
     assert (response.get("status", {}).get("code", 0), told in json.dumps(response)) == (code, True)
+
+
+def test_answers_about_large_accounts_take_little_memory() -> None:
+    """Strangers may name any account: 4,096 answers about accounts of 8 MB were cached, each with its account."""
+    groups = [f"group-{number}" for number in range(20_000)]
+    with judging(ALLOWED) as (reviews, seen):
+        tracemalloc.start()
+        try:
+            for number in range(5):
+                body = review(SPEC, userInfo={**USER, "uid": str(number), "groups": groups})
+                for _ in range(2):
+                    assert reviews.answer(body)[2] == "allowed"
+            seen_so_far = len(seen)
+            seen.clear()
+            body = b""
+            left, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert seen_so_far == 5, "each was asked about once"
+    assert left < 1 << 20
 
 
 def said(document: JSON) -> str:
