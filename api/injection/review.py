@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("backoff_ctrl")
 VERSION: Final = "admission.k8s.io/v1"
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|")
-VALUES_MAX: Final = 250_000
-"""Objects and lists in a review: each takes up to 0.25 kB of memory, and one of 8 MB may consist of millions. An API
-server stores 1.5 MiB, which real objects fill with a tenth as many."""
+VALUES_MAX: Final = 500_000
+"""Values in a review: each takes up to 0.25 kB of memory, and one of 8 MB may consist of millions. An API server stores
+1.5 MiB, which real objects fill with a tenth as many."""
 _told: Final[set[type[Exception]]] = set()
 """Errors whose traceback is in the log already: otherwise any client could fill the log."""
 
@@ -83,9 +83,9 @@ def _injected(pod: JSON, settings: SidecarSettings, server: tuple[int, int] | No
 
 def request_in(body: bytes) -> JSON:
     """Return the request of a review. Raises ``ReviewError``."""
-    values = body.count(b"{") + body.count(b"[")
+    values = sum(map(body.count, (b"{", b"[", b",")))
     if values > VALUES_MAX:
-        raise ReviewError(f"the body has {values} brackets that open, and may have {VALUES_MAX}")
+        raise ReviewError(f"the body has about {values} values, and may have {VALUES_MAX}")
     try:
         review: Any = read_json(body)
     except ValueError as error:

@@ -52,7 +52,7 @@ VERSION_EVERY: Final = 600.0
 """Seconds between checks of the API server's version, which may be upgraded meanwhile."""
 BODY_MAX: Final = 8 << 20
 """Bytes of a review: a pod of 1.5 MiB, the old one beside it, and what JSON adds."""
-ALL_MAX: Final = 4 * BODY_MAX
+ALL_MAX: Final = 2 * BODY_MAX
 """Bytes of the bodies of all reviews under way."""
 SMALL: Final = 64 << 10
 """Bytes of a body that is taken in any case: as many connections as may be hold 16 MiB of such ones."""
