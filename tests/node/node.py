@@ -7,10 +7,8 @@ be hunted for. What it leaves outside them (cgroups, sysctls, its folder) ``trac
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -113,6 +111,7 @@ class Node:
         traces = _started([sys.executable, str(HERE / "traces.py"), str(self._folder), name])
         self._cleanup.callback(_closed, traces)
         _expect_ready(traces)
+        self._cleanup.callback(self._wait_all)
         kinds = ("--net", "--mount", "--pid", "--fork", "--mount-proc", "--propagation=private")
         holder = _started(["unshare", *kinds, sys.executable, str(HERE / "first.py"), ADDRESS, *HIDDEN])
         self._cleanup.callback(_closed, holder)
@@ -121,13 +120,11 @@ class Node:
         assert traces.stdin is not None
         traces.stdin.write(f"{self._first}\n".encode())
         traces.stdin.flush()
-        self._cleanup.callback(self._end_all)
         self._configure(name)
         self._start_all(name)
 
-    def _end_all(self) -> None:
-        """End the first process: the kernel kills all others of its namespace."""
-        os.kill(self._first, signal.SIGKILL)
+    def _wait_all(self) -> None:
+        """Wait for the components, which the kernel has killed: the first process of their namespace has ended."""
         for each in self._running.values():
             each.wait()
 

@@ -32,6 +32,19 @@ def creator(name: str, namespace: str, step: str, annotations: JSON | None = Non
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+def job(name: str, namespace: str, pods: int = 1) -> JSON:
+    """Return a Job that waits in line; its pods take two seconds."""
+    main = {"name": "main", "image": "busybox", "imagePullPolicy": "IfNotPresent", "command": ["sleep", "2"]}
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [main]}
+    labels = {"backoff-ctrl.dev/wait": "true"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {"parallelism": pods, "completions": pods, "template": {"spec": spec}},
+    }
+
+
 def limited(user: User, namespace: str, pods: int) -> None:
     """Have a quota of pods that is enforced, and let the namespace's default account create pods."""
     user.kubectl("create", "quota", "team", f"--hard=pods={pods}", f"--namespace={namespace}")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.node.objects import job, limited
 from tests.node.release import CHART, HERE, IMAGE, NAMESPACE
 from tests.node.user import CommandError, User
 
@@ -51,8 +52,8 @@ def test_a_release_comes_and_goes_three_times(typist: User) -> None:
         assert [each for each in left(typist) if "-tls" not in each and "-ca" not in each] == []
 
 
-def test_a_release_is_upgraded_and_rolled_back(typist: User) -> None:
-    """helm install, upgrade with all modes, test, rollback to one and forth, uninstall with Jobs that wait."""
+def test_a_release_is_upgraded_and_rolled_back(typist: User, namespace: str) -> None:
+    """helm install, upgrade with all modes, test, rollback and forth; uninstall lets a Job go that waits."""
     one = [f"--set={mode}.replicas=1" for mode in REPLICATED]
     typist.helm("install", *HERE, CHART, "--create-namespace", "--wait", IMAGE, *one)
     modes = [f"--set={each}" for each in WHOLE]
@@ -66,7 +67,17 @@ def test_a_release_is_upgraded_and_rolled_back(typist: User) -> None:
     assert "Phase:          Succeeded" in typist.helm("test", *HERE)
     names = {each["metadata"]["labels"]["app.kubernetes.io/component"] for each in typist.all("deployments", NAMESPACE)}
     assert names == {"injection", "operator", "webhooks", "serve", "gateway"}
+    limited(typist, namespace, 0)
+    typist.apply(job("waits", namespace))
+    assert suspended(typist, namespace)
     typist.helm("uninstall", *HERE, "--wait")
+    assert not suspended(typist, namespace)
+
+
+def suspended(user: User, namespace: str) -> bool:
+    found = user.find("job", "waits", namespace)
+    assert found
+    return bool(found["spec"]["suspend"])
 
 
 def forth(typist: User) -> None:

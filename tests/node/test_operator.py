@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.node.objects import JSON, limited
+from tests.node.objects import job, limited
 from tests.node.release import NAMESPACE
 from tests.node.user import User
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900), pytest.mark.usefixtures("release")]
 JOBS, PODS, ROOM = 6, 2, 4
-
-
-def job(number: int, namespace: str) -> JSON:
-    main = {"name": "main", "image": "busybox", "imagePullPolicy": "IfNotPresent", "command": ["sleep", "2"]}
-    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [main]}
-    labels = {"backoff-ctrl.dev/wait": "true"}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": f"job-{number}", "namespace": namespace, "labels": labels},
-        "spec": {"parallelism": PODS, "completions": PODS, "template": {"spec": spec}},
-    }
 
 
 def leader(user: User) -> str:
@@ -34,7 +22,7 @@ def test_jobs_wait_in_line(user: User, namespace: str, how: str) -> None:
     """Six Jobs of two pods under a quota of four pods all end, and the Job controller is never refused a pod."""
     user.until("a leader", lambda: leader(user))
     limited(user, namespace, ROOM)
-    user.apply(*(job(number, namespace) for number in range(JOBS)))
+    user.apply(*(job(f"job-{number}", namespace, pods=PODS) for number in range(JOBS)))
     user.until("a Job to end", lambda: ended(user, namespace))
     if how == "leader killed":
         before = leader(user)
