@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
+from backoff_ctrl.k8s.sandbox import running_sandbox
 from backoff_ctrl.k8s.status.bodies import BODY_MAX
 from tests.gated_creates import pod
 from tests.patience import PATIENCE
@@ -146,20 +147,22 @@ def test_explain_knows_limit_ranges_and_what_waits(served: Served) -> None:
     assert explain(served.url, limited).json["verdict"] == "refused"
 
 
-def test_explain_knows_the_extended_resources_of_device_classes(served: Served) -> None:
+@pytest.mark.long
+def test_explain_knows_the_extended_resources_of_device_classes() -> None:
     """A claim of two devices never fits in one, though the quota does not name its class."""
     made = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"},
             "spec": {"extendedResourceName": "example.com/device"}}  # fmt: skip
-    done = ask(served.sandbox.url, "/apis/resource.k8s.io/v1/deviceclasses", method="POST",
-               body=json.dumps(made).encode(), Content_Type="application/json")  # fmt: skip
-    assert done.status == 201
-    served.sandbox.create_namespace("devices")
-    served.sandbox.create_quota("devices", "q", {"requests.example.com/device": "1"})
     asked = [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 2}}]
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
              "metadata": {"name": "c", "namespace": "devices"}, "spec": {"devices": {"requests": asked}}}  # fmt: skip
-    until(lambda: explain(served.url, claim).json["verdict"] == "never")
-    (blocker,) = explain(served.url, claim).json["blockers"]
+    with running_sandbox() as sandbox, serving("--server", sandbox.url) as url:
+        done = ask(sandbox.url, "/apis/resource.k8s.io/v1/deviceclasses", method="POST",
+                   body=json.dumps(made).encode(), Content_Type="application/json")  # fmt: skip
+        assert done.status == 201
+        sandbox.create_namespace("devices")
+        sandbox.create_quota("devices", "q", {"requests.example.com/device": "1"})
+        until(lambda: explain(url, claim).json["verdict"] == "never")
+        (blocker,) = explain(url, claim).json["blockers"]
     assert (blocker["resource"], blocker["asked"], blocker["limited"]) == ("requests.example.com/device", "2", "1")
 
 

@@ -45,7 +45,7 @@ class Replica:
                     _, text = await self.get(path)
                     if wanted in text:
                         return text
-                except aiohttp.ClientError:
+                except (aiohttp.ClientError, TimeoutError):  # it listens, and may still load
                     assert self.process.returncode is None, await self.end(signal.SIGKILL)
                 await asyncio.sleep(0.1)
 
