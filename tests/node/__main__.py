@@ -61,7 +61,9 @@ def main() -> int:
 def _play(node: Node, parts: list[str], more: list[str]) -> int:
     files = [str(Path(__file__).parent / f"test_{each}.py") for each in parts]
     left_out = node.folder / "left-out.txt"
-    command = node.entered(sys.executable, "-m", "pytest", "-m", "node", "-p", "no:randomly", *files, *more)
+    ends_with_us = ("setpriv", "--pdeathsig=TERM")
+    tests = (sys.executable, "-m", "pytest", "-m", "node", "-p", "no:randomly", *files, *more)
+    command = node.entered(*ends_with_us, *tests)
     environment = {
         **os.environ,
         "BACKOFF_CTRL_TEST_NODE": str(node.folder),

@@ -105,14 +105,11 @@ def _build(target: Path, base: Path, say: Say) -> None:
     store = _Store(target.parent / "store")
     pulled = store.run("pull", "-q", f"oci:{base.name}:latest").strip()  # buildah makes the path a name: a short one
     store.run("tag", pulled, "localhost/base:latest")
-    (target.parent / "pip.conf").write_text(f"[global]\ncert = {_CERTIFICATES}\ncache-dir = /pip-cache\n")
-    pip = cache() / "node-pip"
-    pip.mkdir(exist_ok=True)
+    (target.parent / "pip.conf").write_text(f"[global]\ncert = {_CERTIFICATES}\n")
     volumes = [
         f"--volume={_CERTIFICATES}:{_CERTIFICATES}:ro",  # this machine may reach the index by a proxy of its own
         "--volume=/etc/resolv.conf:/etc/resolv.conf:ro",
         f"--volume={target.parent / 'pip.conf'}:/etc/pip.conf:ro",
-        f"--volume={pip}:/pip-cache",
     ]
     store.run("bud", "-q", "--isolation=chroot", "--build-arg=BASE=localhost/base:latest", "-t", "made", *volumes,
               str(ROOT))  # fmt: skip

@@ -14,6 +14,7 @@ from tests.node.traces import CGROUPS, hierarchies
 PROGRAMS: Final = {
     "unshare": "util-linux",
     "nsenter": "util-linux",
+    "setpriv": "util-linux",
     "ip": "iproute2",
     "iptables": "iptables",
     "conntrack": "conntrack",
