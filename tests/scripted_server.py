@@ -63,7 +63,9 @@ def scripted_server(answer: Callable[[Seen], Reply]) -> Iterator[Script]:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             if status == 204:
-                pieces = iter([])  # by HTTP without a body: one would be read as the begin of the next answer
+                pieces: Iterator[bytes] = iter(
+                    []
+                )  # by HTTP without a body: one would be read as the begin of the next answer
             elif isinstance(body, Iterator):
                 pieces = body
                 self.send_header("Connection", "close")  # http.server sees this header, too, and closes the connection
