@@ -252,7 +252,7 @@ async def test_a_pod_that_is_nested_deeply_is_no_fault(tmp_path: Path, caplog: p
 
 @pytest.mark.long
 async def test_idle_connections_are_limited_and_an_api_server_keeps_its_own(tmp_path: Path) -> None:
-    """Those on which no question was answered go first, the oldest first; who asks before and after is answered."""
+    """Those on which no question was answered go first; who asks before and after is answered."""
     keeps = b"POST /inject HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(review())
     async with port(tmp_path) as webhook:
         server = await webhook.connected()
@@ -266,7 +266,8 @@ async def test_idle_connections_are_limited_and_an_api_server_keeps_its_own(tmp_
             if not idle:
                 idle = [await webhook.connected() for _ in range(CONNECTIONS_MAX + 4)]
         async with asyncio.timeout(PATIENCE):
-            assert [await reader.read() for reader, _ in idle[:5]] == [b""] * 5, "they were closed"
-        assert not any(reader.at_eof() for reader, _ in idle[5:])
+            while (ended := sum(reader.at_eof() for reader, _ in idle)) < 5:  # noqa: ASYNC110 - sockets have no callback
+                await asyncio.sleep(0.01)
+        assert ended == 5, "one for each beyond the bound"
         for _, writer in (server, *idle):
             writer.close()

@@ -353,7 +353,7 @@ def test_a_plain_kind_is_not_an_estimate() -> None:
         (pod("x"), "spec.containers[0]: must be an object, not a string"),  # type: ignore[arg-type]
         (pod(container(), initContainers={}), "spec.initContainers: must be a list, not an object"),
         (pod(container({"cpu": "abc"})), 'spec.containers[0].resources.requests.cpu: "abc" is not a quantity: write a number such as 2, 500m or 4Gi'),
-        (pod(container(), container(None, {"memory": True})), "spec.containers[1].resources.limits.memory: True is not a quantity: write a number or a text such as 500m or 4Gi"),
+        (pod(container(), container(None, {"memory": True})), "spec.containers[1].resources.limits.memory: true is not a quantity: write a number or a text such as 500m or 4Gi"),
         (pod(container({"cpu": "9e999"})), 'spec.containers[0].resources.requests.cpu: "9e999" is too large: a quantity may be at most 1e+30'),
         (pod(container({"cpu": -1})), "spec.containers[0].resources.requests.cpu: -1 is negative"),
         (pod(container({"cpu": "x" * 100})), f'spec.containers[0].resources.requests.cpu: "{"x" * 76}... is not a quantity: write a number such as 2, 500m or 4Gi'),

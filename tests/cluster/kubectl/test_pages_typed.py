@@ -106,7 +106,7 @@ def test_the_quick_start_does_what_it_says(tmp_path: Path, binaries: Binaries) -
 def test_the_sidecar_at_a_terminal_does_what_it_says(tmp_path: Path, binaries: Binaries) -> None:
     """docs/sidecar.md begins with it: the proxy listens where it says, kubectl waits, and is seen to wait."""
     terminals = Terminals(tmp_path, binaries.kubectl)
-    (block,) = blocks("docs/sidecar.md", "console")
+    block, *_ = blocks("docs/sidecar.md", "console")
     install, proxy, create, waiting = typed_in(block)
     assert install.command.startswith("pip install")
     sandbox = "backoff-ctrl sandbox --port 8080 --kubeconfig sandbox.kubeconfig"
