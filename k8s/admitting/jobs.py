@@ -209,12 +209,17 @@ def _said(body: JSON) -> dict[str, Any]:
 
 
 async def release_one(objects: Objects, gate: asyncio.Semaphore, job: WaitingJob, by: str) -> Released:
-    """Resume what was listed, in a place of the ``gate``, and note who did so."""
+    """Resume what was listed, in a place of the ``gate``, and note who did so.
+
+    One that is edited all the time is resumed at last as it is by then: its user could keep ``uninstall`` from ending.
+    """
     served, body = Served(job.kind.api_version, job.kind.kind, job.kind.plural), job.body
     async with gate:
         for number in range(TRIES):
             try:
-                answer = await objects.patch(served, body, released(job.kind, body, by, datetime.now(UTC)))
+                as_seen = number < TRIES - 2
+                patch = released(job.kind, body, by, datetime.now(UTC), as_seen=as_seen)
+                answer = await objects.patch(served, body, patch)
                 return Released(job.label, gone=answer is None)
             except ClusterError as error:
                 if error.status != CONFLICT or number == TRIES - 1:

@@ -78,9 +78,17 @@ def grown(kind: AdmissibleKind, parallelism: int, asked: int) -> dict[str, Any]:
     return {**patch_at(kind.parallelism, parallelism), "metadata": {"annotations": {PARALLELISM: remembered}}}
 
 
-def released(kind: AdmissibleKind, body: Mapping[str, Any], by: str, now: datetime) -> dict[str, Any]:
-    """Return the patch by which somebody lets an object in without any room being reserved."""
+def released(
+    kind: AdmissibleKind, body: Mapping[str, Any], by: str, now: datetime, *, as_seen: bool = True
+) -> dict[str, Any]:
+    """Return the patch by which somebody lets an object in without any room being reserved.
+
+    ``as_seen``: only if it has not changed since; else whatever has, as long as it is the same object.
+    """
     patch = merged(patch_at(kind.suspend, False), admission(body, now=now, granted={"by": by}))
+    if not as_seen:
+        del patch["metadata"]["resourceVersion"]
+        patch["metadata"]["uid"] = metadata_of(body).get("uid")
     return merged(patch, {"metadata": {"annotations": {RELEASED_BY: by}}})
 
 

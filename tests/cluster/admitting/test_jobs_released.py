@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,25 @@ async def test_what_is_deleted_meanwhile_is_no_failure(jobs: Jobs, configuration
         assert (await jobs.api.delete(jobs.path("a"), {"propagationPolicy": "Background"})).status == 200
         ended = await release_one(Objects(session), asyncio.Semaphore(1), listed, "me")
     assert (ended.error, ended.gone) == ("", True)
+
+
+async def test_what_is_edited_all_the_time_is_released(jobs: Jobs, configuration: Any) -> None:
+    """Each try met a conflict: whoever may edit his Job kept `jobs release --all` and `uninstall` from success."""
+    edits = count()
+
+    async def edit() -> None:
+        while True:
+            await jobs.patch("a", {"metadata": {"annotations": {"edited": str(next(edits))}}})
+
+    await jobs.create(job("a"))
+    editing = [asyncio.create_task(edit()) for _ in range(8)]
+    try:
+        (ended,) = await release(configuration, "a", by="me", namespaces=(jobs.namespace,))
+    finally:
+        for each in editing:
+            each.cancel()
+        await asyncio.gather(*editing, return_exceptions=True)
+    assert (ended.error, (await jobs.get("a"))["spec"]["suspend"]) == ("", False)
 
 
 async def test_whoever_may_not_list_is_told_so(kubernetes: Server) -> None:

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
@@ -180,15 +181,17 @@ async def one_leads(replicas: list[Replica]) -> Replica:
             await asyncio.sleep(0.1)
 
 
-async def test_attacks_delay_no_other_tenant(bed: Bed, tenants: Tenants, say: Say) -> None:
+async def test_attacks_delay_no_other_tenant(bed: Bed, tenants: Tenants, say: Say, tmp_path: Path) -> None:
     his, other, api = tenants.his, tenants.other, tenants.api
     await his.limit(0)
     await other.limit(9_999, 9_999)
     lease = of_group(LEASES, other.namespace, "leases", "backoff-ctrl-operator")
     async with AsyncExitStack() as stack:
         replicas = []
-        for _ in range(2):
-            replicas.append(await begin(bed.server.kubeconfig("tester"), [other.namespace], everywhere=True))
+        for number in range(2):
+            out = stack.enter_context((tmp_path / f"{number}.log").open("wb"))  # thousands of lines fill a pipe
+            place = bed.server.kubeconfig("tester"), [other.namespace]
+            replicas.append(await begin(*place, everywhere=True, out=out))
             stack.push_async_callback(replicas[-1].end, signal.SIGKILL)
             await replicas[0].until("/metrics", LEADS)
         before = await starts(other, "before")
@@ -226,7 +229,8 @@ async def test_attacks_delay_no_other_tenant(bed: Bed, tenants: Tenants, say: Sa
         for each in (await one_leads(replicas), *replicas):
             if each.process.returncode is None:
                 began = time.monotonic()
-                log = await each.end(signal.SIGTERM)
+                await each.end(signal.SIGTERM)
+                log = (tmp_path / f"{replicas.index(each)}.log").read_text()
                 say(f"ended {time.monotonic() - began:.1f} s after SIGTERM")
                 assert time.monotonic() - began < ENDS_WITHIN
                 assert "Traceback" not in log
