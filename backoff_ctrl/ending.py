@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 SERVERS: Final = frozenset({"proxy", "serve", "inject", "operator", "sandbox"})
@@ -16,3 +18,21 @@ def stopped(arguments: Sequence[str]) -> int:
         return 0
     sys.stderr.write("backoff-ctrl: stopped\n")
     return 1
+
+
+def at_signals(numbers: Iterable[signal.Signals], act: Callable[[], object]) -> None:
+    """Have the running event loop, that of the main thread, call ``act`` at each of these signals, however busy it is.
+
+    ``add_signal_handler`` of asyncio loses a signal while the pipe is full by which threads wake the loop: after some
+    280 calls from threads within one turn.
+    """
+    import asyncio  # noqa: PLC0415 - see the module
+
+    loop = asyncio.get_running_loop()
+
+    def caught(*_: object) -> None:
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(act)
+
+    for number in numbers:
+        signal.signal(number, caught)

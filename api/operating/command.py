@@ -14,6 +14,7 @@ from backoff_ctrl.api.commands.kinds_option import KINDS, kinds_of
 from backoff_ctrl.api.commands.options import POLICY, check_cluster_options, cluster_options, log_to_stderr, set_policy
 from backoff_ctrl.api.commands.tasks.options import SET, Platform, needs_packages
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
+from backoff_ctrl.ending import at_signals
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.cluster.finding import ClusterAccess
@@ -88,8 +89,7 @@ async def _run(place: ClusterAccess, settings: OperatorSettings, platform: Platf
     from .replica import Operator  # noqa: PLC0415 - loads much
 
     over = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, over.set)
+    at_signals((signal.SIGINT, signal.SIGTERM), over.set)
     await Operator(place.configuration, settings, platform).run(over, click.echo, end_in_time)
 
 
