@@ -53,7 +53,7 @@ test-quick: $(STAMP) ## run what needs neither a real Kubernetes nor a second: s
 test-go: $(STAMP) ## run the rest of the suite: Helm, Prometheus, Kubernetes' own suite, programs on client-go, kubectl on both servers, wheel and image
 	$(BIN)/python -m pytest -m go $(SIDE_BY_SIDE) --cache-clear $(ARGS) || { test $$? -eq 1 && $(BIN)/python -m tools.flaky; }
 
-test-scheduled: $(STAMP) ## run what takes minutes and rarely changes: whole storms, other versions of clients; a scheduled workflow does so
+test-scheduled: $(STAMP) ## run what takes minutes and rarely changes: whole storms, attacks, other versions of clients, the tests' own tools; a scheduled workflow does so
 	$(BIN)/python -m pytest -m scheduled $(SIDE_BY_SIDE) --cache-clear $(ARGS) || { test $$? -eq 1 && $(BIN)/python -m tools.flaky; }
 
 node: $(STAMP) ## run the product on a real node with real containers, as root; NAME=helm plays one part, NAME=up starts the node only

@@ -20,8 +20,10 @@ def stopped(arguments: Sequence[str]) -> int:
     return 1
 
 
-def at_signals(numbers: Iterable[signal.Signals], act: Callable[[], object]) -> None:
+def at_signals(numbers: Iterable[signal.Signals], act: Callable[[], object]) -> Callable[[], None]:
     """Have the running event loop, that of the main thread, call ``act`` at each of these signals, however busy it is.
+
+    Return a function that restores the handlers of before.
 
     ``add_signal_handler`` of asyncio loses a signal while the pipe is full by which threads wake the loop: after some
     280 calls from threads within one turn.
@@ -34,5 +36,10 @@ def at_signals(numbers: Iterable[signal.Signals], act: Callable[[], object]) -> 
         with suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(act)
 
-    for number in numbers:
-        signal.signal(number, caught)
+    before = {number: signal.signal(number, caught) for number in numbers}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    return restore

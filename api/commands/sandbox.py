@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.ending import at_signals
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.sandbox import Sandbox
@@ -143,9 +144,7 @@ async def _serve(sandbox: Sandbox, finish_after: float | None, kubeconfig: Path 
     from backoff_ctrl.k8s.sandbox.kubelet import Kubelet  # noqa: PLC0415
 
     ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ended.set)
+    at_signals((signal.SIGINT, signal.SIGTERM), ended.set)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(sandbox)
         await stack.enter_async_context(Kubelet(Server(sandbox.url), finish_after=finish_after))

@@ -20,6 +20,7 @@ from backoff_ctrl.api.commands.options import check_cluster_options, cluster_opt
 from backoff_ctrl.api.commands.proxy import command as proxy
 from backoff_ctrl.api.commands.tasks.options import SET, Platform, needs_packages
 from backoff_ctrl.api.exits import DONE, BadInput
+from backoff_ctrl.ending import at_signals
 from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.answers.fields import labels_of, metadata_of
@@ -197,8 +198,7 @@ def _serve(
                 else:  # at once, or asked again
                     over.set()
 
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, end)
+            at_signals((signal.SIGINT, signal.SIGTERM), end)
             await serve(webhook, settings, over, click.echo)
             if following is not None:
                 following.cancel()

@@ -15,6 +15,7 @@ from backoff_ctrl.api.commands.kinds_option import KINDS, kinds_of
 from backoff_ctrl.api.commands.options import check_cluster_options, cluster_options
 from backoff_ctrl.api.commands.tasks.options import needs_packages
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
+from backoff_ctrl.ending import at_signals
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import mapping
 from backoff_ctrl.k8s.cluster.paths import PathError, group_path, path_to
@@ -172,14 +173,14 @@ async def _taken_in_order(leaving: _Leaving) -> bool:
 
 def _end_once() -> None:
     """Have SIGTERM, by which a hook's pod is ended, cancel this task: once, so that putting back goes on."""
-    working, loop = asyncio.current_task(), asyncio.get_running_loop()
+    working = asyncio.current_task()
     assert working is not None
 
     def end() -> None:
         if not working.cancelling():
             working.cancel()
 
-    loop.add_signal_handler(signal.SIGTERM, end)
+    at_signals((signal.SIGTERM,), end)
 
 
 async def _put_back(leaving: _Leaving) -> None:

@@ -18,6 +18,7 @@ from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.k8s.answers.fields import FieldError, mapping, mappings, text
 from backoff_ctrl.k8s.cluster.paths import PathError, path_to
 
+from .devices import with_extended
 from .footprint import charge
 from .parts import Part
 from .resources import DEVICE_CLAIMS
@@ -26,8 +27,6 @@ Reading = Generator[str, Mapping[str, Any] | None, "Devices"]
 """Yields paths at the API server, and takes the object found there; None: it can't be read."""
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Of the group ``resource.k8s.io``, the newest first: Kubernetes 1.34, 1.33 and 1.32."""
-_SUFFIX: Final = ".deviceclass.resource.k8s.io/devices"
-_REQUESTS: Final = "requests."
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +101,4 @@ def claim_charge(spec: Mapping[str, Any], known: Devices) -> Demand:
         demand = charge({"kind": "ResourceClaim", "spec": spec}, DEVICE_CLAIMS)
     except FieldError:
         demand = charge({"kind": "ResourceClaim", "spec": {}}, DEVICE_CLAIMS)
-    amounts = dict(demand.amounts)
-    for name, amount in demand.amounts.items():
-        if name.endswith(_SUFFIX) and (resource := known.extended.get(name.removesuffix(_SUFFIX))):
-            amounts[f"{_REQUESTS}{resource}"] = amounts.get(f"{_REQUESTS}{resource}", 0) + amount
-    return Demand(amounts, demand.scopes)
+    return with_extended(demand, known.extended)

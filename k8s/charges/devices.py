@@ -44,11 +44,13 @@ def with_extended(demand: Demand, classes: Classes, paid: Mapping[str, int] | No
     """
     if _COUNT not in demand.amounts or (not classes and not paid):
         return demand
-    amounts = dict(demand.amounts)
+    found: dict[str, int] = {}
     for name, amount in demand.amounts.items():
         extended = classes.get(name.removeprefix(OF_DEVICE_CLASS)) if name.startswith(OF_DEVICE_CLASS) else None
         if extended is not None:
-            amounts[f"requests.{extended}"] = max(amount, amounts.get(f"requests.{extended}", 0))
+            # Of two classes for one resource the server charges one, either: the larger is enough.
+            found[f"requests.{extended}"] = max(amount, found.get(f"requests.{extended}", 0))
+    amounts = {**demand.amounts, **found}
     for name in [name for name in amounts if name.startswith("requests.")]:
         amounts[name] -= (paid or {}).get(name, 0)
         if amounts[name] <= 0:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from backoff_ctrl.early import listening_early
+from backoff_ctrl.ending import at_signals
 from backoff_ctrl.k8s.cluster.rights import ALL, GATEWAY, REVIEW, OwnRights
 from backoff_ctrl.k8s.proxy.holding.holding import OwnAccount, open_holding
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
@@ -144,9 +145,7 @@ class _Life:
         self._over = asyncio.Event()
 
     async def serve(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in _ending():
-            loop.add_signal_handler(number, self._over.set)
+        at_signals(_ending(), self._over.set)
         async with RUNTIME.lent(), AsyncExitStack() as ends:  # in reverse order, whatever fails
             await self._serve(ends)
 

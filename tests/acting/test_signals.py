@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from pathlib import Path
 
 import pytest
 
+import backoff_ctrl
 from backoff_ctrl.ending import at_signals
 from tests.patience import PATIENCE
 
@@ -25,3 +27,11 @@ async def test_a_signal_comes_though_the_pipe_of_the_loop_is_full(calls: int) ->
             await came.wait()
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_the_product_has_no_other_way() -> None:
+    """Each command that ends in order at a signal could lose it otherwise."""
+    root = Path(backoff_ctrl.__file__).parent.parent
+    files = [each for folder in ("api", "k8s") for each in (root / folder).rglob("*.py")]
+    assert len(files) > 300
+    assert [each for each in files if "add_signal_handler(" in each.read_text()] == []

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 EXTENDED = "requests.example.com/device"
-CLASSES = {"gpu": "example.com/device", "other": "example.com/other"}
+CLASSES = {"gpu": "example.com/device", "twin": "example.com/device", "other": "example.com/other"}
 
 
 def claim(name: str, *asked: tuple[str, int], **metadata: Any) -> JSON:
@@ -41,6 +41,7 @@ def charged(manifest: JSON, classes: dict[str, str] = CLASSES) -> dict[str, int]
         ([("gpu", 2)], {EXTENDED: 2}),
         ([("gpu", 2), ("gpu", 3)], {EXTENDED: 5}),
         ([("gpu", 2), ("other", 1)], {EXTENDED: 2, "requests.example.com/other": 1}),
+        ([("gpu", 2), ("twin", 3)], {EXTENDED: 3}),
         ([("nic", 2)], {}),
     ],
 )

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import click
 
 from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.ending import at_signals
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.cluster.finding import ClusterAccess
 from backoff_ctrl.k8s.cluster.session import ClusterSession
@@ -256,11 +257,8 @@ async def _unfinished(store: Store) -> list[Stored]:
 @asynccontextmanager
 async def _signals(ends: asyncio.Event) -> AsyncIterator[None]:
     """Make Ctrl-C and SIGTERM set the event."""
-    loop = asyncio.get_running_loop()
-    for each in ENDING:
-        loop.add_signal_handler(each, ends.set)
+    restore = at_signals(ENDING, ends.set)
     try:
         yield
     finally:
-        for each in ENDING:
-            loop.remove_signal_handler(each)
+        restore()

@@ -12,7 +12,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ import yaml
 
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.servers import Server
+from tests.cluster.objects import made
 from tests.cluster.shipping.rendering import JSON, helm
 from tests.cluster.talking import MERGE, Api, Reply
 from tests.patience import PATIENCE
@@ -205,6 +206,22 @@ async def account(api: Api, namespace: str, name: str) -> Account:
     made = await api.post(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
     assert made.status == 201, made.text
     return Account(api.server, namespace, name, made.json["status"]["token"])
+
+
+async def account_with(api: Api, namespace: str, name: str, rules: Sequence[JSON]) -> Account:
+    """Create a service account that may do this in the whole cluster, and return it once the server knows."""
+    made(await api.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}}))
+    roles = "/apis/rbac.authorization.k8s.io/v1"
+    made(await api.post(f"{roles}/clusterroles", {"metadata": {"name": name}, "rules": rules}))
+    bound = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+    }
+    made(await api.post(f"{roles}/clusterrolebindings", bound))
+    mine = await account(api, namespace, name)
+    await mine.until("list jobs.batch", allowed=True)
+    return mine
 
 
 def free_ports(count: int) -> list[int]:

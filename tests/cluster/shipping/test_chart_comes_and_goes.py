@@ -18,7 +18,7 @@ from backoff_ctrl.k8s.plugins.marks import FINALIZER
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
-from tests.cluster.shipping.installed import account, chart, hooks_run
+from tests.cluster.shipping.installed import account, account_with, chart, hooks_run
 from tests.cluster.shipping.rendering import CHART, JSON
 from tests.cluster.talking import MERGE, Api
 from tests.patience import PATIENCE
@@ -165,7 +165,6 @@ async def test_what_cant_be_let_go_keeps_its_operator(bed: Bed, gates: Api, tmp_
     api = gates
     chart(bed, "install", *HERE, str(CHART), values=ON)
     await api.until(f"{DEFINITIONS}/tasks.backoff-ctrl.dev", is_established)
-    assert (await api.post("/api/v1/namespaces/gates/serviceaccounts", {"metadata": {"name": "leaver"}})).status == 201
     rules = [
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations validatingwebhookconfigurations"),
         ("", "namespaces"),
@@ -175,16 +174,7 @@ async def test_what_cant_be_let_go_keeps_its_operator(bed: Bed, gates: Api, tmp_
     ]
     verbs = ["get", "list", "patch", "delete"]
     given = [{"verbs": verbs, "apiGroups": [group], "resources": kinds.split()} for group, kinds in rules]
-    roles = "/apis/rbac.authorization.k8s.io/v1"
-    assert (await api.post(f"{roles}/clusterroles", {"metadata": {"name": "leaver"}, "rules": given})).status == 201
-    bound = {
-        "metadata": {"name": "leaver"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "leaver"},
-        "subjects": [{"kind": "ServiceAccount", "name": "leaver", "namespace": "gates"}],
-    }
-    assert (await api.post(f"{roles}/clusterrolebindings", bound)).status == 201
-    mine = await account(api, "gates", "leaver")
-    await mine.until("list jobs.batch", allowed=True)
+    mine = await account_with(api, "gates", "leaver", given)
     before = await operators(api)
     command = [
         sys.executable, "-m", "backoff_ctrl", "uninstall", "--yes", "--namespace=gates",

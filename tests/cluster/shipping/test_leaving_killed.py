@@ -23,7 +23,7 @@ from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
-from tests.cluster.shipping.installed import Account, account, chart
+from tests.cluster.shipping.installed import Account, account_with, chart
 from tests.cluster.shipping.rendering import CHART, JSON
 from tests.cluster.shipping.test_chart_comes_and_goes import crowd, stranded
 from tests.cluster.talking import Api
@@ -158,21 +158,9 @@ def values(replicas: int = REPLICAS, seconds: int = 2) -> JSON:
 
 async def who_fails(api: Api) -> Account:
     """Return an account with all that the command needs, but the right on Tasks."""
-    assert (await api.post("/api/v1/namespaces/gates/serviceaccounts", {"metadata": {"name": "leaver"}})).status == 201
     kinds = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations", "namespaces", "deployments", "leases"]
-    verbs = ["get", "list", "patch", "delete"]
-    rules = [{"verbs": verbs, "apiGroups": ["*"], "resources": [*kinds, "jobs"]}]
-    roles = "/apis/rbac.authorization.k8s.io/v1"
-    assert (await api.post(f"{roles}/clusterroles", {"metadata": {"name": "leaver"}, "rules": rules})).status == 201
-    bound = {
-        "metadata": {"name": "leaver"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "leaver"},
-        "subjects": [{"kind": "ServiceAccount", "name": "leaver", "namespace": "gates"}],
-    }
-    assert (await api.post(f"{roles}/clusterrolebindings", bound)).status == 201
-    mine = await account(api, "gates", "leaver")
-    await mine.until("list jobs.batch", allowed=True)
-    return mine
+    rule = {"verbs": ["get", "list", "patch", "delete"], "apiGroups": ["*"], "resources": [*kinds, "jobs"]}
+    return await account_with(api, "gates", "leaver", [rule])
 
 
 async def test_what_a_killed_one_has_stopped_is_put_back_by_one_that_fails(
