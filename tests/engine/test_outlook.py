@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.engine import Created, Demand, ObservedQuota, Policy, Rejected, Selector
+from backoff_ctrl.engine import Created, Demand, ObservedQuota, Parts, Policy, Rejected, Selector
 from tests.costs import kept_by
 from tests.timeline import NS, ONE, QUOTA, Timeline, amounts_of, tickets, watched
 
@@ -137,6 +137,18 @@ def test_asking_changes_nothing() -> None:
     before, kept = line.seen(), kept_by(line.controller)
     outlook(line, (Demand(amounts_of(3)), 1))
     assert (line.seen(), kept_by(line.controller)) == (before, kept)
+
+
+def test_a_gang_is_asked_for_as_a_whole() -> None:
+    """Its members count together, whether the engine knows their shapes or not, and none of them is kept."""
+    line = watched(0, 5)
+    known, unknown = Demand(amounts_of(1)), Demand(amounts_of(2), ["gold"])
+    line.submit(1)
+    kept = kept_by(line.controller)
+    assert outlook(line, (Parts([(known, 2), (unknown, 1)]), 1)).prospect == "now"
+    found = outlook(line, (Parts([(known, 3), (unknown, 1)]), 1))
+    assert (found.prospect, blocked_by(found)) == ("wait", [(QUOTA, "cpu", 5, 4, 5)])
+    assert kept_by(line.controller) == kept
 
 
 def test_room_that_is_kept_for_another_is_no_room() -> None:
