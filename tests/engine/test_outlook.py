@@ -140,14 +140,20 @@ def test_asking_changes_nothing() -> None:
 
 
 def test_a_gang_is_asked_for_as_a_whole() -> None:
-    """Its members count together, whether the engine knows their shapes or not, and none of them is kept."""
-    line = watched(0, 5)
-    known, unknown = Demand(amounts_of(1)), Demand(amounts_of(2), ["gold"])
+    """Each member counts under the quotas of its own scopes, whether its shape is known or not; no shape is kept."""
+    line = Timeline()
+    line.observe(1, 8)
+    line.observe(0, 3, quota="gold", selector=Selector([(True, frozenset({"gold"}))]))
+    line.watching()
+    line.later(1)
+    plain, gold = Demand(amounts_of(1)), Demand(amounts_of(1), ["gold"])
     line.submit(1)
     kept = kept_by(line.controller)
-    assert outlook(line, (Parts([(known, 2), (unknown, 1)]), 1)).prospect == "now"
-    found = outlook(line, (Parts([(known, 3), (unknown, 1)]), 1))
-    assert (found.prospect, blocked_by(found)) == ("wait", [(QUOTA, "cpu", 5, 4, 5)])
+    assert outlook(line, (Parts([(plain, 3), (gold, 3)]), 1)).prospect == "now"
+    found = outlook(line, (Parts([(plain, 5), (gold, 2)]), 1))
+    assert (found.prospect, blocked_by(found)) == ("wait", [(QUOTA, "cpu", 7, 6, 8)])
+    found = outlook(line, (Parts([(plain, 1), (gold, 4)]), 1))
+    assert (found.prospect, blocked_by(found)) == ("never", [("gold", "cpu", 4, 3, 3)])
     assert kept_by(line.controller) == kept
 
 
