@@ -151,8 +151,10 @@ class Launch:
             return
         if not service.take_room_now(self._key, namespace):
             before, size = self.said, service.settings.caching.size
-            self.said = f"waits for another job to end: {size} may be followed (plugins.{service.id}.caching.size), and "
-            self.said += "a namespace has at most as many of them as it leaves free"
+            self.said = (
+                f"waits for another job to end: {size} may be followed (plugins.{service.id}.caching.size), "
+                "and a namespace has at most as many of them as it leaves free"
+            )
             self._wake(self._key)
             await service.take_room(self._key, namespace)
             self.said = before
