@@ -83,6 +83,7 @@ def serve(app: FastAPI, bound: socket.socket, tls: tuple[Path, Path] | None) -> 
     config = uvicorn.Config(
         _noting(app, clients),
         loop="asyncio",
+        log_config=None,  # its lines are the command's, within the bounds of those
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -196,8 +196,7 @@ class WebManager:
             if known.stage in (Stage.NOT_STARTED, Stage.ALLOCATION_TOKEN_ACQUIRED):
                 return self._said(task, known, aborted("aborted before anything was created"))
             info = known.holding(f"the abort continues once it can: {error}")
-            if isinstance(error, LoadError):
-                ending.failed(error)
+            ending.failed(error)
         else:
             known, info = await self._aborted(task, service, known, "Aborted")
         if info.phase.is_terminal or not ending.is_given_up:
@@ -233,7 +232,7 @@ class WebManager:
         known, ending = self._ending(task, known)
         try:
             service = await self._service(task, known)
-        except LoadError as error:
+        except (PluginError, LoadError) as error:
             ending.failed(error)
             said = str(error)
         else:
@@ -278,10 +277,6 @@ class WebManager:
 
     def _acquired(self, task: TaskContext, service: Service, known: WebState) -> tuple[WebState, PhaseInfo]:
         """Wait until the create may be sent; that it is about to be is stored before."""
-        if service.followed >= service.settings.caching.size:
-            most = service.settings.caching.size
-            service.want_room(key_of_task(task.metadata))
-            return known, queued(f"{most} jobs are followed, as many as plugins.{service.id}.caching.size allows")
         launch = self._launch(task, service, resumes=False)
         if launch.ready:
             self._again(task)
