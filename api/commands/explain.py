@@ -27,7 +27,6 @@ from .instance import Instance, find_place, token_in
 from .instance_options import AS_JSON, SERVER, TIMEOUT, cluster_instead
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.charges.devices import Classes
     from backoff_ctrl.k8s.cluster.asking import Reach
     from backoff_ctrl.k8s.status.admission_rules import Item
     from backoff_ctrl.k8s.status.explaining import Ask
@@ -126,7 +125,7 @@ def _by_cluster(kubeconfig: str | None, context: str | None, *, confirm: bool) -
         reach.version()  # fails early if the address or the credentials are wrong
     except asking.ReachError as error:
         raise BadInput(str(error)) from error
-    known: dict[str, tuple[explaining.Ask, list[str], Sequence[Item] | None, Classes | None]] = {}
+    known: dict[str, tuple[explaining.Ask, list[str], Sequence[Item] | None]] = {}
 
     def explain(manifest: dict[str, Any], namespace: str | None) -> Answer:
         named = metadata_of(manifest).get("namespace")
@@ -134,9 +133,9 @@ def _by_cluster(kubeconfig: str | None, context: str | None, *, confirm: bool) -
         try:
             if place not in known:
                 known[place] = _listed(reach, place)
-            ask, unreadable, ranges, classes = known[place]
+            ask, unreadable, ranges = known[place]
             devices = explaining.devices_of(place, reach.ask)
-            found, _ = explaining.explain(manifest, ask, ranges, time.time(), classes, devices)
+            found, _ = explaining.explain(manifest, ask, ranges, time.time(), devices)
             if unreadable:
                 left_out = f"quotas that can't be read are left out: {', '.join(map(printable, unreadable))}"
                 found.note = f"{found.note}; {left_out}" if found.note else left_out
@@ -149,13 +148,11 @@ def _by_cluster(kubeconfig: str | None, context: str | None, *, confirm: bool) -
     return explain
 
 
-def _listed(reach: Reach, namespace: str) -> tuple[Ask, list[str], Sequence[Item] | None, Classes | None]:
-    """List the quotas of a namespace, and what else decides, if this account may: LimitRanges, device classes.
+def _listed(reach: Reach, namespace: str) -> tuple[Ask, list[str], Sequence[Item] | None]:
+    """List the quotas of a namespace, and what else decides, if this account may: LimitRanges.
 
     Raises ``BadInput``, ``ReachError``.
     """
-    from backoff_ctrl.k8s.charges.attribution import limits_extended  # noqa: PLC0415 - loads the engine
-    from backoff_ctrl.k8s.device_classes import read_device_classes  # noqa: PLC0415 - the client: 0.25 s
     from backoff_ctrl.k8s.status.admission_rules import items_of  # noqa: PLC0415 - loads the engine
     from backoff_ctrl.k8s.status.explaining import asking_listed  # noqa: PLC0415
 
@@ -168,11 +165,9 @@ def _listed(reach: Reach, namespace: str) -> tuple[Ask, list[str], Sequence[Item
             f"the quotas of namespace {printable(namespace)} can't be listed ({said}): use an account that may, "
             "such as one with the role view"
         )
-    items = quotas["items"] or ()
-    ask, unreadable = asking_listed(namespace, items)
-    classes = read_device_classes(reach) if limits_extended(each for each in items if isinstance(each, dict)) else {}
+    ask, unreadable = asking_listed(namespace, quotas["items"] or ())
     may_list = ranges_status == 200 and is_list(ranges)
-    return ask, unreadable, items_of(ranges["items"] or ()) if may_list else None, classes
+    return ask, unreadable, items_of(ranges["items"] or ()) if may_list else None
 
 
 _CREATE: Final = {

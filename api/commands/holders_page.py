@@ -66,8 +66,8 @@ def _title(holding: Holding) -> str:
     if holding.used > holding.hard:
         return f"{words}: over its limit by {_amount(holding, holding.used - holding.hard)}"
     if holding.full:
-        return f"{words}: FULL" if holding.hard else f"{words}: paused, its limit is 0"
-    return words
+        return f"{words}: FULL"
+    return f"{words}: its limit allows none" if holding.forbids else words
 
 
 def _rows(holding: Holding, now: datetime) -> Iterator[str]:
@@ -267,6 +267,9 @@ def next_step(report: Report) -> str:
     known = "Nothing is wrong: no quota is full, no deletion is stuck and no charge is leaked"
     if report.wrong:
         known = f"No quota is full{_not_known(report)}"
+    if forbidden := [f"{holding.resource} of {quota}" for quota, holding in report.holdings if holding.forbids]:
+        more = f" and {len(forbidden) - _FEW} more" if len(forbidden) > _FEW else ""
+        known += f"; a limit of 0 allows no {', '.join(forbidden[:_FEW])}{more}"
     counted = [(quota, holding) for quota, holding in report.holdings if holding.hard and holding.used is not None]
     if not counted:
         return f"{known}."
@@ -291,8 +294,6 @@ def _not_known(report: Report) -> str:
 def _when_full(report: Report, quota: str, holding: Holding) -> str:
     """Return what makes room in a full resource, the least disruptive step first."""
     what = f"{holding.resource} of {quota}"
-    if holding.hard == 0 and not holding.used:
-        return f"{what} is paused (its limit is 0): raise the limit to allow creates"
     if step := _unheld(report, holding, what):
         return step
     if step := _stuck(report, holding) or _finished(report, holding):

@@ -21,6 +21,7 @@ from backoff_ctrl.k8s.plugins.registry import Entry
 from backoff_ctrl.k8s.plugins.signal import flaw_of_signal
 from backoff_ctrl.k8s.tasks.cluster.objects import inherited, read_spec, stored
 from backoff_ctrl.k8s.tasks.cluster.schema import GROUP, PLURAL
+from backoff_ctrl.k8s.tasks.model import NOTED_WITH
 from backoff_ctrl.k8s.tasks.permitting import ChangedError, changes, to_change, to_create
 from backoff_ctrl.k8s.tasks.store import ConflictError, Wish, is_new_signal
 
@@ -102,8 +103,9 @@ class TaskReviews:
         self._insist_on_author(request)
         entry = self._known(text(spec.get("type")))
         self._insist(request, (*to_change(entry, spec, changed), *(to_create(entry, spec) if marks else ())))
-        if "signalled" in changed and "signal" not in changed:
-            raise _Refusal("changed", 422, "Invalid", "spec.signalled can't be changed: it is written with the signal")
+        for asked, note in NOTED_WITH.items():
+            if note in changed and asked not in changed:
+                raise _Refusal("changed", 422, "Invalid", f"spec.{note} can't be changed: it is written with {asked}")
         if "signal" in changed:
             _check_signal(old, spec.get("signal"))
 

@@ -67,9 +67,9 @@ class Explaining:
         def ask(wanted: Sequence[tuple[Demand, int]]) -> Outlook:
             return self._cluster.source.outlook(namespace, wanted, elsewhere)
 
-        ranges, classes = self._cluster.limit_ranges(namespace), self._cluster.device_classes()
+        ranges = self._cluster.limit_ranges(namespace)
         devices = explaining.devices_of(namespace, self._cluster.ask)
-        return explaining.explain(manifest, ask, ranges, time.time(), classes, devices)
+        return explaining.explain(manifest, ask, ranges, time.time(), devices)
 
 
 def merge(found: Explained, told: Iterable[tuple[str, Explained]]) -> list[str]:

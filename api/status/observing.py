@@ -11,12 +11,10 @@ from typing import Any, Final
 from backoff_ctrl.api.commands.holders_page import document
 from backoff_ctrl.k8s.answers.paging import is_list
 from backoff_ctrl.k8s.charges.attribution import attribute
-from backoff_ctrl.k8s.charges.devices import Classes
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, Recent
 from backoff_ctrl.k8s.cluster.finding import ClusterAccess
 from backoff_ctrl.k8s.cluster.paths import PathError, path_to
 from backoff_ctrl.k8s.cluster.rights import page
-from backoff_ctrl.k8s.device_classes import read_device_classes
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.holders import AbsentError, HoldingsReader
 from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
@@ -123,17 +121,6 @@ class Cluster:
             return items_of(listed["items"] or ()) if status == 200 and is_list(listed) else None
 
         return self._answers.get(("limits", namespace), read)
-
-    def device_classes(self) -> Classes | None:
-        """Return the device classes that stand for an extended resource; None if they can't be read."""
-
-        def read() -> Classes | None:
-            try:
-                return read_device_classes(self.reach)
-            except ReachError:
-                return None
-
-        return self._answers.get(("device classes",), read)
 
     def holders(self, namespace: str, quota: str | None) -> dict[str, Any]:
         """Return the holders of the quotas of a namespace. Raises ``ProblemError``."""

@@ -228,7 +228,7 @@ class Case:
         if not any(self._size):
             return None
         if max(self._size) > MEMBERS_MAX and enforced:
-            said = f"it asks for {max(self._size)} pods of one kind, and {MEMBERS_MAX} are let in together at most"
+            said = f"it asks for {max(self._size)} objects of one kind, and {MEMBERS_MAX} are let in together at most"
             raise GangRefused(said, "never-fits", said)  # not let in as what can't be read: it would pass the line
         self._priority, ignored = await self._ask_priority()
         if ignored:
@@ -541,7 +541,7 @@ class Case:
 
     def _exceeds(self, counts: Sequence[int]) -> bool:
         """Return whether it should have more pods than are reserved; only kinds with equal pods grow."""
-        if not self.kind.parallelism or for_one_more(self._parts) is None or len(counts) != len(self._parts):
+        if not self.kind.parallelism or for_one_more(self.body, self._parts) is None or len(counts) != len(self._parts):
             return False
         return pods_of(self._parts, counts) > pods_of(self._parts, self._size) > 0
 
@@ -553,7 +553,7 @@ class Case:
         """Reserve what fits now, else one pod more, behind those who wait, and let the Job have it: one patch each."""
         try:
             while self._asked is not None and self.gang is not None and not self.gang.over and self._wants_more():
-                each = for_one_more(self._parts)
+                each = for_one_more(self.body, self._parts)
                 if each is None:
                     return
                 most = pods_of(*self._wanted()) - pods_of(self._parts, self._size)

@@ -109,8 +109,9 @@ WEB = [pod(f"w{number}", "ReplicaSet/web-7d4b9c") for number in range(3)]
         ),
         pytest.param(
             report(cpu=("0", "0")),
-            "Next: requests.cpu of compute is paused (its limit is 0): raise the limit to allow creates.",
-            id="paused",
+            "Nothing is wrong: no quota is full, no deletion is stuck and no charge is leaked; a limit of 0 allows no "
+            "requests.cpu of compute.",
+            id="forbidden",
         ),
         pytest.param(
             report(pod("x", deletionTimestamp=at(-5), deletionGracePeriodSeconds=30), pods=("1", "4")),
@@ -205,14 +206,15 @@ def test_names_print_no_control_characters() -> None:
     ("amounts", "line"),
     [
         (("5", "4"), "requests.cpu: 5 of 4 used (125 %): over its limit by 1"),
-        (("0", "0"), "requests.cpu: 0 of 0 used: paused, its limit is 0"),
+        (("0", "0"), "requests.cpu: 0 of 0 used: its limit allows none"),
+        (("1", "0"), "requests.cpu: 1 of 0 used: over its limit by 1"),
         (("invalid", "4"), "requests.cpu: ? of 4 used: not counted by the quota controller yet"),
         (("1m", "1k"), "requests.cpu: 1m of 1k used (<1 %)"),
         (("4999", "5k"), "requests.cpu: 4999 of 5k used (>99 %)"),
     ],
 )
 def test_the_heading_of_a_resource_says_how_full_it_is(amounts: tuple[str, str], line: str) -> None:
-    """Over its limit, paused, unknown, nearly empty and nearly full."""
+    """Over its limit, forbidden, unknown, nearly empty and nearly full."""
     assert f"  {line}" in page(report(cpu=amounts)).splitlines()
 
 

@@ -160,13 +160,14 @@ def test_a_signal_is_given_once_and_to_what_takes_one(type_: str, before: Any, s
     assert not told or said(document).startswith("spec.signal: ")
 
 
-def test_who_signalled_is_written_with_the_signal_and_not_changed_later() -> None:
-    """Else the word of whoever may change a task later would stand for that of who signalled it."""
-    old: JSON = {"type": "signal", "signal": True, "signalled": {"by": "ada"}}
+@pytest.mark.parametrize(("asked", "note"), [("signal", "signalled"), ("abort", "aborted")])
+def test_who_asked_is_written_with_what_they_asked_and_not_changed_later(asked: str, note: str) -> None:
+    """Else the word of whoever may change a task later would stand for that of who signalled or aborted it."""
+    old: JSON = {"type": "signal", asked: True, note: {"by": "ada"}}
     with judging(ALLOWED) as (reviews, _):
-        document, _, outcome = reviews.answer(review({**old, "signalled": {"by": "bob"}}, old))
+        document, _, outcome = reviews.answer(review({**old, note: {"by": "bob"}}, old))
         both = reviews.answer(review(old, {"type": "signal"}))
-    assert (outcome, "spec.signalled can't be changed" in said(document)) == ("changed", True)
+    assert (outcome, f"spec.{note} can't be changed" in said(document)) == ("changed", True)
     assert both[2] == "allowed"
 
 

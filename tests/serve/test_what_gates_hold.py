@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,41 @@ def test_headroom_is_what_all_gates_leave(sandbox: BackgroundSandbox) -> None:
         assert 'ceiling_used{namespace="team",resourcequota="q",resource="pods"} 0' in text
         for name in ("ceiling_held", "ceiling_reserved", "ceiling_headroom"):
             assert name not in text, "what gates expose would be counted twice"
+
+
+@pytest.mark.parametrize("wait", [{"waiting": 1}, {"block": {"state": "shut", "attempts": 1, "next_probe_at": LATE}}])
+def test_a_limit_of_0_is_full_where_a_create_asks_for_it(wait: dict[str, Any]) -> None:
+    """Else it forbids a kind, and says nothing of how full a namespace is: a limit of 0 Services beside ten pods."""
+    asked = threading.Event()
+
+    def answer(seen: Seen) -> tuple[int, Any]:
+        path = seen.path.partition("?")[0]
+        if path == "/v1/namespaces":
+            return 200, page({"namespace": "barred", "waiting": 0, "in_flight": 0, "holding": True})
+        if path == "/v1/ceilings":
+            none = {**ceiling("0"), "namespace": "barred", "resource": "services", "limited": "0"}
+            return 200, page({**none, **(wait if asked.is_set() else {})})
+        return 404, {}
+
+    def fullest(url: str) -> float:
+        return next(each["fullest"] for each in ask(url, "/v1/namespaces").json["items"])
+
+    with running_sandbox() as sandbox, scripted_server(answer) as script:
+        sandbox.create_namespace("barred")
+        sandbox.create_quota("barred", "q", {"services": "0", "pods": "10"})
+        with serving("--server", sandbox.url, "--gate", script.url) as url:
+            until(lambda: ask(url, "/readyz").status == 200)
+            until(lambda: fullest(url) == 0)
+            assert "none full" in ask(url, "/pieces/state").body.decode()
+            cards = ask(url, "/pieces/namespaces").body.decode()
+            assert cards.index(">pods<") < cards.index(">services<")
+            assert ' full"' not in cards
+            asked.set()
+            until(lambda: fullest(url) == 1)
+            until(lambda: "1 full" in ask(url, "/pieces/state").body.decode())
+            cards = ask(url, "/pieces/namespaces").body.decode()
+            assert cards.index(">services<") < cards.index(">pods<")
+            assert cards.count(' full"') == 2  # its card, and its bar
 
 
 def test_without_a_gate_nothing_is_said_to_be_held(sandbox: BackgroundSandbox) -> None:

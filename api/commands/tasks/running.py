@@ -39,6 +39,7 @@ from backoff_ctrl.k8s.tasks.store import Store, Stored, Wish
 from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 
 from .options import Platform, manifests_in
+from .places import user_here
 from .showing import View, ended_before
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -128,7 +129,7 @@ class Run:
         """Request the end, and carry it out if no other process does; wait that long at most."""
         async with open_store(self._file, self._cluster.configuration, self._namespaces, create=False) as store:
             since = await store.revision()
-            task = await store.request_abort(namespace, name)
+            task = await store.request_abort(namespace, name, _asks(store))
             self.items[task.uid] = item(task)
             if task.open:
                 with suppress(TimeoutError):
@@ -194,7 +195,7 @@ class Run:
             self.detached = True
             view.say("aborting the tasks; a second Ctrl-C leaves them to the next manager")
             for each_item in list(self.items.values()):
-                await store.request_abort(each_item.namespace, each_item.name)
+                await store.request_abort(each_item.namespace, each_item.name, _asks(store))
 
     async def _show(self, store: Store, since: int, view: View) -> None:
         """Take in changes, until all followed tasks have ended."""
@@ -245,6 +246,11 @@ def _told(note: str) -> str:
     if note:
         click.echo(printable(note), err=True)
     return note
+
+
+def _asks(store: Store) -> str:
+    """Return who asks for the end of a task; empty: the API server knows."""
+    return "" if isinstance(store, ClusterStore) else user_here()
 
 
 async def _unfinished(store: Store) -> list[Stored]:
