@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from .passing import Shared
@@ -25,6 +25,10 @@ class Guest(Protocol):
 
     def give_way(self) -> None:
         """End for another one."""
+
+
+G = TypeVar("G", bound=Guest)
+Since: TypeAlias = tuple[Guest, float]
 
 
 def make_room(shared: Shared, newcomer: str, now: float) -> bool:
@@ -43,20 +47,22 @@ def _leaver(shared: Shared, newcomer: str, now: float) -> Guest | None:
     def may_leave(each: Guest) -> bool:
         return not is_over or each.address == crowd
 
-    ways: tuple[Mapping[Guest, float], ...] = (shared.silent, shared.handshakes)
-    asked_nothing = [_oldest(each, may_leave) for each in ways]
-    if any(asked_nothing):
-        return min(filter(None, asked_nothing), key=itemgetter(1))[0]
-    owing: dict[Guest, float] = {each: each.heard for each in shared.callers if each.owes and may_leave(each)}
-    rest = [_oldest(shared.idle, may_leave), min(owing.items(), key=itemgetter(1), default=None)]
-    gone, since = min(filter(None, rest), key=itemgetter(1), default=(None, now))
-    if gone is not None and now - since >= shared.limits.spare_s:
-        return gone
+    silent: list[Since | None] = [_oldest(shared.silent, may_leave), _oldest(shared.handshakes, may_leave)]
+    if any(silent):
+        return min(filter(None, silent), key=itemgetter(1))[0]
+    owing = {each: each.heard for each in shared.callers if each.owes and may_leave(each)}
+    quiet: list[Since | None] = [
+        _oldest(shared.idle, may_leave),
+        min(owing.items(), key=itemgetter(1), default=None),
+    ]
+    found = min(filter(None, quiet), key=itemgetter(1), default=None)
+    if found is not None and now - found[1] >= shared.limits.spare_s:
+        return found[0]
     if most <= shared.addresses[newcomer] + 1:
         return None
     return max((each for each in shared.callers if each.address == crowd), key=attrgetter("heard"), default=None)
 
 
-def _oldest(since: Mapping[Guest, float], may_leave: Callable[[Guest], bool]) -> tuple[Guest, float] | None:
+def _oldest(since: Mapping[G, float], may_leave: Callable[[Guest], bool]) -> tuple[G, float] | None:
     """Return the first, which is the oldest, that may leave."""
     return next(((each, when) for each, when in since.items() if may_leave(each)), None)
