@@ -159,6 +159,8 @@ class Case:
                 self.gang = await self._gang(asked)
         except GangRefused as error:
             self.refusal = f"it can't be let in as a whole: {error.detail}"
+            if error.reason == "never-fits":
+                self.refusal = f"it never fits: {error.detail}"
             self._desk.say(self, error.reason, self.refusal)
             self.step(Seen.REFUSAL)
             return
@@ -222,7 +224,7 @@ class Case:
         await needs.look_around(body, waits=True)
         enforced = self._desk.gate.mode(self.namespace) == "enforce"
         if enforced and (said := needs.why_never(body)):
-            raise GangRefused(said, "never-fits", said)
+            raise GangRefused(said, "never-fits", f"{said}; make it smaller, or ask for a larger quota")
         self._parts = needs.still_to_come(body)
         self._size = needs.counts(body, self._parts)
         if not any(self._size):

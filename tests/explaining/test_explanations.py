@@ -225,9 +225,7 @@ def test_a_malformed_field_is_pointed_at(change: dict[str, Any], pointer: str) -
 def test_of_a_job_that_waits_it_is_said_whether_it_fits_as_one() -> None:
     """By its label: others run in turns. One that is suspended is weighed as it will be once it is resumed."""
     room = quota("q", {"requests.cpu": "4"})
-    said = (
-        "as one it never fits: the gang asks requests.cpu=8 (8 x 1 by part 2, the Pods of Job j), but quota q allows 4"
-    )
+    said = "as one it never fits: the gang asks requests.cpu=8 (8 x 1 for the Pods of Job j), but quota q allows 4"
     for spec in ({}, {"suspend": True}):
         waits = job(8, {"cpu": "1"}, **spec)
         waits["metadata"]["labels"] = {"backoff-ctrl.dev/wait": "true"}

@@ -171,6 +171,25 @@ def test_who_asked_is_written_with_what_they_asked_and_not_changed_later(asked: 
     assert both[2] == "allowed"
 
 
+@pytest.mark.parametrize(
+    ("by", "outcome"), [("ann", "allowed"), ("", "allowed"), ("ada", "forbidden"), ("the program x", "forbidden")]
+)
+def test_a_signal_is_given_in_ones_own_name(by: str, outcome: str) -> None:
+    """When the task is created, too. A server signals for its callers: it may write the status of tasks."""
+
+    def of_a_person(seen: Seen) -> tuple[int, Any]:
+        asked = seen.body["spec"]["resourceAttributes"]
+        return DENIED if asked.get("subresource") == "status" else ALLOWED
+
+    signalled: JSON = {"type": "signal", "signal": True, "signalled": {"by": by, "at": "2026-11-28T10:00:00Z"}}
+    for old in (None, {"type": "signal"}):
+        with judging(of_a_person) as (reviews, _):
+            document, _, found = reviews.answer(review(signalled, old))
+        assert (found, "leave spec.signalled out" in json.dumps(document)) == (outcome, outcome != "allowed")
+        with judging(ALLOWED) as (reviews, _):
+            assert reviews.answer(review(signalled, old))[2] == "allowed"
+
+
 def test_a_change_of_what_is_no_wish_asks_nobody() -> None:
     """Finalizers and the status change while the API server's answers are not needed."""
     with judging((500, {})) as (reviews, questions):

@@ -119,7 +119,8 @@ def run(
     left = sum(each.unfinished for each in running.items.values())
     if running.detached and left:
         again = f"backoff-ctrl task run{at}"
-        click.echo(f"{left} tasks are unfinished and keep running in the cluster. Continue with: {again}", err=True)
+        tasks = "1 task is" if left == 1 else f"{left} tasks are"
+        click.echo(f"{tasks} unfinished; what runs in the cluster goes on. Continue with: {again}", err=True)
     return _told(running.items, as_json=as_json)
 
 

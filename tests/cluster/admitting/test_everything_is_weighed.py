@@ -248,7 +248,8 @@ async def test_explain_a_task_and_the_operator_say_the_same_of_the_same_object(
             assert found.counts.ungated == {}
     if case.never:
         assert operator["state"] == "refused"
-        sentence = operator["message"].removeprefix("it can't be let in as a whole: ")
+        sentence, remedy = operator["message"].removeprefix("it never fits: ").split("; ")
+        assert remedy == "make it smaller, or ask for a larger quota"
         assert sentence in said.replace(f"{case.kind.kind} t-0", f"{case.kind.kind} j"), said
         assert sentence in (told.note or "")
     else:

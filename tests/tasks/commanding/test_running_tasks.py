@@ -61,7 +61,7 @@ def test_ctrl_c_leaves_and_the_next_run_goes_on(lasting: Desk) -> None:
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=PATIENCE)
         assert process.returncode == 1, told
-        assert "3 tasks are unfinished and keep running in the cluster." in told
+        assert "3 tasks are unfinished; what runs in the cluster goes on." in told
         assert f"Continue with: backoff-ctrl task run --store {lasting.store}" in told
     before = {pod.metadata.uid for pod in lasting.pods()}
     assert len(before) == 2
