@@ -50,7 +50,7 @@ RUN: Final = {
     "docs/sidecar.md": {"prints": (1, "tests/cluster/kubectl/test_pages_typed.py")},
     "docs/status-api.md": {
         "python": (1, "tests/status/test_page_of_the_status.py"),
-        "prints": (4, "tests/status/test_page_of_the_status.py"),
+        "prints": (5, "tests/status/test_page_of_the_status.py"),
     },
 }
 """What is run, and what is printed: how many programs, commands that print and texts without a kind a page has, and
