@@ -65,8 +65,9 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
 
     A running instance knows who is already waiting, and estimates how long it takes; with --kubeconfig the answer comes
     from the quotas and LimitRanges of the cluster. Nothing is created. For an object that makes pods, such as a Job,
-    there is one answer for its create and one for its pods. With --confirm the API server itself is asked, by a dry run
-    of the create; the output also says what a dry run can't show.
+    there is one answer for its create and one for its pods. Of what waits suspended, the cluster's quotas also say
+    whether the operator lets it in, and why not. With --confirm the API server itself is asked, by a dry run of the
+    create; the output also says what a dry run can't show.
 
     \b
     backoff-ctrl explain -f job.yaml

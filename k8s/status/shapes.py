@@ -388,7 +388,7 @@ class Explained:
     confirmation: Confirmation | None = None
     """The API server's own answer; null unless it was asked for (``confirm=true``)."""
     let_in: LetIn | None = None
-    """Whether the operator lets it in; null for what does not wait suspended, and unless the cluster is asked itself."""
+    """Whether the operator lets it in; null for what does not wait suspended, and where a gate is asked."""
 
 
 @dataclass
