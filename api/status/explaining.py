@@ -50,6 +50,8 @@ class Explaining:
             notes.append(SILENT.format(", ".join(silent)))
         if longer := merge(found, told):
             notes.append(IN_LINE.format(", ".join(longer)))
+        if explaining.is_suspended(found):
+            notes.append(explaining.LET_IN)
         if found.verdict == "never":
             said = " ".join(each.note or "" for _, each in told)
             notes += [words for words in explaining.NEVER.values() if words in said]

@@ -246,6 +246,10 @@ class Overview:
         points, now = self._history.of(name, bar.quota, bar.resource)
         return chart(points, now, lambda amount: rounded(amount, bar.resource, points[-1].limited))
 
+    def waiting(self, name: str) -> int | None:
+        """Return how many creates wait in a namespace; None: no gate answers."""
+        return self._waits(name)["waiting"]
+
     def _waits(self, name: str) -> Waits:
         """Sum up the gates' reports on a namespace; null if there are none at all."""
         answering = self._gates.answering

@@ -72,7 +72,8 @@ CLASSES: Final = "extended resources of device classes are not known here and ar
 LEARNED: Final = "the quotas are not watched: what is known was learned from refusals, and there may be more quotas"
 KEPT: Final = "there is room, but it is reserved for a create that has waited long"
 NUMBER: Final = "only the cluster knows how many {kind}s {maker} makes: one of each is counted"
-SUSPENDED: Final = "{kind}s of {maker} are left out: they are made when it is resumed"
+SUSPENDED: Final = "{kind}s of {maker} are made when it is resumed"
+LET_IN: Final = "whether the operator resumes it is known to the cluster: ask that with explain --kubeconfig FILE"
 AS_ONE: Final = "it waits for room as one, and as one it never fits: {}"
 UNREAD: Final = "the devices of these ResourceClaimTemplates are not known here and are left out: {}"
 NEVER: Final = {
@@ -134,9 +135,20 @@ def explained_by(sources: Sequence[Source], manifest: Mapping[str, Any], namespa
 
     found, _ = explain(manifest, ask, None, sources[0].clock.wall() if sources else time.time())
     if found.verdict == "never" and sources:
-        words = NEVER[sources[0].ledger.policy.on_never_fits]
-        found.note = f"{found.note}; {words}" if found.note else words
+        note_on(found, NEVER[sources[0].ledger.policy.on_never_fits])
+    if is_suspended(found):
+        note_on(found, LET_IN)
     return found
+
+
+def note_on(found: Explained, words: str) -> None:
+    """Add words to the note of an explanation."""
+    found.note = f"{found.note}; {words}" if found.note else words
+
+
+def is_suspended(found: Explained) -> bool:
+    """Return whether it is about an object that makes nothing before it is resumed."""
+    return bool(found.footprint.parts) and all(part.suspended for part in found.footprint.parts)
 
 
 def asking_listed(namespace: str, quotas: Iterable[object]) -> tuple[Ask, list[str]]:
@@ -183,7 +195,7 @@ def _explain(
     notes += [] if limit_ranges is not None or not _has_pods(resource, whole) else [NOT_COUNTED]
     parts = [_part("create", create, list(_refusals(filled, resource, items, create)), now)]
     if whole.parts:
-        made = [part for part in whole.parts if not part.suspended]
+        made = [part for part in whole.parts if not part.suspended] or list(whole.parts)
         notes += _notes_on(whole.parts)
         outlook = ask([(part.demand, 1 if part.count is None else part.count) for part in made])
         if labels_of(filled).get(WAIT_LABEL) == "true" and (said := _why_never(filled, resource, whole.parts, ask)):
@@ -230,7 +242,7 @@ def _footprint(found: Charged) -> Footprint:
         amounts=_amounts(found.demand),
         scopes=sorted(found.demand.scopes),
         parts=[
-            Part(part.kind, _amounts(part.demand), sorted(part.demand.scopes), part.count, part.made_by)
+            Part(part.kind, _amounts(part.demand), sorted(part.demand.scopes), part.count, part.made_by, part.suspended)
             for part in found.parts
         ],
     )

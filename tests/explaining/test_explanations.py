@@ -149,7 +149,9 @@ def test_the_create_of_a_job_and_its_pods_are_told_apart() -> None:
         (job(8, {"cpu": "1"}), "wait"),  # in turns
         (job(1, {"cpu": "5"}), "never"),
         (job(1), "refused"),
-        (job(8, {"cpu": "1"}, suspend=True), "now"),  # nothing is made before it is resumed
+        (job(8, {"cpu": "1"}, suspend=True), "wait"),  # once it is resumed
+        (job(2, {"cpu": "1"}, suspend=True), "now"),
+        (job(1, {"cpu": "5"}, suspend=True), "never"),
     ],
 )
 def test_what_becomes_of_the_pods_of_a_job(manifest: JSON, verdict: str) -> None:

@@ -135,7 +135,8 @@ class Launch:
         await self._service.take_seat(self._key, origin)
         slot = await origin.pacer.enter(Kind.WRITE)
         try:
-            self.ready, self.said = True, "its job is being created"
+            self.ready = True
+            self.said = "its call is being made" if self._service.is_sync else "its job is being created"
             self._wake(self._key)
             await self._stored.wait()
         except BaseException:

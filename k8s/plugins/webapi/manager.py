@@ -53,7 +53,7 @@ from .outcomes import BAD_TASK, NO_POOL, REFRESH_FAILED, PluginBugError, is_netw
 from .pacing import OVERLOADED
 from .pools import Pools
 from .protocol import CallContext, RemoteError, SecretError, StatusContext
-from .refreshing import Job, NetworkFaultError
+from .refreshing import STARTING, Job, NetworkFaultError
 from .secrets import TaskSecrets, hidden_in
 from .service import LoadError, Service, WebCounts
 from .state import Stage, StateError, WebState, read_state
@@ -302,7 +302,7 @@ class WebManager:
             if info is not None and info.phase.is_terminal:
                 return known, info
             self._follow(task, service, known, info)
-            return known, info or queued("its job was created")
+            return known, _begins(info or queued("its job was created"))
         if launch.end is not None:
             del self._launches[key]
             return known, launch.end
@@ -325,7 +325,7 @@ class WebManager:
             return known, known.holding(job.info.reason or "its state is unknown")
         if job.error and not job.info.phase.is_terminal:
             return known, job.info.with_reason(f"its job can't be read now: {job.error}")
-        return known, job.info
+        return known, _begins(job.info)
 
     _STEPS: Final[
         Mapping[Stage, Callable[[WebManager, TaskContext, Service, WebState], tuple[WebState, PhaseInfo]]]
@@ -527,6 +527,12 @@ class WebManager:
         launch = self._launches.pop(key, None)
         if launch is not None and not launch.over:
             launch.cancel()
+
+
+def _begins(info: PhaseInfo) -> PhaseInfo:
+    """Return a phase with a reason at least while the job has not begun: a sentence of before would be wrong by now."""
+    begins = info.phase in STARTING and not info.reason
+    return info.with_reason("its job was created, and has not begun yet") if begins else info
 
 
 def _final_stage(stage: Stage, info: PhaseInfo) -> Stage:

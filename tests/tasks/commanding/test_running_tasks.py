@@ -61,8 +61,9 @@ def test_ctrl_c_leaves_and_the_next_run_goes_on(lasting: Desk) -> None:
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=PATIENCE)
         assert process.returncode == 1, told
-        assert "3 tasks are unfinished; what runs in the cluster goes on." in told
-        assert f"Continue with: backoff-ctrl task run --store {lasting.store}" in told
+        assert "3 tasks are unfinished: 2 run on in the cluster, 1 waits until you continue." in told
+        place = f"--store {lasting.store} --upstream {lasting.sandbox.url}"
+        assert f"Continue with: backoff-ctrl task run {place}" in told
     before = {pod.metadata.uid for pod in lasting.pods()}
     assert len(before) == 2
     with lasting.running() as process:
@@ -192,7 +193,8 @@ def test_what_has_ended_is_not_run_again_and_says_how_it_would_be(desk: Desk) ->
     file = desk.write(manifest("web", container={"image": "busybox", "resources": {"requests": {"cpu": "4"}}}))
     desk.task("run", "-f", file, code=1)
     said = desk.task("run", "-f", file, code=1)
-    again = f"`backoff-ctrl task run --again web --store {desk.store}`"
+    place = f"--store {desk.store} --upstream {desk.sandbox.url}"
+    again = f"`backoff-ctrl task run --again web -n {NAMESPACE} {place}`"
     assert re.search(rf"ended \d+ s ago; {re.escape(again)} to run it again \(ResourceRequestsExceedLimits: ", said), (
         said
     )
