@@ -105,7 +105,7 @@ def _namespaces_of(deployment: Mapping[str, Any]) -> Sequence[str]:
     """Return the namespaces that a Deployment's operator works for, by its arguments; none: all."""
     from .command import command  # noqa: PLC0415 - loads what other commands do not need
 
-    lenient = {"resilient_parsing": True, "ignore_unknown_options": True, "allow_extra_args": True}
+    lenient: dict[str, Any] = {"resilient_parsing": True, "ignore_unknown_options": True, "allow_extra_args": True}
     spec = mapping(mapping(mapping(deployment.get("spec")).get("template")).get("spec"))
     found: list[str] = []
     for container in mappings(spec.get("containers")):

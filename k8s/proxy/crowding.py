@@ -9,26 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from .passing import Shared
+    from .passing import Guest, Shared
 
 SHARE: Final = 8
 """An address that has more than one of so many parts of the places loses its own first."""
 
 
-class Guest(Protocol):
-    """What takes a place: a connection, or a handshake under way."""
-
-    address: str
-
-    def give_way(self) -> None:
-        """End for another one."""
-
-
-G = TypeVar("G", bound=Guest)
-Since: TypeAlias = tuple[Guest, float]
+G = TypeVar("G", bound="Guest")
+Since: TypeAlias = "tuple[Guest, float]"
 
 
 def make_room(shared: Shared, newcomer: str, now: float) -> bool:
@@ -63,6 +54,6 @@ def _leaver(shared: Shared, newcomer: str, now: float) -> Guest | None:
     return max((each for each in shared.callers if each.address == crowd), key=attrgetter("heard"), default=None)
 
 
-def _oldest(since: Mapping[G, float], may_leave: Callable[[Guest], bool]) -> tuple[G, float] | None:
+def _oldest(since: Mapping[G, float], may_leave: Callable[[Guest], bool]) -> Since | None:
     """Return the first, which is the oldest, that may leave."""
     return next(((each, when) for each, when in since.items() if may_leave(each)), None)

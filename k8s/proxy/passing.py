@@ -16,7 +16,6 @@ from backoff_ctrl.k8s.proxy.http.transports import Gathering
 from backoff_ctrl.k8s.proxy.http.writing import CONTINUE, answer_head, note_for, refusal, request_head, whole
 from backoff_ctrl.k8s.proxy.upstream import REPEATABLE, ApiServer, Pool, Unreachable, UpstreamConnection
 
-from .crowding import Guest
 from .held_bytes import HeldBytes
 
 log = logging.getLogger(__name__)
@@ -151,6 +150,15 @@ class Shared:
         self.addresses[address] -= 1
         if not self.addresses[address]:
             del self.addresses[address]
+
+
+class Guest(Protocol):
+    """What takes a place: a connection, or a handshake under way."""
+
+    address: str
+
+    def give_way(self) -> None:
+        """End for another one."""
 
 
 class Connection(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -28,7 +28,7 @@ def wanted(body: JSON, succeeded: int = 0, before: int = 0) -> tuple[int, ...]:
     return counts_of(JOB, body, parts_made(JOB, body), succeeded, before)
 
 
-TEN = {"parallelism": 2, "completions": 10}
+TEN: Final[JSON] = {"parallelism": 2, "completions": 10}
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ class Cluster:
         found: JSON = ask(self.sandbox.url, f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{name}").json
         return found
 
-    def explained(self, *manifests: JSON) -> JSON:
+    def explained(self, *manifests: JSON) -> Any:
         """Return the document of ``explain``; the namespace is that of the kubeconfig's context."""
         file = write_kubeconfig(self.folder / "config", self.sandbox.url, namespace=self.namespace)
         done = CliRunner().invoke(

@@ -140,7 +140,7 @@ def test_a_limit_of_0_is_full_where_a_create_asks_for_it(wait: dict[str, Any]) -
         return 404, {}
 
     def fullest(url: str) -> float:
-        return next(each["fullest"] for each in ask(url, "/v1/namespaces").json["items"])
+        return float(next(each["fullest"] for each in ask(url, "/v1/namespaces").json["items"]))
 
     with running_sandbox() as sandbox, scripted_server(answer) as script:
         sandbox.create_namespace("barred")

@@ -159,7 +159,8 @@ class Run:
         """Become the manager of a file as soon as no other process is, and show what happens."""
         ends = asyncio.Event()
         async with _signals(ends), RUNTIME.lent():
-            hide: Callable[[], object] = lambda: None  # noqa: E731 - tasks of the cluster are the operator's to show
+            manager = None  # tasks of the cluster are the operator's to run and to show
+            hide: Callable[[], object] = lambda: None  # noqa: E731
             work = [asyncio.create_task(self._show(store, since, view))]
             if isinstance(store, SqliteStore):
                 manager = self._manager(store, only)
@@ -169,7 +170,7 @@ class Run:
             try:
                 await self._until_over(work, ends, store, view, abort_on_exit=abort_on_exit)
             finally:
-                if isinstance(store, SqliteStore):
+                if manager is not None:
                     self.by_others = bool(manager.held_by)
                 hide()
                 for each in work:
