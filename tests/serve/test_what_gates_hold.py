@@ -137,6 +137,8 @@ def test_a_limit_of_0_is_full_where_a_create_asks_for_it(wait: dict[str, Any]) -
         if path == "/v1/ceilings":
             none = {**ceiling("0"), "namespace": "barred", "resource": "services", "limited": "0"}
             return 200, page({**none, **(wait if asked.is_set() else {})})
+        if path == "/v1/waiting":
+            return 200, page()
         return 404, {}
 
     def fullest(url: str) -> float:

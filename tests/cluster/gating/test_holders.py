@@ -245,7 +245,7 @@ async def test_a_charge_without_an_object_is_a_leak(room: Room, asking: Asking) 
     await room.controller_is_current()
     await room.delete("pods", "x")
     await room.until_used({"pods": "0", "requests.cpu": "0"})
-    assert "Nothing is wrong" in await asking.page()
+    assert "No quota is full, no deletion is stuck and no charge is leaked" in await asking.page()
 
 
 async def overdue(room: Room, name: str) -> None:
