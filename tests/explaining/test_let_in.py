@@ -204,7 +204,9 @@ def test_who_goes_first_is_named(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", [{"holderIdentity": ""}, {"renewTime": stamp(ago=3600)}, {"renewTime": None}, None], ids=str
+    "spec",
+    [{"holderIdentity": ""}, {"renewTime": stamp(ago=3600)}, {"renewTime": None}, None],
+    ids=["held by none", "not renewed", "never renewed", "no Lease"],
 )
 def test_it_is_said_that_no_operator_runs(cluster: Cluster, spec: JSON | None) -> None:
     """It gave its Lease back, is gone without a word, or never ran."""
