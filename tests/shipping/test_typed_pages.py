@@ -41,6 +41,7 @@ RUN: Final = {
     "docs/how-to/describe-an-operator.md": {"": (2, "tests/tasks/test_operator_page.py")},
     "docs/how-to/describe-a-service.md": {"": (3, "tests/tasks/test_service_page.py")},
     "docs/how-to/embed-the-manager.md": {"python": (1, "tests/tasks/managing/test_embedding_page.py")},
+    "docs/how-to/jobs-that-wait.md": {"prints": (4, "tests/cluster/kubectl/test_pages_typed.py")},
     "docs/how-to/run-a-task.md": {"prints": (3, "tests/tasks/commanding/test_how_to_page.py")},
     "docs/how-to/tasks-with-kubectl.md": {"prints": (5, "tests/cluster/tasks/custom_resources/test_page.py")},
     "docs/how-to/write-a-plugin.md": {"python": (4, "tests/shipping/test_wheel.py")},
