@@ -168,7 +168,7 @@ def _how_to_use(url: str, finish_after: float | None, kubeconfig: Path | None, *
         f"  curl -X POST {url}/sandbox/faults -d '{{\"quota_conflict_share\": 0.04}}'  # simulate a fault",
         "A simulated Job controller makes the pods of Jobs; Deployments are stored and counted, but get none."
         if run_jobs
-        else "It has no workload controllers: Jobs (but with --run-jobs) and Deployments are stored, but get no pods.",
+        else "It has no workload controllers: Jobs (without --run-jobs) and Deployments are stored, but get no pods.",
     ]
     if kubeconfig is not None:
         lines.insert(1, f"  export KUBECONFIG={shlex.quote(str(kubeconfig.absolute()))}")

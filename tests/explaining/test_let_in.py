@@ -196,7 +196,7 @@ def test_who_goes_first_is_named(cluster: Cluster) -> None:
     done = CliRunner().invoke(cli, ["explain", "-f", "-", "--kubeconfig", file], input=json.dumps(waiting(name="c")))
     assert done.output.splitlines() == [
         f"Job {cluster.namespace}/c: would be created now",
-        "  the operator has it wait in line",
+        "  it waits in line",
         "  quota q: requests.cpu asks 1, left 0 of 4",
         f"  before it: {', '.join(ahead)}",
         "note: Pods of Job are made when it is resumed",

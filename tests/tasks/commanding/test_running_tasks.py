@@ -216,7 +216,7 @@ def test_the_log_of_a_task_is_read_from_its_pods(desk: Desk) -> None:
         assert "container none is not valid" in desk.failing("logs", "one", "-c", "none")
     assert "there is no task nobody" in desk.failing("logs", "nobody")
     desk.core.delete_namespaced_pod(desk.pods()[0].metadata.name, NAMESPACE, grace_period_seconds=0)
-    assert "its log is deleted with it" in desk.failing("logs", "one")
+    assert "a log is deleted with its pod" in desk.failing("logs", "one")
 
 
 def test_while_a_retry_waits_the_log_of_the_attempt_before_is_printed(lasting: Desk) -> None:
