@@ -7,9 +7,13 @@ from contextlib import suppress
 from typing import Any
 
 from backoff_ctrl.k8s.admitting.admitting import Admitting
+from backoff_ctrl.k8s.admitting.children import Children
 from backoff_ctrl.k8s.admitting.kinds import JOB
 from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.sandbox import Sandbox
+from backoff_ctrl.k8s.watching.informer import ClusterSource
+from backoff_ctrl.k8s.watching.status import WatchRecord
 from tests.cluster.admitting.jobs_at_work import job
 from tests.patience import PATIENCE
 
@@ -53,6 +57,20 @@ async def test_a_claim_in_another_namespace_takes_no_room_of_a_job_that_it_names
             leading.cancel()
             with suppress(asyncio.CancelledError):
                 await leading
+
+
+def test_what_is_made_of_an_object_is_in_its_namespace() -> None:
+    """A Service that a tenant says is a JobSet's would count as made: no room would be kept for the real one."""
+    place = find_place("http://localhost", None, None, "team")
+    source = ClusterSource(ClusterSession(place.configuration))
+    children = Children(source, WatchRecord(), [None], ["services"], lambda *_: None)
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "u", "controller": True}
+    for namespace in ("team", "tenant"):
+        metadata = {"uid": namespace, "namespace": namespace, "name": "s", "ownerReferences": [owner]}
+        children.note("services", {"metadata": metadata}, gone=False)
+    assert [child.uid for child in children.below("team", "u")] == ["team"]
+    children.remove("team")
+    assert not list(children.below("team", "u"))
 
 
 def quota_of(waits: dict[str, Any]) -> Any:
