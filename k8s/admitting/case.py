@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Final
 
@@ -198,7 +197,7 @@ class Case:
                     if found is None or SuspendedAgain.of(found) is None or not self.kind.is_suspended(found):
                         return None  # it has changed once more
                     read = found
-                noted_again = again.seen(read, suspender_of(self.kind, read), datetime.now(UTC))
+                noted_again = again.seen(read, suspender_of(self.kind, read), desk.objects.now())
                 async with desk.patching:
                     answer = await desk.objects.patch(self.served, self.body, with_note(read, noted_again))
             except ClusterError as error:
@@ -211,7 +210,7 @@ class Case:
                     self.body = self._shaped(answer)
                     desk.noted(self.kind, self.body)
                 return noted_again
-        return again.seen(self.body, Suspender(), datetime.now(UTC))
+        return again.seen(self.body, Suspender(), desk.objects.now())
 
     async def _ask(self) -> GangAsked | None:
         """Return what to ask of the line; None: it makes no pods."""
@@ -360,7 +359,7 @@ class Case:
         return resumed(
             self.kind,
             self.body,
-            now=datetime.now(UTC),
+            now=self._desk.objects.now(),
             granted=granted,
             label=gang.label if reserved and gang is not None else "",
             templates=templates_of(self.kind, self._parts) if with_label else (),
@@ -479,7 +478,7 @@ class Case:
         """Return what notes that others have resumed it."""
         again = SuspendedAgain.of(self.body)
         known = again is not None and again.generation is None
-        return None if known else noted(self.body, now=datetime.now(UTC), granted={"by": "others"})
+        return None if known else noted(self.body, now=self._desk.objects.now(), granted={"by": "others"})
 
     async def _change(self, patch: Callable[[], JSON | None]) -> bool:
         """Patch what runs; if nobody answers, or it has changed meanwhile, again, as it is by then.

@@ -13,7 +13,7 @@ import logging
 import random
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.k8s.answers.fields import FieldError, labels_of, mapping, metadata_of, text
@@ -68,6 +68,8 @@ class Child:
             return None
 
 
+K = TypeVar("K")
+
 Seen = Callable[[Child, bool], object]
 """Takes a child that was made, or (True) is gone."""
 
@@ -90,7 +92,7 @@ class Children:
         self._places = tuple(places)
         self._seen = seen
         self._known: dict[str, Child] = {}
-        self._by_owner: dict[str, dict[str, Child]] = {}
+        self._by_owner: dict[tuple[str, str], dict[str, Child]] = {}  # by namespace, too: any uid may be named anywhere
         self._by_namespace: dict[str, dict[str, Child]] = {}
         self._watches: dict[str, list[_Watch]] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -108,7 +110,7 @@ class Children:
             annotations = mapping(metadata.get("annotations")) if whole else {}
             child = Child(uid, resource, namespace, name, owner, spec, annotations)
             self._known[uid] = child
-            self._by_owner.setdefault(owner.uid, {})[uid] = child
+            self._by_owner.setdefault((namespace, owner.uid), {})[uid] = child
             self._by_namespace.setdefault(namespace, {})[uid] = child
             self._seen(child, False)
 
@@ -116,10 +118,8 @@ class Children:
         child = self._known.pop(uid, None)
         if child is None:
             return
-        for index, key in ((self._by_owner, child.owner.uid), (self._by_namespace, child.namespace)):
-            index[key].pop(uid)
-            if not index[key]:
-                del index[key]
+        _drop(self._by_owner, (child.namespace, child.owner.uid), uid)
+        _drop(self._by_namespace, child.namespace, uid)
         self._seen(child, True)
 
     # -- questions ---------
@@ -151,12 +151,12 @@ class Children:
         watches = self._watches.get(resource)
         return bool(watches) and all(watch.fed for watch in watches or ())
 
-    def below(self, owner: str, depth: int = DEPTH) -> Iterator[Child]:
+    def below(self, namespace: str, owner: str, depth: int = DEPTH) -> Iterator[Child]:
         """Yield what controllers have made of an object, and of that in turn, as far as it is known here."""
-        for child in list(self._by_owner.get(owner, {}).values()):
+        for child in list(self._by_owner.get((namespace, owner), {}).values()):
             yield child
             if depth > 1:
-                yield from self.below(child.uid, depth - 1)
+                yield from self.below(namespace, child.uid, depth - 1)
 
     def within(self, namespace: str, resources: Container[str]) -> list[Child]:
         return [child for child in self._by_namespace.get(namespace, {}).values() if child.resource in resources]
@@ -174,6 +174,12 @@ class Children:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _drop(index: dict[K, dict[str, Child]], key: K, uid: str) -> None:
+    index[key].pop(uid)
+    if not index[key]:
+        del index[key]
 
 
 def kept_for(namespace: str, name: str) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
@@ -218,7 +217,7 @@ async def release_one(objects: Objects, gate: asyncio.Semaphore, job: WaitingJob
         for number in range(TRIES):
             try:
                 as_seen = number < TRIES - 2
-                patch = released(job.kind, body, by, datetime.now(UTC), as_seen=as_seen)
+                patch = released(job.kind, body, by, objects.now(), as_seen=as_seen)
                 answer = await objects.patch(served, body, patch)
                 return Released(job.label, gone=answer is None)
             except ClusterError as error:

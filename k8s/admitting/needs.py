@@ -84,7 +84,7 @@ class Needs:
     def lacking(self, body: Mapping[str, Any]) -> dict[Which, int]:
         """Return what its controller makes while it is suspended, and has not made yet, as far as that is followed."""
         children, before = self._desk.children, made_before(*self.maker(body))
-        there = Counter(child.resource for owner in self._owners for child in children.below(owner))
+        there = Counter(child.resource for owner in self._owners for child in children.below(self._namespace, owner))
         found: dict[Which, int] = {}
         for part in self.everything(body):
             if (part.kind, part.made_by) in before and children.follows(part.resource):

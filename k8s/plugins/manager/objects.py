@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -45,6 +46,10 @@ class Objects:
     def __init__(self, session: ClusterSession, may_create: Callable[[], bool] = lambda: True) -> None:
         self._session = session
         self._may_create = may_create
+
+    def now(self) -> datetime:
+        """Return the time by the API server's clock, which it notes on objects."""
+        return self._session.now()
 
     async def create(self, path: str, body: JSON) -> Answer:
         """POST an object. Raises ``NotSent`` while another manager may have its task, and as ``ask`` does."""
