@@ -55,7 +55,7 @@ from .admission_rules import Item, claim_refusals, pod_refusals
 from .asked import ProblemError
 from .bodies import malformed
 from .documents import blocker_item
-from .filling import NO_CLASSES, Classes, filled, pod_specs
+from .filling import NO_CLASSES, Classes, claims, filled, pod_specs
 from .filling import reading as reading_classes
 from .shapes import Confirmation, Explained, ExplainedPart, Footprint, Part, Verdict
 from .sources import Source, shown
@@ -273,6 +273,8 @@ def _template_refusals(
     pods = [part for part in made if part.kind == "Pod" and part.template]
     for part, (spec, at) in zip(pods, pod_specs(manifest, resource, pods), strict=False):
         yield from pod_refusals(spec, items, ask([(part.demand, 1)]).limits, at)
+    for claim, at in claims(manifest, resource, pods):
+        yield from (f"LimitRange: {why}" for why in claim_refusals(claim["spec"], items, at))
 
 
 def _has_pods(resource: str, whole: Charged) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from backoff_ctrl.k8s.answers.fields import annotations_of, mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.answers.fields import annotations_of, items, mapping, mappings, metadata_of, text
 from backoff_ctrl.k8s.answers.paging import is_list
 from backoff_ctrl.k8s.charges.device_claims import OK, Reading
 from backoff_ctrl.k8s.charges.parts import Part
@@ -64,7 +64,7 @@ def reading(manifest: Mapping[str, Any], resource: str, parts: Sequence[Part]) -
         status, found = yield path
         if status == OK and (fixed := mapping(mapping(found.get("overhead")).get("podFixed"))):
             overheads[name] = fixed
-    if not any(_lacks_class(claim) for claim in _claims(manifest, resource, parts)):
+    if not any(_lacks_class(claim) for claim, _ in claims(manifest, resource, parts)):
         return Classes(overheads)
     status, listed = yield path_to("/apis/storage.k8s.io/v1", "storageclasses")
     return Classes(overheads, _default_of(mappings(listed.get("items"))) if status == OK and is_list(listed) else "")
@@ -77,34 +77,37 @@ def reading_limits(namespace: str) -> Reading[Sequence[Item]]:
 
 
 def filled(
-    manifest: Mapping[str, Any], resource: str, parts: Sequence[Part], items: Sequence[Item], classes: Classes
+    manifest: Mapping[str, Any], resource: str, parts: Sequence[Part], limits: Sequence[Item], classes: Classes
 ) -> dict[str, Any]:
     """Return a copy of a manifest with what the limits of LimitRanges, and classes, add to its pods and claims."""
     made = copy.deepcopy(dict(manifest))
     for spec in {id(spec): spec for spec, _ in pod_specs(made, resource, parts)}.values():
-        fill_in(spec, items)
+        fill_in(spec, limits)
         if (overhead := classes.overheads.get(text(spec.get("runtimeClassName")))) is not None:
             spec.setdefault("overhead", dict(overhead))
     if classes.storage_class:
-        for claim in _claims(made, resource, parts):
+        for claim, _ in claims(made, resource, parts):
             if _lacks_class(claim):
                 claim["spec"]["storageClassName"] = classes.storage_class
     return made
 
 
-def _claims(manifest: Mapping[str, Any], resource: str, parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
-    """Yield the claims that a manifest is or has templates of, as far as they have a spec."""
-    spec = mapping(manifest.get("spec"))
-    found: list[Any] = [manifest] if resource == CLAIMS else []
-    found += mappings(spec.get("volumeClaimTemplates"))  # of a StatefulSet
-    for policy in mappings(spec.get("volumeClaimPolicies")):  # of a JobSet
-        found += mappings(policy.get("templates"))
-    for pod, _ in pod_specs(manifest, resource, parts):
-        if resource != PODS:  # a bare pod is charged for itself alone
-            found += [
-                mapping(volume.get("ephemeral")).get("volumeClaimTemplate") for volume in mappings(pod.get("volumes"))
-            ]
-    yield from (each for each in found if isinstance(each, dict) and isinstance(each.get("spec"), dict))
+def claims(manifest: Any, resource: str, parts: Sequence[Part]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the claims that a manifest is or has templates of, with their paths, as far as they have a spec."""
+    spec = mapping(mapping(manifest).get("spec"))
+    paths = [""] if resource == CLAIMS else []
+    paths += [f"spec.volumeClaimTemplates[{n}]" for n, _ in enumerate(items(spec.get("volumeClaimTemplates")))]
+    for place, policy in enumerate(items(spec.get("volumeClaimPolicies"))):  # of a JobSet
+        templates = enumerate(items(mapping(policy).get("templates")))
+        paths += [f"spec.volumeClaimPolicies[{place}].templates[{n}]" for n, _ in templates]
+    if resource != PODS:  # a bare pod is charged for itself alone
+        for pod, at in pod_specs(manifest, resource, parts):
+            volumes = enumerate(items(pod.get("volumes")))
+            paths += [f"{at}.volumes[{n}].ephemeral.volumeClaimTemplate" for n, _ in volumes]
+    for path in dict.fromkeys(paths):
+        claim = found_at(path, manifest) if path else manifest
+        if isinstance(claim, dict) and isinstance(claim.get("spec"), dict):
+            yield claim, f"{path}.spec".lstrip(".")
 
 
 def _lacks_class(claim: Mapping[str, Any]) -> bool:

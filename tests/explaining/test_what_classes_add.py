@@ -10,6 +10,7 @@ from backoff_ctrl.engine.quantities import NANO
 from backoff_ctrl.k8s.charges.device_claims import drive
 from backoff_ctrl.k8s.charges.parts import footprint_of, parts_of
 from backoff_ctrl.k8s.charges.resources import resource_of
+from backoff_ctrl.k8s.status.explaining import asking_listed, explain
 from backoff_ctrl.k8s.status.filling import Classes, filled, reading, reading_limits
 
 JSON = dict[str, Any]
@@ -128,9 +129,7 @@ def test_a_claim_that_names_its_class_keeps_it(named: JSON) -> None:
 
 def test_templates_of_claims_and_claims_themselves_get_the_default() -> None:
     """Of a StatefulSet, of a JobSet, and a bare one; a bare pod is charged for itself alone."""
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod_spec()}
-    stateful = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "s"},
-                "spec": {"replicas": 2, "template": template, "volumeClaimTemplates": [claim()]}}  # fmt: skip
+    stateful = stateful_set(claim())
     jobs = [{"name": "a", "template": {"spec": job(pod_spec())["spec"]}}]
     job_set = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "s"},
                "spec": {"replicatedJobs": jobs, "volumeClaimPolicies": [{"templates": [claim()]}]}}  # fmt: skip
@@ -155,6 +154,42 @@ def test_a_manifest_is_not_changed_by_what_is_added_to_its_copy() -> None:
     assert spec["containers"][0]["resources"]["requests"] == {"memory": "1Gi", "cpu": "1"}
     assert spec["overhead"] == {"cpu": "250m"}
     assert spec["volumes"][0]["ephemeral"]["volumeClaimTemplate"]["spec"]["storageClassName"] == "gold"
+
+
+def stateful_set(*claims: JSON) -> JSON:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod_spec()}
+    spec = {"replicas": 2, "template": template, "volumeClaimTemplates": list(claims)}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "s"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        (job(pod_spec(None, claim())), []),
+        (
+            job(pod_spec(None, claim(), claim(resources={"requests": {"storage": "3Gi"}}))),
+            ["at most 2Gi per PersistentVolumeClaim"],
+        ),
+        (
+            job(pod_spec(None, claim(resources={"requests": {"storage": "1Mi"}}))),
+            ["at least 1Gi per PersistentVolumeClaim"],
+        ),
+        (
+            stateful_set(claim(), claim(resources={"requests": {"storage": "3Gi"}})),
+            ["at most 2Gi per PersistentVolumeClaim"],
+        ),
+        (stateful_set(claim()), []),
+        (job(pod_spec(None, {"spec": None}, volumes=[{"name": "v"}])), []),
+    ],
+)
+def test_claims_of_pods_have_the_limits_of_claims(manifest: JSON, said: list[str]) -> None:
+    """A pod whose claim a LimitRange refuses never starts."""
+    limits = {"type": "PersistentVolumeClaim", "max": {"storage": "2Gi"}, "min": {"storage": "1Gi"}}
+    ask, _ = asking_listed("team", [])
+    found, _ = explain(manifest, ask, [limits], 0.0)
+    pods = found.parts[1]
+    assert [any(each in why for why in pods.why) for each in said] == [True] * len(said)
+    assert (pods.verdict == "refused") is bool(said)
 
 
 @pytest.mark.parametrize("answer", [403, 0, {}, {"kind": "LimitRangeList", "items": None}])
