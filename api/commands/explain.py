@@ -151,7 +151,8 @@ def _by_cluster(kubeconfig: str | None, context: str | None, *, confirm: bool) -
                 known[place] = _listed(reach, place)
             listed = known[place]
             devices = explaining.devices_of(place, reach.ask)
-            found, _ = explaining.explain(manifest, listed.ask, listed.ranges, time.time(), devices)
+            classes = explaining.classes_of(reach.ask)
+            found, _ = explaining.explain(manifest, listed.ask, listed.ranges, time.time(), devices, classes)
             found.let_in = _let_in(manifest, place, listed, reach)
             if listed.unreadable:
                 left_out = f"quotas that can't be read are left out: {', '.join(map(printable, listed.unreadable))}"
