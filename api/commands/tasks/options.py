@@ -227,10 +227,10 @@ def find_cluster(upstream: str | None, kubeconfig: str | None, context: str | No
     """Return the cluster that the options choose. Raises ``BadInput``."""
     if upstream is not None and (kubeconfig is not None or context is not None):
         raise BadInput("--upstream cannot be combined with --kubeconfig or --context: give only one of them")
-    from backoff_ctrl.k8s.cluster.finding import ReachError, find_place  # noqa: PLC0415 - the client
+    from backoff_ctrl.k8s.cluster.asking import ReachError, find_api_server  # noqa: PLC0415 - the client
 
     try:
-        return find_place(upstream, kubeconfig, context, None)
+        return find_api_server(upstream, kubeconfig, context, None, patient=True)
     except ReachError as error:
         raise BadInput(str(error).replace("--server", "--upstream")) from None
 
