@@ -12,7 +12,7 @@ from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import mappings, metadata_of, text
 from backoff_ctrl.k8s.cluster.paths import PathError, path_to
 from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
+from backoff_ctrl.k8s.plugins.manager.objects import FORBIDDEN, ClusterError, Objects
 from backoff_ctrl.k8s.plugins.protocol import JSON
 from backoff_ctrl.k8s.plugins.protocol import Kind as Served
 from backoff_ctrl.k8s.watching.informer import ClusterSource
@@ -70,7 +70,8 @@ class Unlisted:
     why: str
 
     def __str__(self) -> str:
-        return f"can't list {self.resource} in {self.where}: {self.why}"
+        remedy = f"; ask for a role that allows list on {self.resource}" if self.why.startswith(str(FORBIDDEN)) else ""
+        return f"can't list {self.resource} in {self.where}: {self.why}{remedy}"
 
 
 @dataclass(slots=True)

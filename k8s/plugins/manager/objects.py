@@ -29,6 +29,8 @@ T = TypeVar("T")
 FORBIDDEN: Final = 403
 MERGE: Final = "application/merge-patch+json"
 GONE: Final = (404, 410)
+STRICT: Final = ("fieldValidation", "Strict")
+"""Refuses fields that the server does not know, which it would drop. Servers before 1.25 do not know it."""
 
 Known = Callable[[str, Mapping[str, str]], tuple[JSON, ...] | None]
 """Finds pods by namespace and labels; None: they have to be read."""
@@ -55,10 +57,13 @@ class Objects:
         return self._session.now()
 
     async def create(self, path: str, body: JSON) -> Answer:
-        """POST an object. Raises ``NotSent`` while another manager may have its task, and as ``ask`` does."""
+        """POST an object, with no field that the server does not know: it refuses that with 400.
+
+        Raises ``NotSent`` while another manager may have its task, and as ``ask`` does.
+        """
         if not self._may_create():
             raise NotSent("nothing is sent: another manager may have taken the tasks over")
-        return await self.ask("POST", path, body)
+        return await self.ask("POST", path, body, query=[STRICT])
 
     async def read(self, kind: Kind, namespace: str, name: str) -> JSON | None:
         """Return an object; None: there is none. Raises ``ClusterError``."""

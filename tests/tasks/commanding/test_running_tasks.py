@@ -146,6 +146,10 @@ def test_what_is_refused_is_named_and_nothing_is_stored(desk: Desk) -> None:
     cases = {
         "spec.container": manifest("x", container=None),
         "spec.retries.usr: unknown; did you mean user?": manifest("x", retries={"usr": 1}),
+        "spec.container.comand: unknown; did you mean command?": manifest(
+            "x", container={"image": "x", "comand": ["a"]}
+        ),
+        "spec.resources.request: unknown; did you mean requests?": manifest("x", resources={"request": {"memory": 1}}),
         "b -> c -> b": (manifest("b", needs=["c"]), manifest("c", needs=["b"])),
         "task team/there exists with another spec (spec.priority is not set there": manifest("there", priority=5),
         "apiVersion: this is v1 Pod": {"apiVersion": "v1", "kind": "Pod"},
