@@ -17,7 +17,7 @@ from backoff_ctrl.k8s.status.shapes import Acted
 from backoff_ctrl.k8s.status.token import read_token
 
 from .instance import Instance, RefusedError, find_place, token_in
-from .instance_options import AS_JSON, SERVER, TIMEOUT
+from .instance_options import AS_JSON, GATE, TIMEOUT
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -37,7 +37,7 @@ def command() -> None:
 def _options(command: F) -> F:
     token_file = click.option("--token-file", metavar="FILE", help="The file with the gate's token.")
     why = click.option("--why", default="", metavar="TEXT", help="Why, for the log and for those who wait.")
-    return SERVER(why(token_file(TIMEOUT(AS_JSON(command)))))
+    return GATE(why(token_file(TIMEOUT(AS_JSON(command)))))
 
 
 @command.command("pause")
@@ -92,13 +92,13 @@ def _act(
     name: str,
     what: dict[str, Any],
     *,
-    server: str | None,
+    gate: str | None,
     why: str,
     token_file: str | None,
     timeout: float,
     as_json: bool,
 ) -> int:
-    place = find_place(server)
+    place = find_place(gate)
     token = _token(token_file, place.port if place.local else None)
     instance = Instance(place, timeout, token)
     body = {**what, "by": _who(), **({"why": why} if why else {})}

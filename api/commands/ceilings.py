@@ -10,14 +10,14 @@ from typing import Final
 
 import click
 
-from backoff_ctrl.api.exits import DONE, BadInput
+from backoff_ctrl.api.exits import DONE
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.status.shapes import Ceiling
 
 from .amounts import ago, rounded, span
 from .instance import Instance, Listed, find_place, read_time
-from .instance_options import cluster_instead, document, instance_options, table
+from .instance_options import asks_cluster, cluster_instead, document, instance_options, table
 
 HEAD: Final = (
     "namespace", "quota", "resource", "used", "held", "reserved", "limited", "free", "full", "trend", "source",
@@ -35,10 +35,11 @@ NUMBERS: Final = ("used", "held", "reserved", "limited", "free", "full", "trend"
 @instance_options
 @cluster_instead
 def command(
-    server: str | None,
+    gate: str | None,
     timeout: float,
     limit: int | None,
     as_json: bool,
+    apiserver: str | None,
     kubeconfig: str | None,
     context: str | None,
     **chosen: str | None,
@@ -50,17 +51,15 @@ def command(
     observed in its ResourceQuota or learned from a refusal; heard says how long ago. Trend is the change of used over
     the last minutes. The last column says what creates wait for if the quota is full.
 
-    With --kubeconfig or --context the cluster's ResourceQuotas are read instead, and no gate is needed. Only a gate
+    With --apiserver, --kubeconfig or --context the cluster's ResourceQuotas are read instead, and no gate is needed. Only a gate
     knows held amounts and waiting creates.
 
     Exit codes: 0 answered; 2 wrong usage, no instance answers, or the cluster can't be used.
     """
-    if kubeconfig is not None or context is not None:
-        if server is not None:
-            raise BadInput("--server asks a gate, --kubeconfig and --context ask the cluster: give only one of them")
-        _show(_of_cluster(kubeconfig, context, chosen), limit, as_json, chosen, CLUSTER)
+    if asks_cluster(gate, apiserver, kubeconfig, context):
+        _show(_of_cluster((apiserver, kubeconfig, context), chosen), limit, as_json, chosen, CLUSTER)
         return DONE
-    instance = Instance(find_place(server), timeout)
+    instance = Instance(find_place(gate), timeout)
     listed: Listed[Ceiling] = instance.everything("/v1/ceilings", chosen, Ceiling)
     try:
         _show(listed, limit, as_json, chosen, GATE)
@@ -69,10 +68,12 @@ def command(
     return DONE
 
 
-def _of_cluster(kubeconfig: str | None, context: str | None, chosen: Mapping[str, str | None]) -> Listed[Ceiling]:
+def _of_cluster(
+    cluster: tuple[str | None, str | None, str | None], chosen: Mapping[str, str | None]
+) -> Listed[Ceiling]:
     from backoff_ctrl.api.commands.cluster_ceilings import read_ceilings  # noqa: PLC0415 - loads the client: 0.25 s
 
-    as_of, every = read_ceilings(kubeconfig, context, chosen["namespace"])
+    as_of, every = read_ceilings(*cluster, chosen["namespace"])
     found = [each for each in every if all(chosen[name] in (None, getattr(each, name)) for name in chosen)]
     return Listed(as_of, read_time(as_of), found, [asdict(each) for each in found])
 

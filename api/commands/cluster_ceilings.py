@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def read_ceilings(kubeconfig: str | None, context: str | None, namespace: str | None) -> tuple[str, list[Ceiling]]:
+def read_ceilings(
+    apiserver: str | None, kubeconfig: str | None, context: str | None, namespace: str | None
+) -> tuple[str, list[Ceiling]]:
     """Return the ceilings of one namespace, or of all (None), and when they were read. Raises ``BadInput``."""
     try:
-        reach = Reach(find_place(None, kubeconfig, context, namespace))
+        reach = Reach(find_place(apiserver, kubeconfig, context, namespace))
         try:
             as_of = shown(time.time())
             return as_of, [found for quota in _quotas(reach, namespace) for found in _ceilings(quota, as_of)]

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 @SET
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def command(
-    server: str | None,
+    apiserver: str | None,
     kubeconfig: str | None,
     context: str | None,
     namespace: str | None,
@@ -72,7 +72,7 @@ def command(
     """
     from backoff_ctrl.k8s.cluster.asking import Check, Reach, ReachError, find_place  # noqa: PLC0415 - imports the client: 0.25 s
 
-    check_cluster_options(server, kubeconfig, context)
+    check_cluster_options(apiserver, kubeconfig, context)
     settings, wrong = _settings(given["config"], given["settings"])
     checks = [_installation(), *wrong]
     if not as_json:
@@ -81,7 +81,7 @@ def command(
         for check in checks:
             _show(check)
     try:
-        place = find_place(server, kubeconfig, context, namespace)
+        place = find_place(apiserver, kubeconfig, context, namespace)
         reach = Reach(replace(place, namespace="") if given["all_namespaces"] else place)
         try:
             for check in reach.checks(_rights(place.namespace, given)):

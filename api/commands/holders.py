@@ -32,7 +32,7 @@ LARGE: Final = 1000
 def command(
     namespace: str | None,
     quota: str | None,
-    server: str | None,
+    apiserver: str | None,
     kubeconfig: str | None,
     context: str | None,
     as_json: bool,
@@ -50,9 +50,9 @@ def command(
 
     from .holders_page import document, page  # noqa: PLC0415
 
-    check_cluster_options(server, kubeconfig, context)
+    check_cluster_options(apiserver, kubeconfig, context)
     try:
-        reach = Reach(find_place(server, kubeconfig, context, namespace))
+        reach = Reach(find_place(apiserver, kubeconfig, context, namespace))
         try:
             reach.version()  # fails early if the address or the credentials are wrong
             report = _report(HoldingsReader(reach, _Progress()), quota)

@@ -8,9 +8,12 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.printing import printable
 
 from .amounts import aligned
+from .options import check_cluster_options
+from .renamed import Renamed
 
 F = TypeVar("F", bound=Callable[..., object])
 ROWS: Final = 1000
@@ -28,10 +31,12 @@ TIMEOUT: Final = click.option(
     metavar="SECONDS",
     help="How long to wait for each answer.",
 )
-SERVER: Final = click.option(
-    "--server",
+GATE: Final = click.option(
+    "--gate",
+    cls=Renamed,
+    old="--server",
     metavar="URL",
-    help="The instance; default: the address in $BACKOFF_CTRL_STATUS, else http://127.0.0.1:9095.",
+    help="The gate, or `serve`, to ask; default: the address in $BACKOFF_CTRL_STATUS, else http://127.0.0.1:9095.",
 )
 _LIMIT: Final = click.option(
     "--limit",
@@ -42,20 +47,36 @@ _LIMIT: Final = click.option(
 
 
 def instance_options(command: F) -> F:
-    """Add ``--server``, ``--timeout``, ``--limit`` and ``--json``."""
-    return SERVER(TIMEOUT(_LIMIT(AS_JSON(command))))
+    """Add ``--gate``, ``--timeout``, ``--limit`` and ``--json``."""
+    return GATE(TIMEOUT(_LIMIT(AS_JSON(command))))
 
 
 def cluster_instead(command: F) -> F:
-    """Add ``--kubeconfig`` and ``--context``: ask the cluster itself instead of a gate."""
+    """Add ``--apiserver``, ``--kubeconfig`` and ``--context``: ask the cluster itself instead of a gate."""
     for option in (
         click.option("--context", help="Ask the cluster itself: this context of the kubeconfig."),
         click.option(
             "--kubeconfig", metavar="FILE", help="Ask the cluster itself, with this kubeconfig, instead of a gate."
         ),
+        click.option(
+            "--apiserver",
+            metavar="URL",
+            help="Ask the cluster itself: the URL of an API server that needs no credentials, such as the sandbox.",
+        ),
     ):
         command = option(command)
     return command
+
+
+def asks_cluster(gate: str | None, apiserver: str | None, kubeconfig: str | None, context: str | None) -> bool:
+    """Return whether the options choose the cluster itself. Raises ``BadInput`` if they choose two places."""
+    check_cluster_options(apiserver, kubeconfig, context)
+    cluster = any(each is not None for each in (apiserver, kubeconfig, context))
+    if cluster and gate is not None:
+        raise BadInput(
+            "--gate asks a gate, and --apiserver, --kubeconfig and --context ask the cluster: give only one of them"
+        )
+    return cluster
 
 
 def document(as_of: str, documents: Sequence[Any], limit: int | None, note: str | None = None) -> str:

@@ -41,7 +41,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 @cluster_options
 def listing(
-    server: str | None,
+    apiserver: str | None,
     kubeconfig: str | None,
     context: str | None,
     namespaces: tuple[str, ...],
@@ -56,7 +56,7 @@ def listing(
     """
     from backoff_ctrl.k8s.admitting.jobs import JobsError, list_jobs  # noqa: PLC0415 - imports aiohttp
 
-    waiting, place = kinds_of(kinds), _place(server, kubeconfig, context)
+    waiting, place = kinds_of(kinds), _place(apiserver, kubeconfig, context)
     try:
         found = asyncio.run(list_jobs(place.configuration, namespaces=namespaces, kinds=waiting))
     except JobsError as error:
@@ -83,7 +83,7 @@ def listing(
 @KINDS
 @cluster_options
 def release(
-    server: str | None,
+    apiserver: str | None,
     kubeconfig: str | None,
     context: str | None,
     name: str | None,
@@ -102,7 +102,7 @@ def release(
 
     if (name is None) is not everything:
         raise BadInput("give either the NAME of what is to be let go, or --all")
-    waiting, place = kinds_of(kinds), _place(server, kubeconfig, context)
+    waiting, place = kinds_of(kinds), _place(apiserver, kubeconfig, context)
     try:
         found = asyncio.run(let_go(place.configuration, name or "", by=_who(), namespaces=namespaces, kinds=waiting))
     except JobsError as error:
@@ -115,12 +115,12 @@ def release(
     return FAILED if any(each.error for each in found) else DONE
 
 
-def _place(server: str | None, kubeconfig: str | None, context: str | None) -> ClusterAccess:
+def _place(apiserver: str | None, kubeconfig: str | None, context: str | None) -> ClusterAccess:
     from backoff_ctrl.k8s.cluster.finding import ReachError, find_place  # noqa: PLC0415 - imports the client
 
-    check_cluster_options(server, kubeconfig, context)
+    check_cluster_options(apiserver, kubeconfig, context)
     try:
-        return find_place(server, kubeconfig, context, None)
+        return find_place(apiserver, kubeconfig, context, None)
     except ReachError as error:
         raise BadInput(str(error)) from None
 

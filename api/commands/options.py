@@ -15,6 +15,8 @@ import click
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.engine.errors import PolicyError
 
+from .renamed import Renamed
+
 F = TypeVar("F", bound=Callable[..., object])
 
 KUBECONFIG: Callable[[Any], Any] = click.option(
@@ -25,22 +27,26 @@ KUBECONFIG: Callable[[Any], Any] = click.option(
 CONTEXT: Callable[[Any], Any] = click.option(
     "--context", help="The context in the kubeconfig; default: the current one."
 )
-SERVER: Callable[[Any], Any] = click.option(
-    "--server", metavar="URL", help="The URL of an API server that needs no credentials, such as the sandbox."
+APISERVER: Callable[[Any], Any] = click.option(
+    "--apiserver",
+    cls=Renamed,
+    old="--server",
+    metavar="URL",
+    help="The URL of an API server that needs no credentials, such as the sandbox.",
 )
 
 
 def cluster_options(command: F) -> F:
-    """Add ``--server``, ``--kubeconfig`` and ``--context``."""
-    for option in (CONTEXT, KUBECONFIG, SERVER):
+    """Add ``--apiserver``, ``--kubeconfig`` and ``--context``."""
+    for option in (CONTEXT, KUBECONFIG, APISERVER):
         command = option(command)
     return command
 
 
-def check_cluster_options(server: str | None, kubeconfig: str | None, context: str | None) -> None:
+def check_cluster_options(apiserver: str | None, kubeconfig: str | None, context: str | None) -> None:
     """Raise ``BadInput`` if the options choose two clusters."""
-    if server is not None and (kubeconfig is not None or context is not None):
-        raise BadInput("--server cannot be combined with --kubeconfig or --context: give only one of them")
+    if apiserver is not None and (kubeconfig is not None or context is not None):
+        raise BadInput("--apiserver cannot be combined with --kubeconfig or --context: give only one of them")
 
 
 POLICY: Callable[[Any], Any] = click.option(

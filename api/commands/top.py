@@ -26,7 +26,7 @@ from .top_look import document, look
 )
 @instance_options
 def command(
-    namespace: str | None, every: float, server: str | None, timeout: float, limit: int | None, as_json: bool
+    namespace: str | None, every: float, gate: str | None, timeout: float, limit: int | None, as_json: bool
 ) -> int:
     """Watch a running gate: the fullest quotas as bars, who waits and for how long, and each decision as it is made.
 
@@ -38,7 +38,7 @@ def command(
 
     Exit codes: 0 done; 2 wrong usage, or no instance answers.
     """
-    instance = Instance(find_place(server), timeout)
+    instance = Instance(find_place(gate), timeout)
     if as_json:
         click.echo(document(instance, namespace, limit))
         return DONE

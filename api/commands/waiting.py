@@ -29,10 +29,11 @@ BLOCKERS: Final = 3
 @cluster_instead
 def command(
     namespace: str | None,
-    server: str | None,
+    gate: str | None,
     timeout: float,
     limit: int | None,
     as_json: bool,
+    apiserver: str | None,
     kubeconfig: str | None,
     context: str | None,
 ) -> int:
@@ -43,12 +44,12 @@ def command(
 
     Exit codes: 0 answered, also if nothing waits; 2 wrong usage, or no instance answers.
     """
-    if kubeconfig is not None or context is not None:
+    if any(each is not None for each in (apiserver, kubeconfig, context)):
         raise BadInput(
             "only a gate knows who waits, since the cluster has not seen those creates yet: ask the gate with "
-            "--server URL (kubectl port-forward reaches one in a pod), without --kubeconfig and --context"
+            "--gate URL (kubectl port-forward reaches one in a pod), without --apiserver, --kubeconfig and --context"
         )
-    instance = Instance(find_place(server), timeout)
+    instance = Instance(find_place(gate), timeout)
     found: Listed[Waiting] = instance.everything("/v1/waiting", {"namespace": namespace}, Waiting)
     try:
         several = len({each.gate for each in found.items}) > 1

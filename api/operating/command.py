@@ -43,7 +43,7 @@ _OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/name
 @POLICY
 @click.option("--print-crd", is_flag=True, help="Print the definition of Tasks for kubectl apply, and end.")
 @cluster_options
-def command(server: str | None, kubeconfig: str | None, context: str | None, **given: Any) -> int:
+def command(apiserver: str | None, kubeconfig: str | None, context: str | None, **given: Any) -> int:
     """Let suspended Jobs in where their quota has room, and carry out Tasks, until Ctrl-C or SIGTERM.
 
     Jobs (and JobSets, RayJobs, ...) that carry the label backoff-ctrl.dev/wait=true and are suspended wait here, in one
@@ -66,12 +66,12 @@ def command(server: str | None, kubeconfig: str | None, context: str | None, **g
         return DONE
     from backoff_ctrl.k8s.cluster.finding import ReachError, find_place  # noqa: PLC0415 - imports the client
 
-    check_cluster_options(server, kubeconfig, context)
+    check_cluster_options(apiserver, kubeconfig, context)
     platform = Platform(given["config"], given["settings"])
     set_policy(given["policy"], platform.policy())
     log_to_stderr(logging.INFO)
     try:
-        place = find_place(server, kubeconfig, context, None)
+        place = find_place(apiserver, kubeconfig, context, None)
     except ReachError as error:
         raise BadInput(str(error)) from None
     from backoff_ctrl.k8s.cluster.election import StuckError  # noqa: PLC0415 - imports aiohttp

@@ -76,7 +76,7 @@ def _narrow_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @cluster_options
 def command(
-    server: str | None, kubeconfig: str | None, context: str | None, namespace: str | None, **given: Any
+    apiserver: str | None, kubeconfig: str | None, context: str | None, namespace: str | None, **given: Any
 ) -> int:
     """Stop the operator, remove its webhooks, let all Jobs go that wait, and take its finalizers off Tasks.
 
@@ -92,7 +92,7 @@ def command(
     """
     from backoff_ctrl.k8s.cluster.finding import ReachError, find_place  # noqa: PLC0415 - imports the client
 
-    check_cluster_options(server, kubeconfig, context)
+    check_cluster_options(apiserver, kubeconfig, context)
     needs_packages()
     if given["if_installed"] and not given["operator"]:
         raise BadInput("--if-installed looks for the Deployment of --operator: name that, too")
@@ -102,7 +102,7 @@ def command(
         raise BadInput("--keep-namespace and --keep-kind are for --narrow")
     kinds = kinds_of(given["kinds"])
     try:
-        place = find_place(server, kubeconfig, context, namespace)
+        place = find_place(apiserver, kubeconfig, context, namespace)
     except ReachError as error:
         raise BadInput(str(error)) from None
     if not given["yes"]:

@@ -62,7 +62,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     namespaces: tuple[str, ...],
     kubeconfig: str | None,
     context: str | None,
-    server: str | None,
+    apiserver: str | None,
     store: str | None,
     config: str | None,
     settings: tuple[str, ...],
@@ -87,7 +87,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
         host, port = split_address(listen)
     except ValueError as error:
         raise BadInput(f"--listen: {error}") from None
-    check_cluster_options(server, kubeconfig, context)
+    check_cluster_options(apiserver, kubeconfig, context)
     if settings and store is None:
         raise BadInput("--set is for the plugins of the tasks: give --store as well")
     if policy and store is None:
@@ -108,7 +108,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
         raise BadInput("serve needs further packages: pip install 'backoff-ctrl[serve]'") from None
     connecting = _connecting(urls, gates_in, gate_ca, gate_token_file)
     bound = bind(host, port)
-    cluster = _cluster(server, kubeconfig, context, namespaces)
+    cluster = _cluster(apiserver, kubeconfig, context, namespaces)
     try:
         tasks = None if store is None else _tasks(store, config, settings, policy, cluster, bound, tls=tls is not None)
         serve(make_app(cluster, connecting, _access(host, cluster), tasks), bound, tls)
@@ -167,14 +167,14 @@ def _connecting(
     return Connecting(urls, namespaces, ways)
 
 
-def _cluster(server: str | None, kubeconfig: str | None, context: str | None, namespaces: tuple[str, ...]) -> Cluster:
+def _cluster(apiserver: str | None, kubeconfig: str | None, context: str | None, namespaces: tuple[str, ...]) -> Cluster:
     """Return the cluster, after a first answer. Raises ``BadInput``."""
     from backoff_ctrl.k8s.cluster.asking import ReachError, find_place  # noqa: PLC0415
 
     from .observing import Cluster  # noqa: PLC0415
 
     try:
-        cluster = Cluster(find_place(server, kubeconfig, context, None), namespaces)
+        cluster = Cluster(find_place(apiserver, kubeconfig, context, None), namespaces)
         cluster.reach.version()  # fails early if the address or the credentials are wrong
     except ReachError as error:
         raise BadInput(str(error)) from error

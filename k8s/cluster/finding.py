@@ -95,7 +95,7 @@ def find_place(server: str | None, kubeconfig: str | None, context: str | None, 
     configuration = Configuration()
     if server is not None:
         configuration.host = _address(server)
-        return ClusterAccess(configuration, namespace or "default", "--server")
+        return ClusterAccess(configuration, namespace or "default", "--apiserver")
     try:
         with _complaints() as complaints:
             config.load_kube_config(kubeconfig, context, configuration)
@@ -121,7 +121,7 @@ def find_place(server: str | None, kubeconfig: str | None, context: str | None, 
         config.load_incluster_config(configuration)
     except config.ConfigException as error:
         raise ReachError(
-            "found neither a kubeconfig nor a pod's service account: give a cluster with --kubeconfig or --server"
+            "found neither a kubeconfig nor a pod's service account: give a cluster with --kubeconfig or --apiserver"
         ) from error
     return ClusterAccess(configuration, namespace or "default", "the service account of this pod")
 
@@ -148,7 +148,7 @@ def _complaints() -> Iterator[list[str]]:
 def _address(server: str) -> str:
     if not _is_url(server):
         shown = without_passwords(server)
-        raise ReachError(f"--server must be a URL such as http://127.0.0.1:8001, not {shown!r}")
+        raise ReachError(f"--apiserver must be a URL such as http://127.0.0.1:8001, not {shown!r}")
     return server.rstrip("/")
 
 

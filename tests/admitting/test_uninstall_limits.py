@@ -24,7 +24,7 @@ def test_letting_tasks_go_ends_after_its_limit(monkeypatch: pytest.MonkeyPatch) 
         return (500, {"kind": "Status", "message": "etcd is away"}) if fails else EMPTY
 
     with scripted_server(answer) as script:
-        words = ["--yes", f"--server={script.url}"]
+        words = ["--yes", f"--apiserver={script.url}"]
         done = CliRunner().invoke(uninstall.command, words, standalone_mode=False)
     assert done.return_value == 1, done.output
     assert "Tasks: not all of them were let go within 1 s: run it again" in done.output

@@ -82,10 +82,10 @@ def test_what_goes_wrong_is_one_sentence(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["ceilings", "--kubeconfig", "f", "--server", "http://x"], "give only one of them"),
+        (["ceilings", "--kubeconfig", "f", "--gate", "http://x"], "give only one of them"),
         (["ceilings", "--kubeconfig", "/nonexistent"], "/nonexistent"),
         (["waiting", "--kubeconfig", "f"], "only a gate knows who waits"),
-        (["waiting", "--context", "c"], "ask the gate with --server URL"),
+        (["waiting", "--context", "c"], "ask the gate with --gate URL"),
     ],
 )
 def test_what_a_cluster_cannot_answer_is_said(

@@ -141,7 +141,7 @@ def test_the_command_says_it_in_sentences(crowd: Crowd, tmp_path: Path) -> None:
     """With what is in the way, and for a Job what becomes of its pods."""
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump_all([pod(), job(2)]))
-    code, text = run("-f", str(file), "--server", crowd.url)
+    code, text = run("-f", str(file), "--gate", crowd.url)
     assert code == 0, text
     assert text.splitlines() == [
         "Pod team/p: would wait",
@@ -157,19 +157,19 @@ def test_the_command_says_it_in_sentences(crowd: Crowd, tmp_path: Path) -> None:
 
 def test_the_command_prints_the_document(crowd: Crowd) -> None:
     """One manifest, one object; several, a list."""
-    one = run("-f", "-", "--server", crowd.url, "--json", stdin=json.dumps(pod()))
+    one = run("-f", "-", "--gate", crowd.url, "--json", stdin=json.dumps(pod()))
     assert (one[0], json.loads(one[1])["verdict"]) == (0, "wait")
-    two = run("-f", "-", "--server", crowd.url, "--json", stdin=yaml.safe_dump_all([pod(), job()]))
+    two = run("-f", "-", "--gate", crowd.url, "--json", stdin=yaml.safe_dump_all([pod(), job()]))
     assert [each["footprint"]["kind"] for each in json.loads(two[1])] == ["Pod", "Job"]
 
 
 def test_wrong_use_is_one_sentence(crowd: Crowd) -> None:
     """Exit code 2."""
     bad = run(
-        "-f", "-", "--server", crowd.url, stdin="apiVersion: v1\nkind: Pod\nspec: {}\nmetadata: {namespace: team}"
+        "-f", "-", "--gate", crowd.url, stdin="apiVersion: v1\nkind: Pod\nspec: {}\nmetadata: {namespace: team}"
     )
     assert bad[0] == 2
     assert "spec.containers" in bad[1]
-    assert run("-f", "-", "--server", crowd.url, stdin="kind: Pod")[0] == 2
-    both = run("-f", "-", "--server", crowd.url, "--context", "x", stdin="kind: Pod")
+    assert run("-f", "-", "--gate", crowd.url, stdin="kind: Pod")[0] == 2
+    both = run("-f", "-", "--gate", crowd.url, "--context", "x", stdin="kind: Pod")
     assert (both[0], "only one of them" in both[1]) == (2, True)

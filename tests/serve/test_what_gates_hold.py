@@ -89,7 +89,7 @@ def served(sandbox: BackgroundSandbox, *gates: Any) -> Iterator[str]:
     with ExitStack() as stack:
         urls = [stack.enter_context(each) for each in gates]
         url = stack.enter_context(
-            serving("--server", sandbox.url, *(word for each in urls for word in ("--gate", each)))
+            serving("--apiserver", sandbox.url, *(word for each in urls for word in ("--gate", each)))
         )
         until(lambda: ask(url, "/readyz").status == 200)
         until(lambda: ask(url, "/v1/namespaces").json["unreachable"] == [])
@@ -179,7 +179,7 @@ def test_what_is_no_gate_is_named_and_harms_nothing(sandbox: BackgroundSandbox) 
         urls += [stack.enter_context(scripted_server(lambda _, each=each: (200, each))).url for each in odd]  # type: ignore[misc]
         good = stack.enter_context(gate("3"))
         words = [word for each in (*urls, good) for word in ("--gate", each)]
-        url = stack.enter_context(serving("--server", sandbox.url, *words))
+        url = stack.enter_context(serving("--apiserver", sandbox.url, *words))
         until(lambda: {each["gate"] for each in ask(url, "/v1/gates").json["unreachable"]} == {*urls, good})
         until(lambda: ask(url, "/v1/ceilings?namespace=team").json["items"][0]["held"] == "3")
         for path in ("/", "/v1/waiting", "/v1/overload", "/v1/policy", "/v1/namespaces"):

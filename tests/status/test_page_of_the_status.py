@@ -46,7 +46,7 @@ def full(crowd: Crowd) -> Crowd:
 def test_the_tables_are_those_of_the_page(full: Crowd, capsys: pytest.CaptureFixture[str]) -> None:
     """But for ages and trends."""
     words, printed = command("backoff-ctrl ceilings")
-    assert run([*words, "--server", full.url]) == 0
+    assert run([*words, "--gate", full.url]) == 0
     assert cells(capsys.readouterr().out) == cells(printed)
 
     words, printed = command("backoff-ctrl waiting")
@@ -72,7 +72,7 @@ def test_an_explanation_is_that_of_the_page(
     Path("job.yaml").write_text(json.dumps(job), encoding="utf-8")
     crowd.gate.ledger.watching("team")
     words, printed = command("backoff-ctrl explain")
-    run([*words, "--server", crowd.url])
+    run([*words, "--gate", crowd.url])
     assert capsys.readouterr().out == printed
 
 

@@ -99,7 +99,7 @@ def run(
     """
     needs_packages()
     once_more = _again(files, again, namespace, given)
-    if given["server"] is not None:
+    if given["gate"] is not None:
         return _run_there(files, once_more, namespace, abort_on_exit=abort_on_exit, as_json=as_json, given=given)
     from .running import Run, wishes_in  # noqa: PLC0415 - loads the plugin manager
 
@@ -108,7 +108,7 @@ def run(
     platform.ask()
     set_policy(given["policy"], platform.policy())
     _serve(admin)
-    cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
+    cluster = find_cluster(given["apiserver"], given["kubeconfig"], given["context"])
     wishes = wishes_in(files, namespace or cluster.namespace, platform)
     file = store_file(given["store"])
     at = f" --store {file or given['store']}" if given["store"] else ""
@@ -169,7 +169,7 @@ def show(name: str, namespace: str | None, as_json: bool, **given: Any) -> int:
     from .showing import page  # noqa: PLC0415
 
     where = namespace or namespace_of(name, given)
-    if given["server"] is not None:
+    if given["gate"] is not None:
         found = remote(given).show(where, name)
     else:
         found = in_store(given, lambda tables: document(tables.get(where, name), time.time()))
@@ -201,9 +201,9 @@ def logs(name: str, namespace: str | None, follow: bool, container: str, **given
     used.
     """
     needs_packages()
-    if given["server"] is not None:
-        if any(given[name] for name in ("upstream", "kubeconfig", "context", "config", "settings")):
-            raise BadInput("with --server the server asks the cluster: leave out settings and cluster options")
+    if given["gate"] is not None:
+        if any(given[name] for name in ("apiserver", "kubeconfig", "context", "config", "settings")):
+            raise BadInput("with --gate the server asks the cluster: leave out settings and cluster options")
         where = namespace or namespace_of(name, given)
         for piece in remote(given).log(where, name, container, partial(click.echo, err=True), follow=follow):
             sys.stdout.buffer.write(piece)
@@ -218,7 +218,7 @@ def logs(name: str, namespace: str | None, follow: bool, container: str, **given
     named = namespace or namespace_of(name, given), name
     log_to_stderr(logging.WARNING)
     platform = Platform(given["config"], given["settings"])
-    cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
+    cluster = find_cluster(given["apiserver"], given["kubeconfig"], given["context"])
     file = store_file(given["store"])
     try:
         heeding(lambda: asyncio.run(print_log(file, cluster, platform, named, container, follow=follow)))
@@ -257,14 +257,14 @@ def abort(name: str, namespace: str | None, seconds: float, as_json: bool, **giv
     needs_packages()
     where = namespace or namespace_of(name, given)
     task: TaskItem
-    if given["server"] is not None:
+    if given["gate"] is not None:
         task = remote(given).abort(where, name)
     else:
         from .running import Run  # noqa: PLC0415 - loads the plugin manager
         from .showing import View  # noqa: PLC0415
 
         log_to_stderr(logging.WARNING)
-        cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
+        cluster = find_cluster(given["apiserver"], given["kubeconfig"], given["context"])
         platform = Platform(given["config"], given["settings"])
         set_policy(given["policy"], platform.policy())
         running = Run(store_file(given["store"]), cluster, platform, namespaces=[where])
@@ -276,7 +276,7 @@ def abort(name: str, namespace: str | None, seconds: float, as_json: bool, **giv
         click.echo(f"task {task.namespace}/{name} will end, and is still {task.phase}")
     else:
         click.echo(f"task {task.namespace}/{name} has ended: {task.phase}")
-    return FAILED if task.unfinished and given["server"] is None else DONE
+    return FAILED if task.unfinished and given["gate"] is None else DONE
 
 
 @command.command("signal")
@@ -307,7 +307,7 @@ def signal(name: str, namespace: str | None, text: str, **given: Any) -> int:
     if flaw := flaw_of_signal(value):
         raise BadInput(f"--value: {flaw}")
     where = namespace or namespace_of(name, given)
-    if given["server"] is not None:
+    if given["gate"] is not None:
         remote(given).signal(where, name, value)
     else:
         in_store(given, lambda store: store.signal(where, name, value, user_here()))
@@ -328,7 +328,7 @@ def delete(name: str, namespace: str | None, **given: Any) -> int:
     """
     needs_packages()
     where = namespace or namespace_of(name, given)
-    if given["server"] is not None:
+    if given["gate"] is not None:
         remote(given).delete(where, name)
     else:
         in_store(given, lambda tables: tables.delete(where, name))
@@ -378,10 +378,10 @@ def _run_there(
     given: Mapping[str, Any],
 ) -> int:
     if abort_on_exit or any(
-        given[name] for name in ("store", "upstream", "kubeconfig", "context", "config", "settings", "policy")
+        given[name] for name in ("store", "apiserver", "kubeconfig", "context", "config", "settings", "policy")
     ):
         raise BadInput(
-            "with --server the manager runs there: leave out --store, --abort-on-exit, settings and cluster options"
+            "with --gate the manager runs there: leave out --store, --abort-on-exit, settings and cluster options"
         )
     from .showing import ended_before  # noqa: PLC0415 - loads pydantic
 
@@ -394,13 +394,13 @@ def _run_there(
     view = _view(items, as_json=as_json)()
     for each in items.values():
         if not each.unfinished:
-            view.say(ended_before(each, time.time(), f" --server {there.url}"))
+            view.say(ended_before(each, time.time(), f" --gate {there.url}"))
     try:
         there.follow(items, view)
     except KeyboardInterrupt:
         left = sum(each.unfinished for each in items.values())
         click.echo(
-            f"{left} tasks continue at {there.url}. Watch with: backoff-ctrl task run --server {there.url}", err=True
+            f"{left} tasks continue at {there.url}. Watch with: backoff-ctrl task run --gate {there.url}", err=True
         )
     finally:
         view.close()

@@ -57,7 +57,7 @@ def _items(given: Mapping[str, Any]) -> Iterable[TaskItem]:
     from .options import store_file  # noqa: PLC0415 - loads much, at a key that is pressed
     from .places import items_in  # noqa: PLC0415
 
-    file = store_file(given["store"]) if given["server"] is None else None
+    file = store_file(given["store"]) if given["gate"] is None else None
     return () if file is not None and not file.exists() else items_in(given["namespace"], given)
 
 

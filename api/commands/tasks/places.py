@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-_REACH = ("upstream", "kubeconfig", "context")
+_REACH = ("apiserver", "kubeconfig", "context")
 
 
 def items_in(namespace: str | None, given: Mapping[str, Any], *, everywhere: bool = False) -> list[TaskItem]:
     """Return the tasks of a namespace, or (None) of all. In the cluster that takes ``everywhere``: few may list all."""
-    if given["server"] is not None:
+    if given["gate"] is not None:
         return remote(given).items(namespace)
     from backoff_ctrl.k8s.tasks.documents import item  # noqa: PLC0415 - loads pydantic
 
@@ -47,12 +47,12 @@ def items_in(namespace: str | None, given: Mapping[str, Any], *, everywhere: boo
 def remote(given: Mapping[str, Any]) -> RemoteTasks:
     """Return the server that is asked. Raises ``BadInput``."""
     if given["store"] is not None:
-        raise BadInput("--store and --server name two different stores: give only one of them")
+        raise BadInput("--store and --gate name two different stores: give only one of them")
     if any(given.get(name) for name in _REACH):
-        raise BadInput("with --server the server asks the cluster: leave out --upstream, --kubeconfig and --context")
+        raise BadInput("with --gate the server asks the cluster: leave out --apiserver, --kubeconfig and --context")
     from .remote import RemoteTasks  # noqa: PLC0415 - loads pydantic
 
-    return RemoteTasks(given["server"], given["token_file"])
+    return RemoteTasks(given["gate"], given["token_file"])
 
 
 def user_here() -> str:
@@ -115,7 +115,7 @@ def namespace_of(name: str, given: Mapping[str, Any]) -> str:
 
     Raises ``Failed``, ``BadInput``.
     """
-    if given["server"] is None and store_file(given["store"]) is None:
+    if given["gate"] is None and store_file(given["store"]) is None:
         return cluster_of(given).namespace
     found = sorted({each.namespace for each in items_in(None, given) if each.name == name})
     if not found:

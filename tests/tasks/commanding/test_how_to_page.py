@@ -44,14 +44,14 @@ def test_its_commands_do_what_it_says(sandbox: str, tmp_path: Path) -> None:
         assert done.returncode == 0, done
         return done.stdout
 
-    (first,) = (each for each in COMMANDS if each.startswith("backoff-ctrl task run -f") and "--upstream" in each)
+    (first,) = (each for each in COMMANDS if each.startswith("backoff-ctrl task run -f") and "--apiserver" in each)
     said = run(first)
     shown = [line.split()[1:] for line in PRINTED[first].splitlines() if line[:3] == "12:"]
     assert all(any(line.split()[1:3] == words[:2] for line in said.splitlines()) for words in shown), said
     assert said.endswith("2 tasks: 2 Success\n")
     for command in COMMANDS:
-        if command.split()[:3] == ["backoff-ctrl", "task", "run"] and "--server" not in command:
-            assert run(command, *([] if "--upstream" in command else ["--upstream", sandbox]))
+        if command.split()[:3] == ["backoff-ctrl", "task", "run"] and "--gate" not in command:
+            assert run(command, *([] if "--apiserver" in command else ["--apiserver", sandbox]))
     head, train, _ = (line.split() for line in PRINTED["backoff-ctrl task list"].splitlines())
     listed = [line.split() for line in run("backoff-ctrl task list").splitlines()]
     assert listed[0] == head

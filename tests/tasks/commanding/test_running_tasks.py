@@ -224,8 +224,8 @@ def test_while_a_retry_waits_the_log_of_the_attempt_before_is_printed(lasting: D
         until(lambda: lasting.listed()["one"]["attempt"] == 1 and lasting.listed()["one"]["wait"])
         note = "task team/one has no object yet, it is WaitingForResources; this is the log of attempt 1\n"
         words = lasting.words("logs", "one")
-        with serving("--server", lasting.sandbox.url, "--store", str(lasting.store), quiet=False) as url:
-            for each in (words, [*COMMAND, "logs", "one", "-n", NAMESPACE, "--server", url]):
+        with serving("--apiserver", lasting.sandbox.url, "--store", str(lasting.store), quiet=False) as url:
+            for each in (words, [*COMMAND, "logs", "one", "-n", NAMESPACE, "--gate", url]):
                 done = subprocess.run(each, capture_output=True, text=True, timeout=PATIENCE, check=False)
                 assert (done.returncode, done.stderr) == (0, note), done
                 assert "there is no container, and so no log." in done.stdout
