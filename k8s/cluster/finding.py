@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -24,6 +25,7 @@ _REACHING: Final = (
     "disable_strict_ssl_verification", "proxy", "proxy_headers", "no_proxy",
 )  # fmt: skip
 """The fields of a configuration that say how to reach the server and verify it, without credentials."""
+_OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _CONTENTS: Final = re.compile(r"\{.*\}")
 
 
@@ -123,7 +125,14 @@ def find_place(server: str | None, kubeconfig: str | None, context: str | None, 
         raise ReachError(
             "found neither a kubeconfig nor a pod's service account: give a cluster with --kubeconfig or --apiserver"
         ) from error
-    return ClusterAccess(configuration, namespace or "default", "the service account of this pod")
+    return ClusterAccess(configuration, namespace or _of_this_pod(), "the service account of this pod")
+
+
+def _of_this_pod() -> str:
+    try:
+        return _OWN_NAMESPACE.read_text("utf-8").strip() or "default"
+    except (OSError, UnicodeDecodeError):
+        return "default"
 
 
 @contextmanager
