@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,78 +14,97 @@ from backoff_ctrl.engine.quantities import parse_quantity, taken_share
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.status.shapes import Ceiling
 
-from .amounts import ago, rounded, span
+from .amounts import ago, percent, rounded, span
 from .instance import Instance, Listed, find_place, read_time
 from .instance_options import asks_cluster, cluster_instead, document, instance_options, table
+from .namespaces import at_a_gate, check_namespaces, hint, hint_elsewhere, namespace_options
+from .naming import QUOTA, plain
+from .output import DOCUMENT, LIST, names, output_options, written
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
 
 HEAD: Final = (
-    "namespace", "quota", "resource", "used", "held", "reserved", "limited", "free", "full", "trend", "source",
+    "namespace", "quota", "resource", "used", "held", "reserved", "limited", "left", "full", "trend", "source",
     "heard", "waits for",
 )  # fmt: skip
 GATE: Final = "The gate knows"
 CLUSTER: Final = "The cluster has"
-NUMBERS: Final = ("used", "held", "reserved", "limited", "free", "full", "trend", "heard")
+NUMBERS: Final = ("used", "held", "reserved", "limited", "left", "full", "trend", "heard")
 
 
 @click.command("ceilings")
-@click.option("-n", "--namespace", help="Only this namespace; default: all.")
+@namespace_options(at_a_gate=True)
 @click.option("--quota", metavar="NAME", help="Only the quotas of this name.")
 @click.option("--resource", metavar="NAME", help="Only this resource, such as requests.cpu.")
 @instance_options
+@output_options(*LIST)
 @cluster_instead
-def command(
+def command(  # noqa: PLR0913, PLR0917 - each is an option
     gate: str | None,
     timeout: float,
     limit: int | None,
-    as_json: bool,
+    output: str | None,
     apiserver: str | None,
     kubeconfig: str | None,
     context: str | None,
+    everywhere: bool,
     **chosen: str | None,
 ) -> int:
     """Show the ceilings that a running gate knows, the fullest first.
 
     The program that contains the gate serves them if BACKOFF_CTRL_STATUS=127.0.0.1:9095 is set. Held is the amount for
-    creates in flight, reserved what admitted gangs may still create, free what is left after both. A ceiling is
-    observed in its ResourceQuota or learned from a refusal; heard says how long ago. Trend is the change of used over
-    the last minutes. The last column says what creates wait for if the quota is full.
+    creates in flight, reserved what admitted gangs may still create, left what remains of the limit after all three. A
+    ceiling is observed in its ResourceQuota or learned from a refusal; heard says how long ago. Trend is the change of
+    used over the last minutes. The last column says what creates wait for if the quota is full.
 
-    With --apiserver, --kubeconfig or --context the cluster's ResourceQuotas are read instead, and no gate is needed. Only a gate
-    knows held amounts and waiting creates.
+    With --apiserver, --kubeconfig or --context the cluster's ResourceQuotas are read instead, those of the context's
+    namespace by default, and no gate is needed. Only a gate knows held amounts and waiting creates.
 
     Exit codes: 0 answered; 2 wrong usage, no instance answers, or the cluster can't be used.
     """
+    chosen["quota"] = chosen["quota"] and plain(chosen["quota"], QUOTA)
     if asks_cluster(gate, apiserver, kubeconfig, context):
-        _show(_of_cluster((apiserver, kubeconfig, context), chosen), limit, as_json, chosen, CLUSTER)
+        from .cluster_ceilings import find_cluster  # noqa: PLC0415 - loads the client: 0.25 s
+
+        check_namespaces(chosen["namespace"], everywhere=everywhere)
+        place = find_cluster(apiserver, kubeconfig, context, chosen["namespace"] or None)
+        chosen["namespace"] = None if everywhere else place.namespace
+        _show(_of_cluster(place, chosen), limit, output, chosen, CLUSTER)
         return DONE
+    namespace = chosen["namespace"] = at_a_gate(chosen["namespace"], everywhere=everywhere)
     instance = Instance(find_place(gate), timeout)
     listed: Listed[Ceiling] = instance.everything("/v1/ceilings", chosen, Ceiling)
     try:
-        _show(listed, limit, as_json, chosen, GATE)
+        _show(listed, limit, output, chosen, GATE)
     except ValueError as error:  # an invalid amount or time
         raise instance.not_ours(str(error)) from None
+    if namespace and not listed.items and output not in (*DOCUMENT, "name"):
+        hint_elsewhere(instance, namespace)
     return DONE
 
 
-def _of_cluster(
-    cluster: tuple[str | None, str | None, str | None], chosen: Mapping[str, str | None]
-) -> Listed[Ceiling]:
-    from backoff_ctrl.api.commands.cluster_ceilings import read_ceilings  # noqa: PLC0415 - loads the client: 0.25 s
+def _of_cluster(place: ClusterAccess, chosen: Mapping[str, str | None]) -> Listed[Ceiling]:
+    from .cluster_ceilings import read_ceilings  # noqa: PLC0415 - loads the client: 0.25 s
 
-    as_of, every = read_ceilings(*cluster, chosen["namespace"])
+    as_of, every = read_ceilings(place, chosen["namespace"], hint)
     found = [each for each in every if all(chosen[name] in (None, getattr(each, name)) for name in chosen)]
     return Listed(as_of, read_time(as_of), found, [asdict(each) for each in found])
 
 
 def _show(
-    listed: Listed[Ceiling], limit: int | None, as_json: bool, chosen: Mapping[str, str | None], who: str
+    listed: Listed[Ceiling], limit: int | None, output: str | None, chosen: Mapping[str, str | None], who: str
 ) -> None:
     """Print them; if there are none, a sentence that begins with ``who``. Raises ``ValueError``."""
     order = fullest_first(listed.items)
-    if as_json:
-        click.echo(document(listed.as_of, [listed.documents[number] for number in order], limit, listed.note))
+    if output in DOCUMENT:
+        documents = [listed.documents[number] for number in order]
+        click.echo(written(document(listed.as_of, documents, limit, listed.note), output))
+    elif output == "name":
+        names(f"resourcequota/{listed.items[number].quota}" for number in order[:limit])
     elif order:
-        click.echo(table(HEAD, [_row(listed.items[number], listed.at) for number in order], limit, right=NUMBERS))
+        rows = [_row(listed.items[number], listed.at) for number in order]
+        click.echo(table(HEAD, rows, limit, right=NUMBERS, whole=output == "wide"))
     else:
         click.echo(_none({name: value for name, value in chosen.items() if value}, who))
 
@@ -96,10 +115,10 @@ def fullness(ceiling: Ceiling) -> float:
     return taken_share(_taken(ceiling), parse_quantity(ceiling.limited), asked=asked)
 
 
-def percent(ceiling: Ceiling) -> str:
+def how_full(ceiling: Ceiling) -> str:
     """Return how full it is. A limit of 0 is ``paused`` where creates ask for it, and forbids else: ``none``."""
     if (limited := parse_quantity(ceiling.limited)) > 0:
-        return f"{100 * _taken(ceiling) // limited}%"
+        return percent(_taken(ceiling), limited)
     return "paused" if fullness(ceiling) else "none"
 
 
@@ -130,7 +149,7 @@ def _row(ceiling: Ceiling, at: datetime) -> tuple[str, ...]:
         amount(ceiling.reserved),
         amount(ceiling.limited),
         amount(ceiling.headroom),
-        percent(ceiling),
+        how_full(ceiling),
         _signed(ceiling.trend and amount(ceiling.trend)),
         ceiling.source,
         ago((at - read_time(ceiling.heard_at)).total_seconds()),

@@ -26,7 +26,8 @@ from backoff_ctrl.k8s.status.bodies import namespace_of
 from backoff_ctrl.k8s.status.shapes import Blocker, Confirmation, Explained, ExplainedPart, LetIn
 
 from .instance import Instance, find_place, token_in
-from .instance_options import AS_JSON, GATE, TIMEOUT, asks_cluster, cluster_instead
+from .instance_options import GATE, TIMEOUT, asks_cluster, cluster_instead
+from .output import DOCUMENT, output_options, written
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.admitting.jobs import WaitingJob
@@ -48,7 +49,7 @@ Explain = Callable[[dict[str, Any], str | None], Answer]
 @click.option(
     "--token-file", metavar="FILE", help="Your Kubernetes token, for an instance that is asked with --confirm."
 )
-@AS_JSON
+@output_options(*DOCUMENT)
 def command(  # noqa: PLR0913, PLR0917 - each is an option
     source: str,
     namespace: str | None,
@@ -59,7 +60,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     timeout: float,
     confirm: bool,
     token_file: str | None,
-    as_json: bool,
+    output: str | None,
 ) -> int:
     """Say whether a manifest would be created now, would wait, never fits, or is refused, and why.
 
@@ -94,9 +95,9 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
         except ProblemError as error:
             where = f", manifest {number}" if len(manifests) > 1 else ""
             raise BadInput(f"{source}{where}: {error}") from None
-    if as_json:
+    if output:
         documents = [document for *_, document in answers]
-        click.echo(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
+        click.echo(written(documents[0] if len(documents) == 1 else documents, output))
     else:
         click.echo("\n\n".join(sentences(manifest, place, found) for manifest, place, found, _ in answers))
     return DONE

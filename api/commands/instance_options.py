@@ -1,9 +1,8 @@
-"""The options of the commands that ask an instance, the token that some send, and the form of their output."""
+"""The options of the commands that ask an instance, and the form of their tables."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
 import click
@@ -18,11 +17,9 @@ from .renamed import Renamed
 F = TypeVar("F", bound=Callable[..., object])
 ROWS: Final = 1000
 """Rows of a table, unless ``--limit`` says otherwise."""
+EMPTY: Final = frozenset({"", "-"})
+"""Cells that say nothing: a column of these alone is left out of a table."""
 
-
-AS_JSON: Final = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else on stdout."
-)
 TIMEOUT: Final = click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True, max=3600),
@@ -42,13 +39,13 @@ _LIMIT: Final = click.option(
     "--limit",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"Show at most N; default: {ROWS} in the table, all with --json.",
+    help=f"Show at most N; default: {ROWS} in the table, all in other forms.",
 )
 
 
 def instance_options(command: F) -> F:
-    """Add ``--gate``, ``--timeout``, ``--limit`` and ``--json``."""
-    return GATE(TIMEOUT(_LIMIT(AS_JSON(command))))
+    """Add ``--gate``, ``--timeout`` and ``--limit``."""
+    return GATE(TIMEOUT(_LIMIT(command)))
 
 
 def cluster_instead(command: F) -> F:
@@ -79,20 +76,29 @@ def asks_cluster(gate: str | None, apiserver: str | None, kubeconfig: str | None
     return cluster
 
 
-def document(as_of: str, documents: Sequence[Any], limit: int | None, note: str | None = None) -> str:
-    """Return the JSON document: the instance's items, the number of further ones, and its ``note``, if any."""
+def document(as_of: str, documents: Sequence[Any], limit: int | None, note: str | None = None) -> dict[str, Any]:
+    """Return the document to print: the instance's items, the number of further ones, and its ``note``, if any."""
     items = documents[:limit]
-    whole = {"as_of": as_of, "items": items, "more": len(documents) - len(items), **({"note": note} if note else {})}
-    return json.dumps(whole, indent=2)
+    return {"as_of": as_of, "items": items, "more": len(documents) - len(items), **({"note": note} if note else {})}
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], limit: int | None, *, right: Iterable[str]) -> str:
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    limit: int | None,
+    *,
+    right: Collection[str],
+    whole: bool = False,
+) -> str:
     """Lay out a table whose columns named in ``right`` are right-aligned. Control characters become ``?``.
 
-    A last line says how many rows the limit leaves out.
+    Columns without a word are left out, except from a ``whole`` table. A last line says how many rows the limit leaves
+    out.
     """
     limit = limit or ROWS
-    shown = [head, *([printable(cell) for cell in row] for row in rows[:limit])]
-    text = aligned(shown, [head.index(name) for name in right])
+    shown = [[printable(cell) for cell in row] for row in rows[:limit]]
+    kept = [n for n in range(len(head)) if whole or any(row[n] not in EMPTY for row in shown)]
+    lines = [[row[n] for n in kept] for row in (head, *shown)]
+    text = aligned(lines, [place for place, n in enumerate(kept) if head[n] in right])
     left = len(rows) - limit
-    return f"{text}\n{left} more: show them with --limit {len(rows)}, or all with --json" if left > 0 else text
+    return f"{text}\n{left} more: show them with --limit {len(rows)}, or all with -o json" if left > 0 else text

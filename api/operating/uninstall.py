@@ -287,7 +287,7 @@ async def _release(leaving: _Leaving) -> str:
     except TimeoutError:
         raise StepError(
             f"not all were let go within {LETS_GO_WITHIN:g} s: run it again, it goes on with what is left "
-            "(backoff-ctrl jobs list)"
+            "(backoff-ctrl jobs list -A)"
         ) from None
     _insist([f"{each.label}: {each.error}" for each in released if each.error])
     return f"{sum(not each.gone for each in released)} let go"

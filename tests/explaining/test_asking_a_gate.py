@@ -193,9 +193,7 @@ def test_the_command_prints_the_document(crowd: Crowd) -> None:
 
 def test_wrong_use_is_one_sentence(crowd: Crowd) -> None:
     """Exit code 2."""
-    bad = run(
-        "-f", "-", "--gate", crowd.url, stdin="apiVersion: v1\nkind: Pod\nspec: {}\nmetadata: {namespace: team}"
-    )
+    bad = run("-f", "-", "--gate", crowd.url, stdin="apiVersion: v1\nkind: Pod\nspec: {}\nmetadata: {namespace: team}")
     assert bad[0] == 2
     assert "spec.containers" in bad[1]
     assert run("-f", "-", "--gate", crowd.url, stdin="kind: Pod")[0] == 2

@@ -187,7 +187,9 @@ def test_json_is_one_document_even_if_no_cluster_is_there(capsys: pytest.Capture
         pytest.param(["--apiserver", "http://127.0.0.1:99999"], "must be a URL", id="invalid port"),
         pytest.param(["--kubeconfig", "/does/not/exist"], "--kubeconfig", id="no kubeconfig"),
         pytest.param(
-            ["--apiserver", "http://127.0.0.1:9", "--gates-in", "a"], "--gates-in is for --for serve", id="of another mode"
+            ["--apiserver", "http://127.0.0.1:9", "--gates-in", "a"],
+            "--gates-in is for --for serve",
+            id="of another mode",
         ),
         pytest.param(
             ["--apiserver", "http://127.0.0.1:9", "--for", "injection", "--keeps", "a"],

@@ -35,7 +35,7 @@ def test_the_fullest_namespace_comes_first(served: Served) -> None:
     """With bars for each resource, and how many wait there."""
     page = text(served.url)
     assert cards(page) == ["other", "team", "roomy"]
-    assert 'aria-label="pods of quota q: 100% used, 0 free"' in page
+    assert 'aria-label="pods of quota q: 100% used, 0 left"' in page
     assert '<rect class="used" width="10.0" height="8">' in page
     assert "1 waiting" in page.partition("namespace=team")[0]
 

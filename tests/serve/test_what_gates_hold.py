@@ -115,7 +115,7 @@ def test_headroom_is_what_all_gates_leave(sandbox: BackgroundSandbox) -> None:
         (item,) = ask(url, "/v1/ceilings?namespace=team").json["items"]
         assert (item["held"], item["reserved"], item["headroom"]) == ("5", "1", "4")
         until(lambda: [each["headroom"] for each in ask(url, "/v1/ceilings").json["items"]] == ["4"])
-        assert "4 free" in ask(url, "/pieces/namespaces").body.decode()
+        assert "4 left" in ask(url, "/pieces/namespaces").body.decode()
         assert explain(url, 4)["parts"][1]["verdict"] == "now"
         pods = explain(url, 5)["parts"][1]
         assert (pods["verdict"], [each["left"] for each in pods["blockers"]]) == ("wait", ["4"])

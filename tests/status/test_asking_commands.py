@@ -38,11 +38,11 @@ def test_who_waits_is_a_line_each_in_the_order_of_the_line(crowd: Crowd, capsys:
     crowd.wait_with("second")
     crowd.wait_with("third")
     head, *lines = asked(capsys, "waiting", "--gate", crowd.url)
-    assert head == ["namespace", "name", "waited", "place", "reason", "estimate", "blocked", "by"]
+    assert head == ["namespace", "name", "waited", "place", "reason", "blocked", "by"]
     blocked = ["q", "pods:", "asked", "1,", "left", "0"]
     assert [[*line[:2], *line[3:]] for line in lines] == [
-        ["team", "pods/second", "1", "quota", "-", *blocked],
-        ["team", "pods/third", "2", "quota", "-", *blocked],
+        ["team", "pods/second", "1", "quota", *blocked],
+        ["team", "pods/third", "2", "quota", *blocked],
     ]
     assert all(line[2].endswith("s") for line in lines)
     assert asked(capsys, "waiting", "-n", "team", "--gate", crowd.url, "--limit", "1")[2][:2] == ["1", "more:"]
@@ -65,7 +65,7 @@ def test_ceilings_say_how_full_they_are_and_what_creates_wait_for(
     """The one learned from the refusal: source, age, and the next probe."""
     crowd.wait_with("second")
     head, line = asked(capsys, "ceilings", "--gate", crowd.url)
-    amounts = "used held reserved limited free full trend"
+    amounts = "used held reserved limited left full"
     assert " ".join(head) == f"namespace quota resource {amounts} source heard waits for"
     assert line[:10] == ["team", "q", "pods", "1", "0", "0", "1", "0", "100%", "learned"]
     assert line[10].endswith("s")

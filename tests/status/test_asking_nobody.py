@@ -218,9 +218,7 @@ def test_a_server_that_trickles_is_given_up(capsys: pytest.CaptureFixture[str]) 
 
     with scripted_server(lambda _: (200, trickle())) as script:
         try:
-            assert "did not answer within 0.3 s" in refusal(
-                capsys, "waiting", "--gate", script.url, "--timeout", "0.3"
-            )
+            assert "did not answer within 0.3 s" in refusal(capsys, "waiting", "--gate", script.url, "--timeout", "0.3")
         finally:
             enough.set()
 
