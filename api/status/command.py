@@ -169,7 +169,9 @@ def _connecting(
     return Connecting(urls, namespaces, ways)
 
 
-def _cluster(apiserver: str | None, kubeconfig: str | None, context: str | None, namespaces: tuple[str, ...]) -> Cluster:
+def _cluster(
+    apiserver: str | None, kubeconfig: str | None, context: str | None, namespaces: tuple[str, ...]
+) -> Cluster:
     """Return the cluster, after a first answer. Raises ``BadInput``."""
     from backoff_ctrl.k8s.cluster.asking import ReachError, find_place  # noqa: PLC0415
 
