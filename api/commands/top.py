@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -16,6 +16,9 @@ from .instance_options import instance_options
 from .namespaces import at_a_gate, namespace_options
 from .output import DOCUMENT, output_options, written
 from .top_look import JobsSeen, document, look
+
+if TYPE_CHECKING:
+    from .top_look import Jobs
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -87,9 +90,9 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
         )
     if find_spec("textual") is None:
         raise BadInput("top needs the package textual: pip install 'backoff-ctrl[top]'; or use --json")
-    jobs = jobs or tuple
-    first = look(instance, namespace, jobs)  # before the screen is taken: an error is a sentence
+    suspended: Jobs = jobs or tuple
+    first = look(instance, namespace, suspended)  # before the screen is taken: an error is a sentence
     from .top_screen import Top  # noqa: PLC0415 - it takes half a second
 
-    Top(instance, namespace, every, first, jobs).run()
+    Top(instance, namespace, every, first, suspended).run()
     return DONE

@@ -229,9 +229,8 @@ def test_a_wide_table_has_all_columns_and_cuts_nothing(
     assert "plugin" in asked("task list", "-o", "wide").split("\n")[0].split()
     name = f"Job/{'long-' * 12}name"
     for number in range(14):
-        cluster.call(
-            lambda inner, n=number: inner.create(inner.kind("configmaps"), "team", config_map(f"{name[4:]}{n}"))
-        )
+        made = config_map(f"{name[4:]}{number}")
+        cluster.call(lambda inner: inner.create(inner.kind("configmaps"), "team", made))  # noqa: B023 - at once
     cluster.create_quota("team", "maps", {"count/configmaps": "14"})
     assert run(["holders", "--apiserver", cluster.url, "-n", "team", "-o", "wide"]) == 0
     out = capsys.readouterr().out

@@ -48,7 +48,7 @@ WEB = [pod(f"w{number}", "ReplicaSet/web-7d4b9c") for number in range(3)]
         pytest.param(
             report(*WEB, pod("x", "Job/train", cpu="500m"), cpu=("3500m", "3500m"), pods=("4", "9")),
             "Next: requests.cpu of compute is full; scale down or delete its largest holder, ReplicaSet/web-7d4b9c "
-            "(or its Deployment, if it has one), which holds 3 (86%), or ask for a larger limit.",
+            "(or its Deployment, if it has one), which holds 3 (85%), or ask for a larger limit.",
             id="largest",
         ),
         pytest.param(
@@ -110,7 +110,7 @@ WEB = [pod(f"w{number}", "ReplicaSet/web-7d4b9c") for number in range(3)]
         ),
         pytest.param(
             report(cpu=("0", "0")),
-            "Nothing is wrong: no quota is full, no deletion is stuck and no charge is leaked; a limit of 0 allows no "
+            "No quota is full, no deletion is stuck and no charge is leaked; a limit of 0 allows no "
             "requests.cpu of compute.",
             id="forbidden",
         ),
