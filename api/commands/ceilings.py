@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
@@ -20,9 +20,6 @@ from .instance_options import asks_cluster, cluster_instead, document, instance_
 from .namespaces import at_a_gate, check_namespaces, hint, hint_elsewhere, namespace_options
 from .naming import QUOTA, plain
 from .output import DOCUMENT, LIST, names, output_options, written
-
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
 
 HEAD: Final = (
     "namespace", "quota", "resource", "used", "held", "reserved", "limited", "left", "full", "trend", "source",
@@ -65,12 +62,13 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     """
     chosen["quota"] = chosen["quota"] and plain(chosen["quota"], QUOTA)
     if asks_cluster(gate, apiserver, kubeconfig, context):
-        from .cluster_ceilings import find_cluster  # noqa: PLC0415 - loads the client: 0.25 s
+        from .cluster_ceilings import find_cluster, read_ceilings  # noqa: PLC0415 - loads the client: 0.25 s
 
         check_namespaces(chosen["namespace"], everywhere=everywhere)
         place = find_cluster(apiserver, kubeconfig, context, chosen["namespace"] or None)
         chosen["namespace"] = None if everywhere else place.namespace
-        _show(_of_cluster(place, chosen), limit, output, chosen, CLUSTER)
+        read = read_ceilings(place, chosen["namespace"], hint)
+        _show(_of_cluster(*read, chosen), limit, output, chosen, CLUSTER)
         return DONE
     namespace = chosen["namespace"] = at_a_gate(chosen["namespace"], everywhere=everywhere)
     instance = Instance(find_place(gate), timeout)
@@ -84,10 +82,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     return DONE
 
 
-def _of_cluster(place: ClusterAccess, chosen: Mapping[str, str | None]) -> Listed[Ceiling]:
-    from .cluster_ceilings import read_ceilings  # noqa: PLC0415 - loads the client: 0.25 s
-
-    as_of, every = read_ceilings(place, chosen["namespace"], hint)
+def _of_cluster(as_of: str, every: Sequence[Ceiling], chosen: Mapping[str, str | None]) -> Listed[Ceiling]:
     found = [each for each in every if all(chosen[name] in (None, getattr(each, name)) for name in chosen)]
     return Listed(as_of, read_time(as_of), found, [asdict(each) for each in found])
 

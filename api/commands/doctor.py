@@ -11,8 +11,8 @@ import click
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 from backoff_ctrl.k8s.answers.printing import printable
 
+from .cluster_options import check_cluster_options, cluster_options
 from .kinds_option import KINDS, kinds_of
-from .options import check_cluster_options, cluster_options
 from .output import DOCUMENT, output_options, written
 from .tasks.options import SET, can_run_tasks, needs_packages
 

@@ -13,9 +13,9 @@ import click
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 from backoff_ctrl.k8s.answers.printing import printable
 
+from .cluster_options import check_cluster_options, cluster_options
 from .namespaces import check_namespaces, namespace_options
 from .naming import QUOTA, plain
-from .options import check_cluster_options, cluster_options
 from .output import DOCUMENT, LIST, names, output_options, written
 
 if TYPE_CHECKING:

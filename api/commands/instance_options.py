@@ -11,7 +11,7 @@ from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.printing import printable
 
 from .amounts import aligned
-from .options import check_cluster_options
+from .cluster_options import check_cluster_options
 from .renamed import Renamed
 
 F = TypeVar("F", bound=Callable[..., object])

@@ -13,10 +13,10 @@ from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 from backoff_ctrl.k8s.answers.printing import printable
 
 from .amounts import rounded, span
+from .cluster_options import check_cluster_options, cluster_options
 from .instance_options import table
 from .kinds_option import KINDS, kinds_of
 from .namespaces import SHOW_ALL, check_namespaces, hint, namespace_options
-from .options import check_cluster_options, cluster_options
 from .output import DOCUMENT, LIST, names, output_options, written
 from .watching import WATCH, Row, Watched
 from .watching import watch as follow

@@ -12,7 +12,8 @@ import click
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.creates.creation import OptionError
 
-from .options import CONTEXT, KUBECONFIG, POLICY, log_to_stderr, set_policy
+from .cluster_options import CONTEXT, KUBECONFIG
+from .options import POLICY, log_to_stderr, set_policy
 from .renamed import Renamed
 
 if TYPE_CHECKING:

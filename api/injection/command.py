@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import yaml
 
+from backoff_ctrl.api.commands.cluster_options import check_cluster_options, cluster_options
 from backoff_ctrl.api.commands.kinds_option import KINDS, kinds_of
-from backoff_ctrl.api.commands.options import check_cluster_options, cluster_options, log_to_stderr
+from backoff_ctrl.api.commands.options import log_to_stderr
 from backoff_ctrl.api.commands.proxy import command as proxy
 from backoff_ctrl.api.commands.tasks.options import SET, Platform, needs_packages
 from backoff_ctrl.api.exits import DONE, BadInput

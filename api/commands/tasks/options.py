@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from backoff_ctrl.api.commands.options import CONTEXT, KUBECONFIG
+from backoff_ctrl.api.commands.cluster_options import CONTEXT, KUBECONFIG
 from backoff_ctrl.api.commands.renamed import Renamed
 from backoff_ctrl.api.exits import BadInput
 
