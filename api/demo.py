@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from backoff_ctrl.api.commands.options import CONTEXT
+from backoff_ctrl.api.commands.cluster_options import CONTEXT
 from backoff_ctrl.api.exits import BadInput, Failed
 from backoff_ctrl.k8s.replay.clients import CLIENTS, ReplayError, Result, Run, run_in_virtual_time
 from backoff_ctrl.k8s.replay.gangs import GANG_CLIENTS, GangResult, run_gangs, with_gangs

@@ -30,44 +30,42 @@ VARIABLE: Final = "_BACKOFF_CTRL_COMPLETE"
 _NO_FILES: Final = ":4"
 """Makes kubectl complete no file names: ShellCompDirectiveNoFileComp of cobra."""
 _FILES: Final = ":0"
-# name: the location of its command, and its line in --help, so that help imports none of them
-COMMANDS: Final = {
-    "classify": ("backoff_ctrl.api.commands.classify:command", "Explain an answer of the API server."),
-    "footprint": ("backoff_ctrl.api.commands.footprint:command", "Show what a manifest will be charged."),
-    "phase": ("backoff_ctrl.api.commands.phase:command", "Show an object's phase, as a plugin reads it."),
-    "demo": ("backoff_ctrl.api.demo:command", "Compare plain retries with the gate on a recorded workload."),
-    "sandbox": ("backoff_ctrl.api.commands.sandbox:command", "Run an embedded API server with quota admission."),
-    "proxy": ("backoff_ctrl.api.commands.proxy:command", "Run the sidecar, between creators and the API server."),
-    "inject": ("backoff_ctrl.api.injection.command:command", "Give pods the sidecar: the admission webhook."),
-    "operator": (
-        "backoff_ctrl.api.operating.command:command",
-        "Let suspended Jobs in where their quota has room, and carry out Tasks.",
-    ),
-    "jobs": ("backoff_ctrl.api.commands.jobs:command", "Show which Jobs wait suspended, or let them go."),
-    "holders": (
-        "backoff_ctrl.api.commands.holders:command",
-        "Show who holds each quota, and what would free it.",
-    ),
-    "serve": ("backoff_ctrl.api.status.command:command", "Serve the cluster's page: status API, live page, metrics."),
-    "task": (
-        "backoff_ctrl.api.commands.tasks.command:command",
-        "Run tasks: each create waits for quota, failures are retried.",
-    ),
-    "ceilings": (
-        "backoff_ctrl.api.commands.ceilings:command",
-        "Ask a running gate how full the quotas are.",
-    ),
-    "waiting": ("backoff_ctrl.api.commands.waiting:command", "Ask a running gate who waits, and for what."),
-    "top": ("backoff_ctrl.api.commands.top:command", "Watch a running gate: quotas, who waits, decisions."),
-    "explain": (
-        "backoff_ctrl.api.commands.explain:command",
-        "Say what would happen to a manifest that is created now.",
-    ),
-    "act": ("backoff_ctrl.api.commands.act:command", "Pause a namespace, move or cancel what waits."),
-    "doctor": ("backoff_ctrl.api.commands.doctor:command", "Check the installation, the cluster and your rights."),
-    "uninstall": ("backoff_ctrl.api.operating.uninstall:command", "Let everything go that waits for the operator."),
-    "completion": ("backoff_ctrl.api.main:completion", "Print the completion script of a shell."),
+_A: Final = "backoff_ctrl.api."
+# heading: name: where the command is, and its line in --help, so that help imports none of them
+SECTIONS: Final = {
+    "Look at quotas and at what waits, and act": {
+        "waiting": (f"{_A}commands.waiting:command", "Ask a running gate who waits, and for what."),
+        "ceilings": (f"{_A}commands.ceilings:command", "Ask a running gate how full the quotas are."),
+        "top": (f"{_A}commands.top:command", "Watch a running gate: quotas, who waits, decisions."),
+        "holders": (f"{_A}commands.holders:command", "Show who holds each quota, and what would free it."),
+        "jobs": (f"{_A}commands.jobs:command", "Show which Jobs wait suspended, or let them go."),
+        "act": (f"{_A}commands.act:command", "Pause a namespace, move or cancel what waits."),
+    },
+    "Run the gate, the operator and tasks": {
+        "proxy": (f"{_A}commands.proxy:command", "Run the sidecar, between creators and the API server."),
+        "inject": (f"{_A}injection.command:command", "Give pods the sidecar: the admission webhook."),
+        "operator": (f"{_A}operating.command:command", "Let suspended Jobs in when they fit, and carry out Tasks."),
+        "serve": (f"{_A}status.command:command", "Serve the cluster's page: status API, live page, metrics."),
+        "task": (
+            f"{_A}commands.tasks.command:command",
+            "Run tasks: each create waits for quota, failures are retried.",
+        ),
+        "uninstall": (f"{_A}operating.uninstall:command", "Let everything go that waits for the operator."),
+    },
+    "Check manifests, answers and the installation": {
+        "explain": (f"{_A}commands.explain:command", "Say what would happen to a manifest that is created now."),
+        "footprint": (f"{_A}commands.footprint:command", "Show what a manifest will be charged."),
+        "classify": (f"{_A}commands.classify:command", "Explain an answer of the API server."),
+        "phase": (f"{_A}commands.phase:command", "Show an object's phase, as a plugin reads it."),
+        "doctor": (f"{_A}commands.doctor:command", "Check the installation, the cluster and your rights."),
+    },
+    "Try it, without a cluster": {
+        "sandbox": (f"{_A}commands.sandbox:command", "Run an embedded API server with quota admission."),
+        "demo": (f"{_A}demo:command", "Compare plain retries with the gate on a recorded workload."),
+        "completion": (f"{_A}main:completion", "Print the completion script of a shell."),
+    },
 }
+COMMANDS: Final = {name: each for section in SECTIONS.values() for name, each in section.items()}
 
 
 class LazyGroup(click.Group):
@@ -97,8 +95,10 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        width = max(map(len, COMMANDS))
+        for heading, section in SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), line) for name, (_, line) in section.items()])
 
 
 def _show_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:

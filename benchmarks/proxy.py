@@ -123,7 +123,7 @@ def rows(stack: ExitStack, folder: Path, load: Path) -> dict[str, tuple[Target, 
         process, line = stack.enter_context(started(*command))
         return line.split()[-1], process
 
-    ours_plain, theirs_plain = ours("--upstream", f"http://{plain}"), kubectl("--server", f"http://{plain}")
+    ours_plain, theirs_plain = ours("--apiserver", f"http://{plain}"), kubectl("--server", f"http://{plain}")
     ours_tls, theirs_tls = ours("--kubeconfig", config), kubectl("--kubeconfig", config)
     account = folder / "account"
     for each in (account, folder / "authority", folder / "token"):

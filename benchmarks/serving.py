@@ -57,7 +57,7 @@ def serve_at(namespaces: int) -> dict[str, float]:
     """Measure ``serve`` at so many namespaces."""
     quotas = {f"team-{number}": HARD for number in range(namespaces)}
     with sandbox_process(quotas, seed=1) as url:
-        command = [sys.executable, "-m", "backoff_ctrl", "serve", "--server", url, "--listen", "127.0.0.1:0"]
+        command = [sys.executable, "-m", "backoff_ctrl", "serve", "--apiserver", url, "--listen", "127.0.0.1:0"]
         began = time.perf_counter()
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None

@@ -113,7 +113,7 @@ def _ceilings(title: str, description: str, unit: str, resources: str) -> Panel:
             Column("C", "Used"),
             Column("D", "Held"),
             Column("E", "Reserved"),
-            Column("F", "Headroom"),
+            Column("F", "Left"),
             Column("G", "Creates wait for it", texts={"1": ("yes", "orange")}),
         ),
         sort="Taken",
@@ -124,7 +124,7 @@ def _ceilings(title: str, description: str, unit: str, resources: str) -> Panel:
 
 _EACH: Final = (
     "Used: already charged. Held: for creates in flight or just answered. Reserved: for gangs. "
-    "Headroom: what is left of the limit, a hint; the API server decides."
+    "Left: what remains of the limit after these, a hint; the API server decides."
 )
 _QUOTAS: Final = (
     _ceilings(

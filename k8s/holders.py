@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.fields import FieldError, items, mapping, text
 from backoff_ctrl.k8s.answers.paging import EndlessListError, is_list
+from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.charges.attribution import Snapshot, charged_kinds, limits_extended, quota_name
 from backoff_ctrl.k8s.charges.device_claims import drive, reading_classes
 from backoff_ctrl.k8s.charges.devices import Classes, pays_for, pod_of, with_extended
@@ -105,16 +106,14 @@ class HoldingsReader:
 
     def _quotas(self, wanted: str | None) -> list[JSON]:
         listed = self._objects(_QUOTAS)
-        where = f"{self._namespace} on {self._reach.place.url}"
+        where = f"{printable(self._namespace)} on {self._reach.place.url}"
         if isinstance(listed, str):
             raise ReachError(
                 f"this account may not list {_QUOTAS} in {where}: ask for a role that allows list on {_QUOTAS} and on "
                 "the kinds that they charge, such as view, or choose another namespace with --namespace"
             )
-        if not listed and self._reach.ask("GET", path_to("/api/v1", "namespaces", name=self._namespace))[0] == 404:
-            raise AbsentError(
-                "namespace", f"namespace {where} does not exist: check the name, or choose another with --namespace"
-            )
+        if not listed and (absence := self._reach.absence(self._namespace)):
+            raise AbsentError("namespace", absence)
         found = [each for each in listed if isinstance(each, dict)]
         if wanted is None:
             return found

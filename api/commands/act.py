@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -13,13 +13,16 @@ import click
 from backoff_ctrl.api.exits import DONE, BadInput, Failed
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.settings import STATUS_TOKEN
-from backoff_ctrl.k8s.status.shapes import Acted
+from backoff_ctrl.k8s.status.shapes import Acted, Waiting
 from backoff_ctrl.k8s.status.token import read_token
 
-from .instance import Instance, RefusedError, find_place, token_in
-from .instance_options import AS_JSON, SERVER, TIMEOUT
+from .instance import Instance, Listed, RefusedError, find_place, token_in
+from .instance_options import GATE, TIMEOUT
+from .namespaces import at_a_gate, namespace_options
+from .naming import NAMESPACE, QUOTA, is_called, plain
+from .output import DOCUMENT, output_options, written
 
-F = TypeVar("F", bound=Callable[..., object])
+R = TypeVar("R")
 
 
 @click.group("act")
@@ -34,10 +37,10 @@ def command() -> None:
     """
 
 
-def _options(command: F) -> F:
+def _options(command: Callable[..., R]) -> Callable[..., R]:
     token_file = click.option("--token-file", metavar="FILE", help="The file with the gate's token.")
     why = click.option("--why", default="", metavar="TEXT", help="Why, for the log and for those who wait.")
-    return SERVER(why(token_file(TIMEOUT(AS_JSON(command)))))
+    return GATE(why(token_file(TIMEOUT(output_options(*DOCUMENT)(command)))))
 
 
 @command.command("pause")
@@ -45,7 +48,7 @@ def _options(command: F) -> F:
 @_options
 def pause(namespace: str, **options: Any) -> int:
     """Send no create of NAMESPACE until it is resumed: they wait. Creates already sent continue."""
-    return _act("pause", {"namespace": namespace}, **options)
+    return _act("pause", {"namespace": plain(namespace, NAMESPACE)}, **options)
 
 
 @command.command("resume")
@@ -53,7 +56,7 @@ def pause(namespace: str, **options: Any) -> int:
 @_options
 def resume(namespace: str, **options: Any) -> int:
     """Resume the creates of NAMESPACE."""
-    return _act("resume", {"namespace": namespace}, **options)
+    return _act("resume", {"namespace": plain(namespace, NAMESPACE)}, **options)
 
 
 @command.command("forget")
@@ -61,44 +64,70 @@ def resume(namespace: str, **options: Any) -> int:
 @click.argument("quota")
 @_options
 def forget(namespace: str, quota: str, **options: Any) -> int:
-    """Forget the learned ceilings of QUOTA in NAMESPACE: the gate learns them again from the server's next answer.
+    """Forget the learned ceilings of QUOTA in NAMESPACE.
 
-    Observed ceilings can't be forgotten: they are what the API server reports.
+    The gate learns them again from the server's next answer. Observed ceilings can't be forgotten: they are what the
+    API server reports.
     """
-    return _act("forget", {"namespace": namespace, "quota": quota}, **options)
+    return _act("forget", {"namespace": plain(namespace, NAMESPACE), "quota": plain(quota, QUOTA)}, **options)
 
 
 @command.command("prioritize", context_settings={"ignore_unknown_options": True})
-@click.argument("id")
+@click.argument("create", metavar="KIND/NAME|ID")
 @click.argument("priority", type=int)
+@namespace_options(at_a_gate=True)
 @_options
-def prioritize(id: str, priority: int, **options: Any) -> int:  # noqa: A002 - as the status API calls it
-    """Give the waiting create ID another PRIORITY, as if it had joined the line with it; higher goes first.
+def prioritize(create: str, priority: int, namespace: str | None, everywhere: bool, **options: Any) -> int:
+    """Give a waiting create another PRIORITY; higher goes first.
 
-    `waiting --json` shows the ids.
+    It moves as if it had joined the line with it. The create is named as `waiting` shows it, pods/train say, or by its
+    id, which `waiting -o wide` shows.
     """
-    return _act("prioritize", {"id": id, "priority": priority}, **options)
+    found = _id_of(create, namespace, everywhere, options)
+    return _act("prioritize", {"id": found, "priority": priority}, **options)
 
 
 @command.command("cancel")
-@click.argument("id")
+@click.argument("create", metavar="KIND/NAME|ID")
+@namespace_options(at_a_gate=True)
 @_options
-def cancel(id: str, **options: Any) -> int:  # noqa: A002
-    """Cancel the waiting create ID; its caller gets an error that says so. `waiting --json` shows the ids."""
-    return _act("cancel", {"id": id}, **options)
+def cancel(create: str, namespace: str | None, everywhere: bool, **options: Any) -> int:
+    """Cancel a waiting create; its caller gets an error.
+
+    The create is named as `waiting` shows it, pods/train say, or by its id, which `waiting -o wide` shows.
+    """
+    return _act("cancel", {"id": _id_of(create, namespace, everywhere, options)}, **options)
+
+
+def _id_of(create: str, namespace: str | None, everywhere: bool, options: Mapping[str, Any]) -> str:
+    """Return the id of a waiting create that is named. Raises ``Failed`` if there is none, ``BadInput`` if several."""
+    kind, slash, name = create.partition("/")
+    if not slash:
+        return create
+    where = at_a_gate(namespace, everywhere=everywhere)
+    instance = Instance(find_place(options["gate"]), options["timeout"])
+    listed: Listed[Waiting] = instance.everything("/v1/waiting", {"namespace": where}, Waiting)
+    found = [each for each in listed.items if each.name == name and is_called(each.kind, kind)]
+    if not found:
+        within = f" in namespace {where}" if where else ""
+        raise Failed(printable(f"no create {create} waits{within}: backoff-ctrl waiting -A shows those that do"))
+    if len(found) > 1:
+        several = ", ".join(f"{each.id} in {each.namespace}" for each in found)
+        raise BadInput(printable(f"{len(found)} creates {create} wait: choose one with -n, or by its id: {several}"))
+    return found[0].id
 
 
 def _act(
     name: str,
     what: dict[str, Any],
     *,
-    server: str | None,
+    gate: str | None,
     why: str,
     token_file: str | None,
     timeout: float,
-    as_json: bool,
+    output: str | None,
 ) -> int:
-    place = find_place(server)
+    place = find_place(gate)
     token = _token(token_file, place.port if place.local else None)
     instance = Instance(place, timeout, token)
     body = {**what, "by": _who(), **({"why": why} if why else {})}
@@ -108,7 +137,7 @@ def _act(
         if error.status in (404, 409):
             raise Failed(error.format_message()) from None
         raise
-    click.echo(json.dumps(document, indent=2) if as_json else printable(acted.done))
+    click.echo(written(document, output) if output else printable(acted.done))
     return DONE
 
 

@@ -11,6 +11,7 @@ from backoff_ctrl.engine.quantities import NANO, format_quantity, parse_quantity
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
+    from fractions import Fraction
 
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 
@@ -52,6 +53,14 @@ def rounded(amount: int | str, resource: str, limit: int | str | None = None) ->
     whole, rest = divmod(thousandths // 10 ** (3 - digits), 10**digits)
     behind = f"{rest:0{digits}}".rstrip("0") if digits and rest else ""
     return f"{'-' if given < 0 else ''}{whole:,}{'.' if behind else ''}{behind}{unit}"
+
+
+def percent(part: int | Fraction, whole: int | Fraction) -> str:
+    """Write a share in whole percent, rounded down as amounts are; ``<1%`` if that is 0, ``-`` of nothing."""
+    if not whole:
+        return "-"
+    found = 100 * part // whole
+    return "<1%" if part > 0 and not found else f"{found}%"
 
 
 def _unit(amount: int, resource: str) -> tuple[int, str]:

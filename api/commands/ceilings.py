@@ -9,82 +9,97 @@ from typing import Final
 
 import click
 
-from backoff_ctrl.api.exits import DONE, BadInput
+from backoff_ctrl.api.exits import DONE
 from backoff_ctrl.engine.quantities import parse_quantity, taken_share
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.status.shapes import Ceiling
 
-from .amounts import ago, rounded, span
+from .amounts import ago, percent, rounded, span
 from .instance import Instance, Listed, find_place, read_time
-from .instance_options import cluster_instead, document, instance_options, table
+from .instance_options import asks_cluster, cluster_instead, document, instance_options, table
+from .namespaces import at_a_gate, check_namespaces, hint, hint_elsewhere, namespace_options
+from .naming import QUOTA, plain
+from .output import DOCUMENT, LIST, names, output_options, written
 
 HEAD: Final = (
-    "namespace", "quota", "resource", "used", "held", "reserved", "limited", "free", "full", "trend", "source",
+    "namespace", "quota", "resource", "used", "held", "reserved", "limited", "left", "full", "trend", "source",
     "heard", "waits for",
 )  # fmt: skip
 GATE: Final = "The gate knows"
 CLUSTER: Final = "The cluster has"
-NUMBERS: Final = ("used", "held", "reserved", "limited", "free", "full", "trend", "heard")
+NUMBERS: Final = ("used", "held", "reserved", "limited", "left", "full", "trend", "heard")
 
 
 @click.command("ceilings")
-@click.option("-n", "--namespace", help="Only this namespace; default: all.")
+@namespace_options(at_a_gate=True)
 @click.option("--quota", metavar="NAME", help="Only the quotas of this name.")
 @click.option("--resource", metavar="NAME", help="Only this resource, such as requests.cpu.")
 @instance_options
+@output_options(*LIST)
 @cluster_instead
-def command(
-    server: str | None,
+def command(  # noqa: PLR0913, PLR0917 - each is an option
+    gate: str | None,
     timeout: float,
     limit: int | None,
-    as_json: bool,
+    output: str | None,
+    apiserver: str | None,
     kubeconfig: str | None,
     context: str | None,
+    everywhere: bool,
     **chosen: str | None,
 ) -> int:
     """Show the ceilings that a running gate knows, the fullest first.
 
     The program that contains the gate serves them if BACKOFF_CTRL_STATUS=127.0.0.1:9095 is set. Held is the amount for
-    creates in flight, reserved what admitted gangs may still create, free what is left after both. A ceiling is
-    observed in its ResourceQuota or learned from a refusal; heard says how long ago. Trend is the change of used over
-    the last minutes. The last column says what creates wait for if the quota is full.
+    creates in flight, reserved what admitted gangs may still create, left what remains of the limit after all three. A
+    ceiling is observed in its ResourceQuota or learned from a refusal; heard says how long ago. Trend is the change of
+    used over the last minutes. The last column says what creates wait for if the quota is full.
 
-    With --kubeconfig or --context the cluster's ResourceQuotas are read instead, and no gate is needed. Only a gate
-    knows held amounts and waiting creates.
+    With --apiserver, --kubeconfig or --context the cluster's ResourceQuotas are read instead, those of the context's
+    namespace by default, and no gate is needed. Only a gate knows held amounts and waiting creates.
 
     Exit codes: 0 answered; 2 wrong usage, no instance answers, or the cluster can't be used.
     """
-    if kubeconfig is not None or context is not None:
-        if server is not None:
-            raise BadInput("--server asks a gate, --kubeconfig and --context ask the cluster: give only one of them")
-        _show(_of_cluster(kubeconfig, context, chosen), limit, as_json, chosen, CLUSTER)
+    chosen["quota"] = chosen["quota"] and plain(chosen["quota"], QUOTA)
+    if asks_cluster(gate, apiserver, kubeconfig, context):
+        from .cluster_ceilings import find_cluster, read_ceilings  # noqa: PLC0415 - loads the client: 0.25 s
+
+        check_namespaces(chosen["namespace"], everywhere=everywhere)
+        place = find_cluster(apiserver, kubeconfig, context, chosen["namespace"] or None)
+        chosen["namespace"] = None if everywhere else place.namespace
+        read = read_ceilings(place, chosen["namespace"], hint)
+        _show(_of_cluster(*read, chosen), limit, output, chosen, CLUSTER)
         return DONE
-    instance = Instance(find_place(server), timeout)
+    namespace = chosen["namespace"] = at_a_gate(chosen["namespace"], everywhere=everywhere)
+    instance = Instance(find_place(gate), timeout)
     listed: Listed[Ceiling] = instance.everything("/v1/ceilings", chosen, Ceiling)
     try:
-        _show(listed, limit, as_json, chosen, GATE)
+        _show(listed, limit, output, chosen, GATE)
     except ValueError as error:  # an invalid amount or time
         raise instance.not_ours(str(error)) from None
+    if namespace and not listed.items and output not in (*DOCUMENT, "name"):
+        hint_elsewhere(instance, namespace)
     return DONE
 
 
-def _of_cluster(kubeconfig: str | None, context: str | None, chosen: Mapping[str, str | None]) -> Listed[Ceiling]:
-    from backoff_ctrl.api.commands.cluster_ceilings import read_ceilings  # noqa: PLC0415 - loads the client: 0.25 s
-
-    as_of, every = read_ceilings(kubeconfig, context, chosen["namespace"])
+def _of_cluster(as_of: str, every: Sequence[Ceiling], chosen: Mapping[str, str | None]) -> Listed[Ceiling]:
     found = [each for each in every if all(chosen[name] in (None, getattr(each, name)) for name in chosen)]
     return Listed(as_of, read_time(as_of), found, [asdict(each) for each in found])
 
 
 def _show(
-    listed: Listed[Ceiling], limit: int | None, as_json: bool, chosen: Mapping[str, str | None], who: str
+    listed: Listed[Ceiling], limit: int | None, output: str | None, chosen: Mapping[str, str | None], who: str
 ) -> None:
     """Print them; if there are none, a sentence that begins with ``who``. Raises ``ValueError``."""
     order = fullest_first(listed.items)
-    if as_json:
-        click.echo(document(listed.as_of, [listed.documents[number] for number in order], limit, listed.note))
+    if output in DOCUMENT:
+        documents = [listed.documents[number] for number in order]
+        click.echo(written(document(listed.as_of, documents, limit, listed.note), output))
+    elif output == "name":
+        names(f"resourcequota/{listed.items[number].quota}" for number in order[:limit])
     elif order:
-        click.echo(table(HEAD, [_row(listed.items[number], listed.at) for number in order], limit, right=NUMBERS))
+        rows = [_row(listed.items[number], listed.at) for number in order]
+        click.echo(table(HEAD, rows, limit, right=NUMBERS, whole=output == "wide"))
     else:
         click.echo(_none({name: value for name, value in chosen.items() if value}, who))
 
@@ -95,10 +110,10 @@ def fullness(ceiling: Ceiling) -> float:
     return taken_share(_taken(ceiling), parse_quantity(ceiling.limited), asked=asked)
 
 
-def percent(ceiling: Ceiling) -> str:
+def how_full(ceiling: Ceiling) -> str:
     """Return how full it is. A limit of 0 is ``paused`` where creates ask for it, and forbids else: ``none``."""
     if (limited := parse_quantity(ceiling.limited)) > 0:
-        return f"{100 * _taken(ceiling) // limited}%"
+        return percent(_taken(ceiling), limited)
     return "paused" if fullness(ceiling) else "none"
 
 
@@ -129,7 +144,7 @@ def _row(ceiling: Ceiling, at: datetime) -> tuple[str, ...]:
         amount(ceiling.reserved),
         amount(ceiling.limited),
         amount(ceiling.headroom),
-        percent(ceiling),
+        how_full(ceiling),
         _signed(ceiling.trend and amount(ceiling.trend)),
         ceiling.source,
         ago((at - read_time(ceiling.heard_at)).total_seconds()),

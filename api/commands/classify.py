@@ -14,6 +14,7 @@ from backoff_ctrl.k8s.answers.gutters import unwrapped
 from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
 
 from .amounts import aligned, quantity_text, quantity_texts
+from .output import DOCUMENT, output_options, written
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.answers.rejections import Rejection
@@ -51,8 +52,8 @@ SUCCESS: Final = "This is a success, not a refusal: the server did what was aske
 
 @click.command("classify")
 @click.option("--status", type=click.IntRange(100, 599), help="The HTTP status of the answer, if you know it.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
-def command(status: int | None, as_json: bool) -> None:
+@output_options(*DOCUMENT)
+def command(status: int | None, output: str | None) -> None:
     """Read an API server's response from stdin and explain it.
 
     The input is a Status as JSON, or a text that contains the error: a line of a log, an event, the output of
@@ -71,9 +72,9 @@ def command(status: int | None, as_json: bool) -> None:
     code = 200 if succeeded else status or 0
     found = [] if code else _each_refusal(body)
     found = found or [read_rejection(code, {}, body)]
-    if as_json:
+    if output:
         document, *others = map(_document, found)
-        click.echo(json.dumps({**document, "more": others} if others else document, indent=2))
+        click.echo(written({**document, "more": others} if others else document, output))
     else:
         click.echo("\n\n".join(_page(each, SUCCESS if succeeded else _advice(each)) for each in found))
 

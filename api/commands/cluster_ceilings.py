@@ -17,24 +17,45 @@ from backoff_ctrl.k8s.status.sources import shown
 from .amounts import quantity_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
+
+    CeilingsRead = tuple[str, list[Ceiling]]
 
 
-def read_ceilings(kubeconfig: str | None, context: str | None, namespace: str | None) -> tuple[str, list[Ceiling]]:
-    """Return the ceilings of one namespace, or of all (None), and when they were read. Raises ``BadInput``."""
+def find_cluster(
+    apiserver: str | None, kubeconfig: str | None, context: str | None, namespace: str | None
+) -> ClusterAccess:
+    """Return the cluster that the options choose, and the namespace, by default the context's. Raises ``BadInput``."""
     try:
-        reach = Reach(find_place(None, kubeconfig, context, namespace))
+        return find_place(apiserver, kubeconfig, context, namespace)
+    except ReachError as error:
+        raise BadInput(str(error)) from error
+
+
+def read_ceilings(place: ClusterAccess, namespace: str | None, missing: Callable[[str], object]) -> CeilingsRead:
+    """Return the ceilings of one namespace, or of all (None), and when they were read. Raises ``BadInput``.
+
+    ``missing`` is called with a sentence about a namespace that does not exist.
+    """
+    try:
+        reach = Reach(place)
         try:
             reach.version()  # fails early if the address or the credentials are wrong
             as_of = shown(time.time())
-            return as_of, [found for quota in _quotas(reach, namespace) for found in _ceilings(quota, as_of)]
+            found = [each for quota in quotas(reach, namespace) for each in _ceilings(quota, as_of)]
+            if namespace and not found and (absence := reach.absence(namespace)):
+                missing(absence)
+            return as_of, found
         finally:
             reach.close()
     except ReachError as error:
         raise BadInput(str(error)) from error
 
 
-def _quotas(reach: Reach, namespace: str | None) -> Iterator[dict[str, Any]]:
+def quotas(reach: Reach, namespace: str | None) -> Iterator[dict[str, Any]]:
+    """Yield the quotas of one namespace, or of all (None). Raises ``ReachError``."""
     try:
         for status, page in reach.pages(path_to("/api/v1", "resourcequotas", namespace=namespace)):
             reach.insist_on_credentials(status, page)

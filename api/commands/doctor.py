@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,9 @@ import click
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 from backoff_ctrl.k8s.answers.printing import printable
 
+from .cluster_options import check_cluster_options, cluster_options
 from .kinds_option import KINDS, kinds_of
-from .options import check_cluster_options, cluster_options
+from .output import DOCUMENT, output_options, written
 from .tasks.options import SET, can_run_tasks, needs_packages
 
 if TYPE_CHECKING:
@@ -53,13 +53,13 @@ if TYPE_CHECKING:
 @click.option("--gates-in", multiple=True, metavar="NAMESPACE", help="With --for serve: it looks for gates there.")
 @click.option("--config", metavar="FILE", help="Platform settings to print as well, as YAML: plugins.k8s and the like.")
 @SET
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@output_options(*DOCUMENT)
 def command(
-    server: str | None,
+    apiserver: str | None,
     kubeconfig: str | None,
     context: str | None,
     namespace: str | None,
-    as_json: bool,
+    output: str | None,
     **given: Any,
 ) -> int:
     """Check the installation, the connection to the cluster, and the rights that the gate needs.
@@ -72,33 +72,33 @@ def command(
     """
     from backoff_ctrl.k8s.cluster.asking import Check, Reach, ReachError, find_place  # noqa: PLC0415 - imports the client: 0.25 s
 
-    check_cluster_options(server, kubeconfig, context)
+    check_cluster_options(apiserver, kubeconfig, context)
     settings, wrong = _settings(given["config"], given["settings"])
     checks = [_installation(), *wrong]
-    if not as_json:
+    if not output:
         for setting in settings:
             click.echo(printable(f"    {setting.name:<28}{setting.value} ({setting.source})"))
         for check in checks:
             _show(check)
     try:
-        place = find_place(server, kubeconfig, context, namespace)
+        place = find_place(apiserver, kubeconfig, context, namespace)
         reach = Reach(replace(place, namespace="") if given["all_namespaces"] else place)
         try:
             for check in reach.checks(_rights(place.namespace, given)):
                 checks.append(check)
-                if not as_json:
+                if not output:
                     _show(check)
         finally:
             reach.close()
     except ReachError as error:
-        if as_json:
+        if output:
             name = "access" if any(check.name == "cluster" for check in checks) else "cluster"
             checks.append(Check(name, ok=False, detail=str(error)))
-            _print_document(checks, settings)
+            _print_document(checks, settings, output)
         raise BadInput(str(error)) from error
     healthy = all(check.ok for check in checks)
-    if as_json:
-        _print_document(checks, settings)
+    if output:
+        _print_document(checks, settings, output)
     if given["mode"] == "creator" and reach.forbidden(checks):
         raise BadInput(
             f"this account may not create pods in {reach.place.namespace} on {reach.place.url}: ask for a role that "
@@ -175,10 +175,10 @@ def _show(check: Check) -> None:
         click.echo(f"    {'':<24}{check.remedy}")
 
 
-def _print_document(checks: list[Check], settings: list[InForce]) -> None:
+def _print_document(checks: list[Check], settings: list[InForce], output: str) -> None:
     document = {
         "ok": all(each.ok for each in checks),
         "checks": [{"name": each.name, "ok": each.ok, "detail": each.detail, "remedy": each.remedy} for each in checks],
         "settings": [{"name": each.name, "value": each.value, "source": each.source} for each in settings],
     }
-    click.echo(json.dumps(document, indent=2))
+    click.echo(written(document, output))

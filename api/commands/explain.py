@@ -26,7 +26,8 @@ from backoff_ctrl.k8s.status.bodies import namespace_of
 from backoff_ctrl.k8s.status.shapes import Blocker, Confirmation, Explained, ExplainedPart, LetIn
 
 from .instance import Instance, find_place, token_in
-from .instance_options import AS_JSON, SERVER, TIMEOUT, cluster_instead
+from .instance_options import GATE, TIMEOUT, asks_cluster, cluster_instead
+from .output import DOCUMENT, output_options, written
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.admitting.jobs import WaitingJob
@@ -41,32 +42,33 @@ Explain = Callable[[dict[str, Any], str | None], Answer]
 @click.command("explain")
 @click.option("-f", "--file", "source", metavar="FILE", required=True, help="The manifests; - reads stdin.")
 @click.option("-n", "--namespace", help="The namespace; default: the manifest's, then the context's.")
-@SERVER
+@GATE
 @cluster_instead
 @TIMEOUT
 @click.option("--confirm", is_flag=True, help="Ask the API server as well, by a dry run with your own rights.")
 @click.option(
     "--token-file", metavar="FILE", help="Your Kubernetes token, for an instance that is asked with --confirm."
 )
-@AS_JSON
+@output_options(*DOCUMENT)
 def command(  # noqa: PLR0913, PLR0917 - each is an option
     source: str,
     namespace: str | None,
-    server: str | None,
+    gate: str | None,
+    apiserver: str | None,
     kubeconfig: str | None,
     context: str | None,
     timeout: float,
     confirm: bool,
     token_file: str | None,
-    as_json: bool,
+    output: str | None,
 ) -> int:
     """Say whether a manifest would be created now, would wait, never fits, or is refused, and why.
 
-    A running instance knows who is already waiting, and estimates how long it takes; with --kubeconfig the answer comes
-    from the quotas and LimitRanges of the cluster. Nothing is created. For an object that makes pods, such as a Job,
-    there is one answer for its create and one for its pods. Of what waits suspended, the cluster's quotas also say
-    whether the operator lets it in, and why not. With --confirm the API server itself is asked, by a dry run of the
-    create; the output also says what a dry run can't show.
+    A running instance knows who is already waiting, and estimates how long it takes; with --apiserver, --kubeconfig or
+    --context the answer comes from the quotas and LimitRanges of the cluster. Nothing is created. For an object that
+    makes pods, such as a Job, there is one answer for its create and one for its pods. Of what waits suspended, the
+    cluster's quotas also say whether the operator lets it in, and why not. With --confirm the API server itself is
+    asked, by a dry run of the create; the output also says what a dry run can't show.
 
     \b
     backoff-ctrl explain -f job.yaml
@@ -79,14 +81,13 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     except ManifestError as error:
         raise BadInput(str(error)) from None
     explain: Explain
-    if token_file is not None and (not confirm or kubeconfig is not None or context is not None):
+    by_cluster = asks_cluster(gate, apiserver, kubeconfig, context)
+    if token_file is not None and (not confirm or by_cluster):
         raise BadInput("--token-file is only for --confirm with an instance: leave it out, or add --confirm")
-    if kubeconfig is None and context is None:
-        explain = _by_instance(server, timeout, confirm, token_file)
-    elif server is not None:
-        raise BadInput("--server asks an instance, --kubeconfig and --context the cluster: give only one of them")
+    if by_cluster:
+        explain = _by_cluster(apiserver, kubeconfig, context, confirm=confirm)
     else:
-        explain = _by_cluster(kubeconfig, context, confirm=confirm)
+        explain = _by_instance(gate, timeout, confirm, token_file)
     answers = []
     for number, manifest in enumerate(manifests, 1):
         try:
@@ -94,17 +95,17 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
         except ProblemError as error:
             where = f", manifest {number}" if len(manifests) > 1 else ""
             raise BadInput(f"{source}{where}: {error}") from None
-    if as_json:
+    if output:
         documents = [document for *_, document in answers]
-        click.echo(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
+        click.echo(written(documents[0] if len(documents) == 1 else documents, output))
     else:
         click.echo("\n\n".join(sentences(manifest, place, found) for manifest, place, found, _ in answers))
     return DONE
 
 
-def _by_instance(server: str | None, timeout: float, confirm: bool, token_file: str | None) -> Explain:
+def _by_instance(gate: str | None, timeout: float, confirm: bool, token_file: str | None) -> Explain:
     token = "" if token_file is None else token_in(token_file, "write one there with kubectl create token ACCOUNT")
-    instance = Instance(find_place(server), timeout, token)
+    instance = Instance(find_place(gate), timeout, token)
     more = "&confirm=true" if confirm else ""
 
     def explain(manifest: dict[str, Any], namespace: str | None) -> Answer:
@@ -128,7 +129,7 @@ def _of_context(manifest: Mapping[str, Any]) -> str | None:
         raise BadInput("name the namespace, in the manifest or with -n: no kubeconfig names one") from None
 
 
-def _by_cluster(kubeconfig: str | None, context: str | None, *, confirm: bool) -> Explain:
+def _by_cluster(apiserver: str | None, kubeconfig: str | None, context: str | None, *, confirm: bool) -> Explain:
     """Return a function that explains a manifest by the quotas and LimitRanges of a cluster, listed once.
 
     ``confirm``: also ask the server, as the user of the kubeconfig. Raises ``BadInput``, as that function does.
@@ -137,7 +138,7 @@ def _by_cluster(kubeconfig: str | None, context: str | None, *, confirm: bool) -
     from backoff_ctrl.k8s.status import explaining  # noqa: PLC0415 - loads the engine
 
     try:
-        reach = asking.Reach(asking.find_place(None, kubeconfig, context, None))
+        reach = asking.Reach(asking.find_place(apiserver, kubeconfig, context, None))
         reach.version()  # fails early if the address or the credentials are wrong
     except asking.ReachError as error:
         raise BadInput(str(error)) from error

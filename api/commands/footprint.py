@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +14,7 @@ from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, re
 from backoff_ctrl.k8s.charges.parts import Footprint, footprint_of
 
 from .amounts import aligned, quantity_text, quantity_texts
+from .output import DOCUMENT, output_options, written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 @click.command("footprint")
 @click.argument("file", required=False, metavar="[FILE]")
 @click.option("-f", "--file", "option", metavar="FILE", help="The manifests, as YAML or JSON; - reads stdin.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
-def command(file: str | None, option: str | None, as_json: bool) -> None:
+@output_options(*DOCUMENT)
+def command(file: str | None, option: str | None, output: str | None) -> None:
     """Show what a manifest will be charged, under every resource name that a quota could limit.
 
     Kinds that make other objects (Job, Deployment, JobSet, RayJob, SparkApplication, PyTorchJob, ...) include all of
@@ -46,9 +46,9 @@ def command(file: str | None, option: str | None, as_json: bool) -> None:
     except ManifestError as error:
         raise BadInput(str(error)) from None
     footprints = [_footprint(manifest, source, index, len(manifests)) for index, manifest in enumerate(manifests)]
-    if as_json:
+    if output:
         documents = [_document(found, manifest) for found, manifest in zip(footprints, manifests, strict=True)]
-        click.echo(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
+        click.echo(written(documents[0] if len(documents) == 1 else documents, output))
     else:
         pages = [_page(found, manifest) for found, manifest in zip(footprints, manifests, strict=True)]
         click.echo("\n\n".join(pages))

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
+from backoff_ctrl.k8s.answers.printing import printable
 
-from .options import check_cluster_options, cluster_options
+from .cluster_options import check_cluster_options, cluster_options
+from .namespaces import check_namespaces, namespace_options
+from .naming import QUOTA, plain
+from .output import DOCUMENT, LIST, names, output_options, written
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.charges.attribution import Report
+    from backoff_ctrl.k8s.cluster.asking import Reach
     from backoff_ctrl.k8s.holders import HoldingsReader
 
 SECOND_LOOK: Final = 1.0
@@ -25,22 +30,24 @@ LARGE: Final = 1000
 
 
 @click.command("holders")
-@click.option("-n", "--namespace", help="The namespace; default: the context's.")
+@namespace_options()
 @click.option("--quota", metavar="NAME", help="Show only this quota; default: all quotas of the namespace.")
 @cluster_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else on stdout.")
+@output_options(*LIST)
 def command(
     namespace: str | None,
+    everywhere: bool,
     quota: str | None,
-    server: str | None,
+    apiserver: str | None,
     kubeconfig: str | None,
     context: str | None,
-    as_json: bool,
+    output: str | None,
 ) -> int:
     """Show who holds each quota of a namespace, by owner and age, and what would free it.
 
     Shares are percentages of the used amount. Charge that no object explains is listed with the time of its release.
     The last line names the best next step. Nothing in the cluster is changed, and only the metadata of Secrets is read.
+    With -A there is such a page for each namespace that has a quota, and in the JSON document a list, "items".
 
     Exit codes: 0 answered ("ok" in --json says whether all is well), 1 answered in part, because this account may not
     list a kind that a quota charges, 2 wrong usage, or the cluster cannot be used.
@@ -48,20 +55,45 @@ def command(
     from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place  # noqa: PLC0415
     from backoff_ctrl.k8s.holders import HoldingsReader  # noqa: PLC0415 - imports the client: 0.25 s
 
-    from .holders_page import document, page  # noqa: PLC0415
+    from .holders_page import document, owners, page  # noqa: PLC0415
 
-    check_cluster_options(server, kubeconfig, context)
+    quota = quota and plain(quota, QUOTA)
+    check_namespaces(namespace, everywhere=everywhere)
+    check_cluster_options(apiserver, kubeconfig, context)
+    reports = []
     try:
-        reach = Reach(find_place(server, kubeconfig, context, namespace))
+        place = find_place(apiserver, kubeconfig, context, namespace or None)
+        reach = Reach(place)
         try:
             reach.version()  # fails early if the address or the credentials are wrong
-            report = _report(HoldingsReader(reach, _Progress()), quota)
+            for name in _with_quotas(reach, quota) if everywhere else [place.namespace]:
+                reach.place = replace(place, namespace=name)
+                reports.append(_report(HoldingsReader(reach, _Progress()), quota))
         finally:
             reach.close()
     except ReachError as error:
         raise BadInput(str(error)) from error
-    click.echo(json.dumps(document(report), indent=2) if as_json else page(report))
-    return FAILED if report.unread else DONE
+    if output in DOCUMENT:
+        documents = [document(each) for each in reports]
+        whole = {"ok": all(each["ok"] for each in documents), "items": documents} if everywhere else documents[0]
+        click.echo(written(whole, output))
+    elif output == "name":
+        names(owner for each in reports for owner in owners(each))
+    elif reports:
+        click.echo("\n\n".join(page(each, wide=output == "wide") for each in reports))
+    else:
+        click.echo(printable(f"No namespace has a quota{f' {quota}' if quota else ''}."))
+    return FAILED if any(each.unread for each in reports) else DONE
+
+
+def _with_quotas(reach: Reach, quota: str | None) -> list[str]:
+    """Return the namespaces that have a quota, or one of this name. Raises ``ReachError``."""
+    from backoff_ctrl.k8s.answers.fields import metadata_of  # noqa: PLC0415
+
+    from .cluster_ceilings import quotas  # noqa: PLC0415 - imports the client
+
+    found = [metadata_of(each) for each in quotas(reach, None)]
+    return sorted({str(each.get("namespace", "")) for each in found if quota in {None, each.get("name")}})
 
 
 def _report(reader: HoldingsReader, quota: str | None) -> Report:

@@ -6,7 +6,7 @@ left for a create: only gates know who waits, so without them (``waiting`` is No
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Sequence, Sized
 from datetime import datetime
 from textwrap import wrap
 from typing import Any, Final
@@ -16,9 +16,12 @@ from backoff_ctrl.k8s.charges.attribution import RESYNC, Holder, Holding, QuotaH
 from backoff_ctrl.k8s.charges.live import By, Live, Termination
 from backoff_ctrl.k8s.charges.resources import PODS
 
-from .amounts import ago, quantity_text, quantity_texts, span
+from .amounts import ago, percent, quantity_text, quantity_texts, rounded, span
+from .instance_options import EMPTY
 
 WIDTH: Final = 100
+_HEAD: Final = ("holder", "objects", "held", "share", "oldest", "what frees it")
+_STUCK_HEAD: Final = ("pod", "for", "charged", "waits for")
 _WIDTHS: Final = (34, 7, 10, 6, 6)
 """The widths of all columns but the last, which takes the rest of the line."""
 _STUCK_WIDTHS: Final = (48, 7, 10)
@@ -32,12 +35,19 @@ _PATIENCE: Final = 60.0
 """Seconds that a deletion may be overdue before it needs attention: kubelets take a few."""
 
 
-def page(report: Report) -> str:
+def owners(report: Report) -> Iterator[str]:
+    """Yield who holds something, by quota, the largest first."""
+    for _, holding in report.holdings:
+        yield from (holder.owner for holder in holding.holders)
+
+
+def page(report: Report, *, wide: bool = False) -> str:
+    """Return the page; a ``wide`` one has all columns and all holders, and cuts nothing."""
     lines = [f"namespace {report.namespace} at {report.at:%Y-%m-%d %H:%M:%S} UTC"]
     for quota in report.quotas:
-        lines += ["", *_quota_lines(quota, report.at)]
+        lines += ["", *_quota_lines(quota, report.at, wide)]
     if report.stuck:
-        lines += ["", *_stuck_lines(report)]
+        lines += ["", *_stuck_lines(report, wide)]
     notes = [f"Not listed: {why}." for why in report.unread.values()]
     if report.malformed:
         plural = "" if report.malformed == 1 else "s"
@@ -47,14 +57,12 @@ def page(report: Report) -> str:
     return "\n".join(printable(line) for line in lines)
 
 
-def _quota_lines(quota: QuotaHolders, now: datetime) -> Iterator[str]:
+def _quota_lines(quota: QuotaHolders, now: datetime, wide: bool) -> Iterator[str]:
     scopes = f" (scopes: {' and '.join(quota.scopes)})" if quota.scopes else ""
     yield f"quota {quota.name}{scopes}" + (f": {quota.problem}" if quota.problem else "")
     for holding in quota.holdings:
         yield f"  {_title(holding)}"
-        if rows := list(_rows(holding, now)):
-            yield _row("holder", "objects", "held", "share", "oldest", "what frees it")
-            yield from rows
+        yield from _table(_HEAD, list(_rows(holding, now, wide)), _WIDTHS, wide)
 
 
 def _title(holding: Holding) -> str:
@@ -63,7 +71,7 @@ def _title(holding: Holding) -> str:
         return f"{holding.resource}: {used} of {hard} used: not counted by the quota controller yet"
     words = f"{holding.resource}: {used} of {hard} used"
     if holding.hard:
-        words += f" ({_percent(holding.used, holding.hard)})"
+        words += f" ({percent(holding.used, holding.hard)})"
     if holding.used > holding.hard:
         return f"{words}: over its limit by {_amount(holding, holding.used - holding.hard)}"
     if holding.full:
@@ -71,16 +79,16 @@ def _title(holding: Holding) -> str:
     return f"{words}: its limit allows none" if holding.forbids else words
 
 
-def _rows(holding: Holding, now: datetime) -> Iterator[str]:
+def _rows(holding: Holding, now: datetime, wide: bool) -> Iterator[tuple[str, ...]]:
     """Yield the holders, the largest first, then the charge that no object explains."""
-    shown = holding.holders[: _MANY if holding.full else _FEW]
+    shown = holding.holders[: None if wide else _MANY if holding.full else _FEW]
     whole = holding.used or sum(holder.amount for holder in holding.holders)
     for holder in shown:
-        yield _row(
+        yield (
             holder.owner,
             str(holder.objects),
             _amount(holding, holder.amount),
-            _percent(holder.amount, whole),
+            percent(holder.amount, whole),
             span((now - holder.oldest).total_seconds()) if holder.oldest else "-",
             _freed_by(holding, holder, now),
         )
@@ -88,25 +96,33 @@ def _rows(holding: Holding, now: datetime) -> Iterator[str]:
         amount = sum(holder.amount for holder in rest)
         objects = str(sum(holder.objects for holder in rest))
         name = f"{len(rest)} more"
-        yield _row(name, objects, _amount(holding, amount), _percent(amount, whole), "", "--json lists them all")
+        yield name, objects, _amount(holding, amount), percent(amount, whole), "", "-o wide lists them all"
     leaked = "(leaked, or creates in flight)" if holding.busy else "(leaked: held by no object)"
     for name, amount in (("(deletion overdue)", holding.overdue), (leaked, holding.leaked)):
         if amount:
-            yield _row(name, "", _amount(holding, amount), _percent(amount, whole), "", SOON)
+            yield name, "", _amount(holding, amount), percent(amount, whole), "", SOON
     if holding.uncounted:
-        yield _row("(not counted yet)", "", _amount(holding, holding.uncounted), "", "", "will be added to used")
+        yield "(not counted yet)", "", _amount(holding, holding.uncounted), "", "", "will be added to used"
     if holding.unread:
-        yield _row(f"(not listed: {', '.join(holding.unread)})", "", "?", "", "", "ask for a role, see below")
+        yield f"(not listed: {', '.join(holding.unread)})", "", "?", "", "", "ask for a role, see below"
 
 
-def _row(first: str, *cells: str, widths: tuple[int, ...] = _WIDTHS) -> str:
-    """Lay out one line of a table. A long first cell is cut in its middle, a long last cell at its end."""
-    *numbers, last = cells
-    line = f"    {_cut(first, widths[0]).ljust(widths[0])}"
-    for width, cell in zip(widths[1:], numbers, strict=True):
-        line += f" {cell.rjust(width)}"
-    room = WIDTH - len(line) - 2
-    return f"{line}  {last if len(last) <= room else last[: room - 1] + '…'}".rstrip()
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int], wide: bool) -> Iterator[str]:
+    """Yield the lines of a table, if there are rows. Columns without a word are left out.
+
+    A long first cell is cut in its middle, a long last cell at its end: but not in a ``wide`` table, which is whole.
+    """
+    if not rows:
+        return
+    inner = range(1, len(head) - 1)
+    kept = [n for n in inner if wide or any(row[n] not in EMPTY for row in rows)]
+    first = max(len(row[0]) for row in (head, *rows)) if wide else widths[0]
+    for row in (head, *rows):
+        line = f"    {_cut(row[0], first).ljust(first)}"
+        for n in kept:
+            line += f" {row[n].rjust(widths[n])}"
+        last, room = row[-1], WIDTH - len(line) - 2
+        yield f"{line}  {last if wide or len(last) <= room else last[: room - 1] + '…'}".rstrip()
 
 
 def _cut(name: str, width: int) -> str:
@@ -143,10 +159,15 @@ def _ending_words(resource: str, holder: Holder, now: datetime) -> str:
     return words[ending.by]
 
 
-def _stuck_lines(report: Report) -> Iterator[str]:
+def _stuck_lines(report: Report, wide: bool) -> Iterator[str]:
     yield f"pods stuck in deletion: {len(report.stuck)}"
-    yield _row("pod", "for", "charged", "waits for", widths=_STUCK_WIDTHS)
-    for pod, deletion in report.stuck[:_MANY]:
+    yield from _table(_STUCK_HEAD, list(_stuck_rows(report, wide)), _STUCK_WIDTHS, wide)
+    if len(report.stuck) > _MANY and not wide:
+        yield f"    {len(report.stuck) - _MANY} more: -o wide lists them all"
+
+
+def _stuck_rows(report: Report, wide: bool) -> Iterator[tuple[str, ...]]:
+    for pod, deletion in report.stuck[: None if wide else _MANY]:
         late = span((report.at - deletion.since).total_seconds())
         left = (deletion.until - report.at).total_seconds()
         charged = f"{span(left)} more" if left > 0 and not pod.finished else "count only"
@@ -154,23 +175,11 @@ def _stuck_lines(report: Report) -> Iterator[str]:
         held_by = f"node {deletion.node}" if deletion.node else "no node"
         if deletion.finalizers:
             held_by = f"finalizer {', '.join(deletion.finalizers)}"
-        yield _row(name, late, charged, held_by, widths=_STUCK_WIDTHS)
-    if len(report.stuck) > _MANY:
-        yield f"    {len(report.stuck) - _MANY} more: --json lists them all"
+        yield name, late, charged, held_by
 
 
 def _amount(holding: Holding, amount: int | None) -> str:
-    return "?" if amount is None else quantity_text(holding.resource, amount)
-
-
-def _percent(part: int, whole: int) -> str:
-    """Return a share in whole percent; ``<1 %`` and ``>99 %`` if rounding would show 0 or 100."""
-    if not whole:
-        return "-"
-    rounded = round(100 * part / whole)
-    if not rounded and part:
-        return "<1 %"
-    return ">99 %" if rounded == 100 and part < whole else f"{rounded} %"
+    return "?" if amount is None else rounded(amount, holding.resource, holding.hard)
 
 
 # -- for scripts ---------
@@ -280,7 +289,8 @@ def next_step(report: Report, waiting: int | None = None) -> str:
     counted = [(quota, holding) for quota, holding in report.holdings if holding.hard and holding.used is not None]
     if counted:
         quota, fullest = max(counted, key=lambda each: each[1].fullness)
-        known += f"; the fullest resource is {fullest.resource} of {quota} at {100 * fullest.fullness:.0f}%"
+        share = percent(fullest.used or 0, fullest.hard or 0)
+        known += f"; the fullest resource is {fullest.resource} of {quota} at {share}"
     return f"{known}.{_who_waits(waiting)}"
 
 
@@ -334,7 +344,7 @@ def _wait(report: Report, holding: Holding) -> str:
 def _end_the_largest(holding: Holding) -> str:
     """Return the step that frees the charge of the largest holder."""
     largest = holding.holders[0]
-    share = f" ({100 * largest.amount / holding.used:.0f}%)" if holding.used else ""
+    share = f" ({percent(largest.amount, holding.used)})" if holding.used else ""
     verb = "scale down or delete" if is_scaled(largest) else "stop or delete" if largest.kind == PODS else "delete"
     above = " (or its Deployment, if it has one)" if largest.owner.startswith("ReplicaSet/") else ""
     return f"{verb} its largest holder, {largest.owner}{above}, which holds {_amount(holding, largest.amount)}{share}"

@@ -82,21 +82,21 @@ class Place:
         return printable(f"http{'s' if self.https else ''}://{self.listen}{self.path}")
 
 
-def find_place(server: str | None) -> Place:
+def find_place(gate: str | None) -> Place:
     """Return the instance to ask. Raises ``BadInput``, naming the option or the variable."""
-    if server is not None:
-        return read_url(server)
+    if gate is not None:
+        return read_url(gate)
     listen = read_settings().status.strip()
     try:
         host, port = read_address(listen) if listen else ("127.0.0.1", PORT)
     except ValueError as error:
         raise BadInput(printable(f"{STATUS}: {error}")) from None
     if not port:
-        raise BadInput(f"{STATUS}={listen} lets the program choose a port: its log says which; name it with --server")
+        raise BadInput(f"{STATUS}={listen} lets the program choose a port: its log says which; name it with --gate")
     return Place(https=False, host=host, port=port, path="")
 
 
-def read_url(text: str, option: str = "--server") -> Place:
+def read_url(text: str, option: str = "--gate") -> Place:
     """Read an instance's URL; ``http://`` may be left out. Raises ``BadInput``, naming the option."""
     shown = printable(without_passwords(text))
     try:
@@ -371,22 +371,22 @@ class Instance:
         except ssl.SSLCertVerificationError as error:
             words = printable(error.verify_message or str(error))
             raise BadInput(
-                f"{url} has a certificate that is not trusted ({words}): check --server, or name its "
+                f"{url} has a certificate that is not trusted ({words}): check --gate, or name its "
                 "certificate authority with SSL_CERT_FILE"
             ) from None
         except ssl.SSLError as error:
             words = error.reason or str(error)
-            raise BadInput(f"{url} can't be asked over TLS ({printable(words)}): check --server") from None
+            raise BadInput(f"{url} can't be asked over TLS ({printable(words)}): check --gate") from None
         except ConnectionError:
             raise BadInput(
                 f"{url} closed the connection without an answer: try again, since it may be overloaded; otherwise "
-                "check --server"
+                "check --gate"
             ) from None
         except HTTPException as error:
             raise self.not_ours(f"it does not speak HTTP: {error!r}") from None
         except (OSError, UnicodeError) as error:
             words = getattr(error, "strerror", None) or str(error)
-            raise BadInput(f"{url} can't be reached ({printable(words)}): check --server") from None
+            raise BadInput(f"{url} can't be reached ({printable(words)}): check --gate") from None
 
     def _ask(self, target: str, sent: bytes | None, method: str) -> tuple[int, str, bytes]:
         """Send one request and read its answer, in a thread that may be abandoned."""
@@ -427,10 +427,10 @@ class Instance:
 
     def _nobody(self) -> str:
         if not self.place.local:
-            return f"nothing listens at {self.place.url}: check --server, and that the instance runs there"
+            return f"nothing listens at {self.place.url}: check --gate, and that the instance runs there"
         return (
             f"nothing listens at {self.place.url}: set {STATUS}={self.place.listen} in the program that contains "
-            "the gate, or name another address with --server (the program's log says where its status is)"
+            "the gate, or name another address with --gate (the program's log says where its status is)"
         )
 
     def _unexpected(self, error: Exception) -> BadInput:
@@ -438,7 +438,7 @@ class Instance:
 
     def not_ours(self, why: str) -> BadInput:
         """Return the error that another program answers there."""
-        return BadInput(printable(f"{self.place.url} is not the status API of a gate ({why}): check --server"))
+        return BadInput(printable(f"{self.place.url} is not the status API of a gate ({why}): check --gate"))
 
 
 class Stream:

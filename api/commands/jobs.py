@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -13,18 +12,27 @@ import click
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 from backoff_ctrl.k8s.answers.printing import printable
 
-from .amounts import aligned, span
+from .amounts import rounded, span
+from .cluster_options import check_cluster_options, cluster_options
+from .instance_options import table
 from .kinds_option import KINDS, kinds_of
-from .options import check_cluster_options, cluster_options
+from .namespaces import SHOW_ALL, check_namespaces, hint, namespace_options
+from .output import DOCUMENT, LIST, names, output_options, written
+from .watching import WATCH, Row, Watched
+from .watching import watch as follow
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.admitting.jobs import WaitingJob
+    from collections.abc import Sequence
+
+    from backoff_ctrl.k8s.admitting.jobs import Listing, WaitingJob
     from backoff_ctrl.k8s.cluster.finding import ClusterAccess
 
-HEAD: Final = ("namespace", "name", "waited", "place", "waits for")
-_NAMESPACES: Final = click.option(
-    "-n", "--namespace", "namespaces", multiple=True, metavar="NAME", help="Only there; default: all. May be repeated."
-)
+HEAD: Final = ("namespace", "name", "waited", "place", "estimate", "waits for")
+WIDE: Final = (*HEAD[:-1], "quota", "resource", "asked", "left", "reason", HEAD[-1])
+NUMBERS: Final = ("waited", "place", "asked", "left")
+AGES: Final = ("waited", "estimate")
+EVERY: Final = 5.0
+"""Seconds between two looks of ``--watch``, each a list of every kind."""
 
 
 @click.group("jobs")
@@ -36,64 +44,91 @@ def command() -> None:
 
 
 @command.command("list")
-@_NAMESPACES
+@namespace_options(several=True)
 @KINDS
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@WATCH
+@output_options(*LIST)
 @cluster_options
-def listing(
-    server: str | None,
+def listing(  # noqa: PLR0913, PLR0917 - each is an option
+    apiserver: str | None,
     kubeconfig: str | None,
     context: str | None,
     namespaces: tuple[str, ...],
+    everywhere: bool,
     kinds: tuple[str, ...],
-    as_json: bool,
+    watch: bool,
+    output: str | None,
 ) -> int:
     """Show what waits suspended, the eldest first, and what for.
 
-    Kinds that can't be listed are left out, and named.
+    Without -n it is for the context's namespace, as with kubectl; -A shows all. Kinds that can't be listed are left
+    out, and named.
 
     Exit codes: 0 answered, also if nothing waits; 2 wrong usage, or Jobs can't be listed.
     """
     from backoff_ctrl.k8s.admitting.jobs import JobsError, list_jobs  # noqa: PLC0415 - imports aiohttp
 
-    waiting, place = kinds_of(kinds), _place(server, kubeconfig, context)
-    try:
-        found = asyncio.run(list_jobs(place.configuration, namespaces=namespaces, kinds=waiting))
-    except JobsError as error:
-        raise BadInput(str(error)) from None
-    if as_json:
+    named = check_namespaces(*namespaces, everywhere=everywhere)
+    waiting, place = kinds_of(kinds), place_of(apiserver, kubeconfig, context)
+    where = _where(named, place, everywhere=everywhere)
+
+    told: set[str] = set()
+
+    def look() -> Listing:
+        try:
+            found = asyncio.run(list_jobs(place.configuration, namespaces=where, kinds=waiting))
+        except JobsError as error:
+            raise BadInput(str(error)) from None
+        for each in found.absent:
+            if each not in told:
+                hint(each)
+        told.update(found.absent)
+        return found
+
+    columns = WIDE if output == "wide" else HEAD
+    if watch:
+        shown = Watched(columns, NUMBERS, AGES, output)
+        return follow(shown, lambda: [row_of(each, columns) for each in look().jobs], EVERY, "waits no more")
+    found = look()
+    rows = [row_of(each, columns) for each in found.jobs]
+    if output in DOCUMENT:
         left_out = [{"resource": each.resource, "where": each.where, "why": each.why} for each in found.unlisted]
-        click.echo(json.dumps({"items": [each.document() for each in found.jobs], "leftOut": left_out}))
+        click.echo(written({"items": [row.document for row in rows], "leftOut": left_out}, output))
         return DONE
-    if found.jobs:
-        now = datetime.now(UTC)
-        rows = [tuple(map(printable, _cells(each, now))) for each in found.jobs]
-        click.echo(aligned([HEAD, *rows], [HEAD.index("waited"), HEAD.index("place")]))
+    if output == "name":
+        names(row.name for row in rows)
+    elif rows:
+        click.echo(table(columns, [row.cells for row in rows], len(rows), right=NUMBERS, whole=output == "wide"))
     else:
-        click.echo("No Job waits.")
+        click.echo(_none(where))
+        if where and not found.absent:
+            hint(SHOW_ALL)
     for each in found.unlisted:
-        click.echo(f"backoff-ctrl: left out: {printable(str(each))}", err=True)
+        hint(f"left out: {each}")
     return DONE
 
 
 @command.command("release")
 @click.argument("name", required=False)
-@click.option("--all", "everything", is_flag=True, help="Let all of them go.")
-@_NAMESPACES
+@click.option("--all", "everything", is_flag=True, help="Let all go that wait in the namespace.")
+@namespace_options(several=True)
 @KINDS
 @cluster_options
-def release(
-    server: str | None,
+def release(  # noqa: PLR0913, PLR0917 - each is an option
+    apiserver: str | None,
     kubeconfig: str | None,
     context: str | None,
     name: str | None,
     everything: bool,
     namespaces: tuple[str, ...],
+    everywhere: bool,
     kinds: tuple[str, ...],
 ) -> int:
-    """Let NAME go at once, whether its quota has room or not; NAME may begin with its kind: job/train.
+    """Let NAME go at once, whether its quota has room or not.
 
-    It is resumed, and keeps the note who did so. Its pods may be refused by the quota.
+    NAME may begin with its kind: Job/train, job.batch/train. It is resumed, and keeps the note who did so. Its pods may
+    be refused by the quota. NAME is in the context's namespace, or in that of -n; --all -A lets all go, in all
+    namespaces.
 
     Exit codes: 0 let go; 1 some could not be; 2 wrong usage, nothing of that name waits, or the cluster can't be used.
     """
@@ -102,27 +137,39 @@ def release(
 
     if (name is None) is not everything:
         raise BadInput("give either the NAME of what is to be let go, or --all")
-    waiting, place = kinds_of(kinds), _place(server, kubeconfig, context)
+    named = check_namespaces(*namespaces, everywhere=everywhere)
+    waiting, place = kinds_of(kinds), place_of(apiserver, kubeconfig, context)
+    where = _where(named, place, everywhere=everywhere)
     try:
-        found = asyncio.run(let_go(place.configuration, name or "", by=_who(), namespaces=namespaces, kinds=waiting))
+        found = asyncio.run(let_go(place.configuration, name or "", by=_who(), namespaces=where, kinds=waiting))
     except JobsError as error:
         raise BadInput(str(error)) from None
     for each in found:
         said = f"could not be let go: {each.error}" if each.error else "is gone." if each.gone else "was let go."
         click.echo(printable(f"{each.label} {said}"), err=bool(each.error))
     if not found:
-        click.echo("No Job waits.")
+        click.echo(_none(where))
     return FAILED if any(each.error for each in found) else DONE
 
 
-def _place(server: str | None, kubeconfig: str | None, context: str | None) -> ClusterAccess:
+def place_of(apiserver: str | None, kubeconfig: str | None, context: str | None) -> ClusterAccess:
+    """Return the cluster that the options choose. Raises ``BadInput``."""
     from backoff_ctrl.k8s.cluster.asking import ReachError, find_api_server  # noqa: PLC0415 - imports the client
 
-    check_cluster_options(server, kubeconfig, context)
+    check_cluster_options(apiserver, kubeconfig, context)
     try:
-        return find_api_server(server, kubeconfig, context, None)
+        return find_api_server(apiserver, kubeconfig, context, None)
     except ReachError as error:
         raise BadInput(str(error)) from None
+
+
+def _where(named: tuple[str, ...], place: ClusterAccess, *, everywhere: bool) -> tuple[str, ...]:
+    """Return the namespaces to ask about; none: all."""
+    return () if everywhere else named or (place.namespace,)
+
+
+def _none(where: tuple[str, ...]) -> str:
+    return printable(f"No Job waits in namespace {', '.join(where)}." if where else "No Job waits.")
 
 
 def _who() -> str:
@@ -132,16 +179,27 @@ def _who() -> str:
         return "backoff-ctrl jobs release"
 
 
-def _cells(job: WaitingJob, now: datetime) -> tuple[str, ...]:
+def row_of(job: WaitingJob, columns: Sequence[str]) -> Row:
+    """Return these columns of ``WIDE`` of one Job."""
     said = job.waits_for
     try:
-        waited = span((now - datetime.fromisoformat(job.created)).total_seconds())
+        waited = span((datetime.now(UTC) - datetime.fromisoformat(job.created)).total_seconds())
     except ValueError:
         waited = "-"
-    words = [said.get("message", "")]
-    if not words[0] and "quota" in said:
-        words = [f"{said['quota']} {said.get('resource', '')}: asked {said.get('asked')}, left {said.get('left')}"]
-    if "estimate" in said:
-        words.append(f"about {span(said['estimate'])}")
-    why = ", ".join(filter(None, words)) or said.get("reason", "the operator has not said it yet")
-    return job.namespace, f"{job.kind.kind}/{job.name}", waited, str(said.get("place", "-")), why
+    resource = str(said.get("resource", "-"))
+    amounts = {name: rounded(str(said.get(name, "-")), resource) for name in ("asked", "left")}
+    why = said.get("message") or said.get("reason", "the operator has not said it yet")
+    if not said.get("message") and "quota" in said:
+        why = f"{said['quota']} {said.get('resource', '')}: asked {amounts['asked']}, left {amounts['left']}"
+    found = {
+        **{name: str(said.get(name, "-")) for name in ("place", "quota", "resource", "reason")},
+        **amounts,
+        "namespace": job.namespace,
+        "name": f"{job.kind.kind}/{job.name}",
+        "waited": waited,
+        "estimate": f"in {span(said['estimate'])}" if "estimate" in said else "-",
+        "waits for": why,
+    }
+    kind = f"{job.kind.kind}.{job.kind.group}".rstrip(".").lower()
+    key = f"{job.kind.resource} {job.namespace}/{job.name}"
+    return Row(key, f"{kind}/{job.name}", tuple(found[name] for name in columns), job.document())

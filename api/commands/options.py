@@ -1,4 +1,4 @@
-"""What several commands share: the options that choose a cluster, ``--policy``, and how they log.
+"""What several commands share: ``--policy``, and how they log.
 
 ``--policy KEY=VALUE`` does what the environment's ``BACKOFF_CTRL_POLICY`` does.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
@@ -18,34 +18,7 @@ from backoff_ctrl.k8s.answers.printing import printable
 
 from .bounded_log import BoundedLog
 
-F = TypeVar("F", bound=Callable[..., object])
 PORT_MAX: Final = 65_535
-
-KUBECONFIG: Callable[[Any], Any] = click.option(
-    "--kubeconfig",
-    metavar="FILE",
-    help="The kubeconfig; default: $KUBECONFIG, ~/.kube/config, then the pod's service account.",
-)
-CONTEXT: Callable[[Any], Any] = click.option(
-    "--context", help="The context in the kubeconfig; default: the current one."
-)
-SERVER: Callable[[Any], Any] = click.option(
-    "--server", metavar="URL", help="The URL of an API server that needs no credentials, such as the sandbox."
-)
-
-
-def cluster_options(command: F) -> F:
-    """Add ``--server``, ``--kubeconfig`` and ``--context``."""
-    for option in (CONTEXT, KUBECONFIG, SERVER):
-        command = option(command)
-    return command
-
-
-def check_cluster_options(server: str | None, kubeconfig: str | None, context: str | None) -> None:
-    """Raise ``BadInput`` if the options choose two clusters."""
-    if server is not None and (kubeconfig is not None or context is not None):
-        raise BadInput("--server cannot be combined with --kubeconfig or --context: give only one of them")
-
 
 POLICY: Callable[[Any], Any] = click.option(
     "--policy",

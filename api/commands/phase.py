@@ -16,6 +16,7 @@ from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, re
 from backoff_ctrl.k8s.plugins.protocol import PluginEntry
 from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
 
+from .output import DOCUMENT, output_options, written
 from .tasks.completing import task_types
 from .tasks.options import SET
 
@@ -49,9 +50,14 @@ if TYPE_CHECKING:
 @click.option(
     "--at", "at", metavar="TIME", help="The time that grace periods are measured at (RFC 3339); default: now."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@output_options(*DOCUMENT)
 def command(
-    source: str, task_type: str | None, config: str | None, settings: tuple[str, ...], at: str | None, as_json: bool
+    source: str,
+    task_type: str | None,
+    config: str | None,
+    settings: tuple[str, ...],
+    at: str | None,
+    output: str | None,
 ) -> None:
     """Show how a plugin reads a Kubernetes object, or the answer of a service: the phase, and who caused a failure.
 
@@ -88,7 +94,7 @@ def command(
         pods = tuple(each for each in objects if each is not resource and each.get("kind") == "Pod")
         info = entry.plugin.get_task_phase(PluginContext(platform.config(), now, pods), resource)
     document = _document(info, entry, resource if isinstance(entry, PluginEntry) else {})
-    click.echo(json.dumps(document, indent=2, default=str) if as_json else _page(document))
+    click.echo(written(document, output, default=str) if output else _page(document))
 
 
 def _time(text: str) -> datetime:

@@ -12,7 +12,9 @@ import click
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.creates.creation import OptionError
 
-from .options import CONTEXT, KUBECONFIG, POLICY, log_to_stderr, set_policy
+from .cluster_options import CONTEXT, KUBECONFIG
+from .options import POLICY, log_to_stderr, set_policy
+from .renamed import Renamed
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
@@ -34,7 +36,9 @@ _GO_DROPS_TOKENS = (
     help="Where creators connect: an address of this machine, or unix:/path; port 0 picks a free one.",
 )
 @click.option(
-    "--upstream",
+    "--apiserver",
+    cls=Renamed,
+    old="--upstream",
     metavar="URL",
     help="The API server; default: that of the kubeconfig, else of the pod's service account.",
 )
@@ -78,7 +82,7 @@ _GO_DROPS_TOKENS = (
 @click.option(
     "--admin",
     metavar="HOST:PORT",
-    help="Serve the status API of the gate there, on this machine alone: backoff-ctrl waiting --server http://HOST:PORT.",
+    help="Serve the status API of the gate there, on this machine alone: backoff-ctrl waiting --gate http://HOST:PORT.",
 )
 @click.option(
     "--tls-account",
@@ -149,7 +153,7 @@ _GO_DROPS_TOKENS = (
     show_default=True,
     help="Creators' connections at a time; fewer if the file descriptor limit is lower. Further ones get 503.",
 )
-def command(listen: str, upstream: str | None, kubeconfig: str | None, context: str | None, **given: Any) -> int:
+def command(listen: str, apiserver: str | None, kubeconfig: str | None, context: str | None, **given: Any) -> int:
     """Run the sidecar, a proxy between creators in any language and the API server, until Ctrl-C or SIGTERM.
 
     Creates of pods, claims and Services, and of other kinds that a quota names, wait here while the quota is full, and
@@ -179,7 +183,7 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
         check_reach(address, f"--listen {address}", use_own=given["use_own_credentials"], tls=tls is not None)
         settings = Settings(
             address,
-            find_place(upstream, kubeconfig, context),
+            find_place(apiserver, kubeconfig, context),
             _holds(given),
             given["admin"],
             use_own=given["use_own_credentials"],

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.printing import printable
@@ -17,8 +16,16 @@ from backoff_ctrl.k8s.status.shapes import Ceiling, Decision, Gate, Waiting
 from .ceilings import fullest_first
 from .instance import FAILURES, FROM_THE_OLDEST, Instance, Listed, Stream, read_time
 
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.admitting.jobs import WaitingJob
+    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
+
+    Jobs = Callable[[], Sequence[WaitingJob]]
+
 WAITING_SHOWN: Final = 1000
 """Waiting creates that the screen reads."""
+JOBS_EVERY: Final = 5.0
+"""Seconds for which a list of Jobs is new: it takes a request for each kind."""
 DECISIONS: Final = 100
 """Decisions that the JSON document holds, unless ``--limit`` says otherwise."""
 AGAIN: Final = 2.0
@@ -40,9 +47,35 @@ class Look:
     """The number at all gates of the instance, in all namespaces."""
     note: str | None = None
     """A note that no gate is connected: then it is unknown who waits."""
+    jobs: Sequence[WaitingJob] = ()
+    """What waits suspended in the cluster, if that is asked."""
 
 
-def look(instance: Instance, namespace: str | None) -> Look:
+class JobsSeen:
+    """The Jobs that wait suspended in a cluster, listed anew when they are old."""
+
+    def __init__(self, place: ClusterAccess, namespace: str | None) -> None:
+        self._place = place
+        self._namespaces = () if namespace is None else (namespace,)
+        self._found: Sequence[WaitingJob] = ()
+        self._until = 0.0
+
+    def __call__(self) -> Sequence[WaitingJob]:
+        """Return them. Raises ``BadInput``."""
+        import asyncio  # noqa: PLC0415 - slow to load, as the next one
+
+        from backoff_ctrl.k8s.admitting.jobs import JobsError, list_jobs  # noqa: PLC0415 - imports aiohttp
+
+        if time.monotonic() >= self._until:
+            try:
+                self._found = asyncio.run(list_jobs(self._place.configuration, namespaces=self._namespaces)).jobs
+            except JobsError as error:
+                raise BadInput(str(error)) from None
+            self._until = time.monotonic() + JOBS_EVERY
+        return self._found
+
+
+def look(instance: Instance, namespace: str | None, jobs: Jobs = lambda: ()) -> Look:
     """Look once. Raises ``BadInput``."""
     ceilings: Listed[Ceiling] = instance.everything("/v1/ceilings", {"namespace": namespace}, Ceiling)
     waiting: Listed[Waiting] = instance.everything("/v1/waiting", {"namespace": namespace}, Waiting, WAITING_SHOWN)
@@ -54,11 +87,14 @@ def look(instance: Instance, namespace: str | None) -> Look:
     except ValueError as error:
         raise instance.not_ours(str(error)) from None
     fullest, in_all = [ceilings.items[number] for number in order], sum(gate.waiting for gate in gates.items)
-    return Look(ceilings.at, fullest, waiting.items, in_all, waiting.note)
+    found = jobs()
+    listed = {(each.kind.resource, each.namespace, each.name) for each in found}
+    creates = [each for each in waiting.items if (each.kind, each.namespace, each.name) not in listed]
+    return Look(ceilings.at, fullest, creates, in_all, waiting.note, found)
 
 
-def document(instance: Instance, namespace: str | None, limit: int | None) -> str:
-    """Return ceilings, waiting creates and the latest decisions as one JSON document. Raises ``BadInput``."""
+def document(instance: Instance, namespace: str | None, limit: int | None, jobs: Jobs | None = None) -> dict[str, Any]:
+    """Return ceilings, waiting creates and the latest decisions as one document. Raises ``BadInput``."""
     ceilings: Listed[Ceiling] = instance.everything("/v1/ceilings", {"namespace": namespace}, Ceiling)
     waiting: Listed[Waiting] = instance.everything("/v1/waiting", {"namespace": namespace}, Waiting)
     try:
@@ -67,7 +103,7 @@ def document(instance: Instance, namespace: str | None, limit: int | None) -> st
     except FAILURES as error:
         url = instance.place.url
         raise BadInput(printable(f"the decisions of {url} can't be followed ({error}): try again")) from None
-    whole: dict[str, Any] = {
+    return {
         "as_of": ceilings.as_of,
         "ceilings": fullest[:limit],
         "waiting": waiting.documents[:limit],
@@ -76,9 +112,9 @@ def document(instance: Instance, namespace: str | None, limit: int | None) -> st
             "ceilings": len(fullest) - len(fullest[:limit]),
             "waiting": len(waiting.documents) - len(waiting.documents[:limit]),
         },
+        **({} if jobs is None else {"jobs": [each.document() for each in jobs()[:limit]]}),
         **({"note": waiting.note} if waiting.note else {}),
     }
-    return json.dumps(whole, indent=2)
 
 
 class Feed:
@@ -89,6 +125,7 @@ class Feed:
         instance: Instance,
         namespace: str | None,
         every: float,
+        jobs: Jobs,
         *,
         seen: Callable[[Look], object],
         heard: Callable[[Decision], object],
@@ -98,6 +135,7 @@ class Feed:
         self._instance = instance
         self._namespace = namespace
         self._every = every
+        self._jobs = jobs
         self._seen, self._heard, self._lost = seen, heard, lost
         self._stopped = threading.Event()
         self._stream: Stream | None = None
@@ -118,7 +156,7 @@ class Feed:
         while not self._stopped.wait(pause):
             began = time.monotonic()
             try:
-                self._seen(look(self._instance, self._namespace))
+                self._seen(look(self._instance, self._namespace, self._jobs))
             except BadInput as error:
                 self._lost(error.format_message())
             pause = max(self._every, SHARE * (time.monotonic() - began))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -22,10 +22,14 @@ from backoff_ctrl.k8s.creates.wait import reason_words
 from backoff_ctrl.k8s.status.shapes import Ceiling, Decision
 
 from .amounts import clock, rounded, span
-from .ceilings import fullness, percent, waits_for
+from .ceilings import fullness, how_full, waits_for
 from .instance import Instance, read_time
+from .jobs import row_of
 from .top_look import Feed, Look
 from .waiting import cells
+
+if TYPE_CHECKING:
+    from .top_look import Jobs
 
 BARS_MAX: Final = 200
 """Ceilings drawn: the fullest."""
@@ -35,9 +39,13 @@ ALMOST_FULL: Final = 0.9
 BAR_MIN: Final = 10
 BAR_MAX: Final = 40
 COLUMNS: Final = ("place", "namespace", "name", "waited", "estimate", "reason", "blocked by")
+JOB_COLUMNS: Final = (*COLUMNS[:-1], "waits for")
 _USED: Final = "█"
 _TAKEN: Final = "▒"  # held by creates on their way, or reserved
-_FREE: Final = "·"
+_LEFT: Final = "·"
+GREY: Final = "bright_black"
+LEGEND: Final = f"{_USED} used  [{GREY}]{_TAKEN}[/] held or reserved  [dim]{_LEFT}[/] left"
+"""The marks of the bars; used is green, yellow or red, by how full it is."""
 _STYLES: Final = {
     "created": "green", "admitted": "cyan", "waits": "yellow", "refused": "yellow", "declined": "red",
     "timed-out": "red", "cancelled": "red", "failed": "red", "failed-open": "bold red",
@@ -86,7 +94,9 @@ class Top(App[None]):
         Binding("enter", "enlarge", "Enlarge", priority=True),
     ]
 
-    def __init__(self, instance: Instance, namespace: str | None, every: float, first: Look) -> None:
+    def __init__(
+        self, instance: Instance, namespace: str | None, every: float, first: Look, jobs: Jobs = tuple
+    ) -> None:
         """Show ``first``, and then a new snapshot every so many seconds."""
         super().__init__()
         self._place = instance.place.url
@@ -98,6 +108,7 @@ class Top(App[None]):
             instance,
             namespace,
             every,
+            jobs,
             seen=lambda found: self.post_message(Seen(found)),
             heard=lambda decision: self.post_message(Heard(decision)),
             lost=lambda why: self.post_message(Lost(why)),
@@ -107,6 +118,7 @@ class Top(App[None]):
         yield Static(id="head", markup=False)
         with VerticalScroll(id="ceilings") as ceilings:
             ceilings.border_title = "How full is each quota?"
+            ceilings.border_subtitle = LEGEND
             yield Static(id="bars", markup=False)
         table: DataTable[Text] = DataTable(id="waiting", cursor_type="row", zebra_stripes=True)
         table.border_title = "Who waits, and for what?"
@@ -168,6 +180,8 @@ class Top(App[None]):
         kept = table.cursor_row
         table.clear()
         several = len({each.gate for each in self._shown.waiting}) > 1
+        for job in self._shown.jobs:
+            table.add_row(*map(Text, map(printable, row_of(job, JOB_COLUMNS).cells)))
         for each in self._shown.waiting:
             table.add_row(*map(Text, cells(each, self._shown.at, COLUMNS, several_gates=several)))
         table.move_cursor(row=min(kept, table.row_count - 1), animate=False)
@@ -176,6 +190,8 @@ class Top(App[None]):
         found = self._shown
         where = self._place + (f", namespace {self._namespace}" if self._namespace else "")
         waits = printable(found.note.partition(":")[0]) if found.note else f"{found.waiting_in_all} waiting"
+        if found.jobs:
+            waits += f"   {len(found.jobs)} suspended"
         line = Text(f"{where}   {waits}   {clock(found.at)}", no_wrap=True)
         if self._frozen:
             line.append("   frozen: press space to continue", "bold yellow")
@@ -205,7 +221,7 @@ def bars(ceilings: list[Ceiling], width: int, at: datetime) -> Text:
     for each, name, amount in zip(ceilings, named, amounts, strict=True):
         whole.append(f"{name.ljust(names)}  ")
         whole.append_text(_bar(each, length))
-        whole.append(f" {percent(each).rjust(6)}", _style(fullness(each)))
+        whole.append(f" {how_full(each).rjust(6)}", _style(fullness(each)))
         whole.append(f"  {amount.ljust(numbers)}")
         blocked = waits_for(each, at)
         whole.append(f"  waits for {blocked}\n" if blocked else "\n", "yellow")
@@ -220,8 +236,8 @@ def _bar(ceiling: Ceiling, length: int) -> Text:
     used = min(length, length * parse_quantity(ceiling.used) // limited)
     more = parse_quantity(ceiling.held or "0") + parse_quantity(ceiling.reserved or "0")
     taken = min(length - used, -(-length * more // limited))
-    style = _style(fullness(ceiling))
-    return Text.assemble((_USED * used, style), (_TAKEN * taken, style), (_FREE * (length - used - taken), "dim"))
+    left = length - used - taken
+    return Text.assemble((_USED * used, _style(fullness(ceiling))), (_TAKEN * taken, GREY), (_LEFT * left, "dim"))
 
 
 def _style(full: float) -> str:

@@ -16,23 +16,36 @@ from backoff_ctrl.k8s.status.shapes import Waiting
 from .amounts import rounded, span
 from .instance import Instance, Listed, find_place, read_time
 from .instance_options import cluster_instead, document, instance_options, table
+from .namespaces import at_a_gate, hint_elsewhere, namespace_options
+from .output import DOCUMENT, LIST, names, output_options, written
+from .watching import WATCH, Row, Watched
+from .watching import watch as follow
 
 HEAD: Final = ("namespace", "name", "waited", "place", "reason", "estimate", "blocked by")
-NUMBERS: Final = ("waited", "place")
+WIDE: Final = (*HEAD[:-1], "priority", "owner", "gang", "gate", "id", HEAD[-1])
+NUMBERS: Final = ("waited", "place", "priority")
+AGES: Final = ("waited", "estimate")
 BLOCKERS: Final = 3
-"""Blockers shown of one create; ``--json`` has all."""
+"""Blockers shown of one create; ``-o wide`` and ``-o json`` have all."""
+EVERY: Final = 2.0
+"""Seconds between two looks of ``--watch``."""
 
 
 @click.command("waiting")
-@click.option("-n", "--namespace", help="Only this namespace; default: all.")
+@namespace_options(at_a_gate=True)
+@WATCH
 @instance_options
+@output_options(*LIST)
 @cluster_instead
-def command(
+def command(  # noqa: PLR0913, PLR0917 - each is an option
     namespace: str | None,
-    server: str | None,
+    everywhere: bool,
+    watch: bool,
+    gate: str | None,
     timeout: float,
     limit: int | None,
-    as_json: bool,
+    output: str | None,
+    apiserver: str | None,
     kubeconfig: str | None,
     context: str | None,
 ) -> int:
@@ -43,40 +56,76 @@ def command(
 
     Exit codes: 0 answered, also if nothing waits; 2 wrong usage, or no instance answers.
     """
-    if kubeconfig is not None or context is not None:
+    if any(each is not None for each in (apiserver, kubeconfig, context)):
         raise BadInput(
             "only a gate knows who waits, since the cluster has not seen those creates yet: ask the gate with "
-            "--server URL (kubectl port-forward reaches one in a pod), without --kubeconfig and --context"
+            "--gate URL (kubectl port-forward reaches one in a pod), without --apiserver, --kubeconfig and --context"
         )
-    instance = Instance(find_place(server), timeout)
-    found: Listed[Waiting] = instance.everything("/v1/waiting", {"namespace": namespace}, Waiting)
-    try:
-        several = len({each.gate for each in found.items}) > 1
-        rows = [] if as_json else [cells(each, found.at, HEAD, several_gates=several) for each in found.items]
-    except ValueError as error:  # an invalid time
-        raise instance.not_ours(str(error)) from None
-    if as_json:
-        click.echo(document(found.as_of, found.documents, limit, found.note))
+    namespace = at_a_gate(namespace, everywhere=everywhere)
+    instance = Instance(find_place(gate), timeout)
+    columns = WIDE if output == "wide" else HEAD
+    if watch:
+        if limit is not None:
+            raise BadInput("--limit is for a list: --watch shows all that comes, changes or goes")
+        if namespace and not _listed(instance, namespace).items:
+            hint_elsewhere(instance, namespace)
+        shown = Watched(columns, NUMBERS, AGES, output)
+        return follow(shown, lambda: _rows(_listed(instance, namespace), instance, columns), EVERY, "waits no more")
+    found = _listed(instance, namespace)
+    if output in DOCUMENT:
+        click.echo(written(document(found.as_of, found.documents, limit, found.note), output))
+        return DONE
+    rows = _rows(found, instance, columns)
+    if output == "name":
+        names(row.name for row in rows[:limit])
     elif rows:
-        click.echo(table(HEAD, rows, limit, right=NUMBERS))
+        click.echo(table(columns, [row.cells for row in rows], limit, right=NUMBERS, whole=output == "wide"))
     elif found.note:
         click.echo(printable(f"Who waits is not known: {found.note}."))
     else:
         click.echo(printable(f"Nothing waits in namespace {namespace}." if namespace else "Nothing waits."))
+        if namespace:
+            hint_elsewhere(instance, namespace)
     return DONE
 
 
+def _listed(instance: Instance, namespace: str | None) -> Listed[Waiting]:
+    return instance.everything("/v1/waiting", {"namespace": namespace}, Waiting)
+
+
+def _rows(found: Listed[Waiting], instance: Instance, columns: Sequence[str]) -> list[Row]:
+    """Return the rows of the table. Raises ``BadInput``."""
+    several = len({each.gate for each in found.items}) > 1
+    try:
+        return [
+            Row(each.id, name_of(each), cells(each, found.at, columns, several_gates=several), document)
+            for each, document in zip(found.items, found.documents, strict=True)
+        ]
+    except ValueError as error:  # an invalid time
+        raise instance.not_ours(str(error)) from None
+
+
+def name_of(waiting: Waiting) -> str:
+    """Return how a create is called in lists, and in the arguments of other commands: ``pods/train``."""
+    return f"{waiting.kind}/{waiting.name}"
+
+
 def cells(waiting: Waiting, at: datetime, columns: Sequence[str], *, several_gates: bool) -> tuple[str, ...]:
-    """Return these columns of ``HEAD`` of one waiting create, safe to print. Raises ``ValueError``."""
+    """Return these columns of ``WIDE`` of one waiting create, safe to print. Raises ``ValueError``."""
     place = "-" if waiting.place is None else str(waiting.place)  # none: it is not in line
     found = {
         "namespace": waiting.namespace,
-        "name": f"{waiting.kind}/{waiting.name}",
+        "name": name_of(waiting),
         "waited": span((at - read_time(waiting.since)).total_seconds()),
-        "place": f"{place} at {waiting.gate}" if several_gates else place,
+        "place": f"{place} at {waiting.gate}" if several_gates and "gate" not in columns else place,
         "reason": reason_words(waiting.reason),
         "estimate": _estimate(waiting, at),
-        "blocked by": _blocked_by(waiting),
+        "priority": str(waiting.priority),
+        "owner": "" if waiting.owner is None else f"{waiting.owner.kind}/{waiting.owner.name}",
+        "gang": waiting.gang or "",
+        "gate": waiting.gate,
+        "id": waiting.id,
+        "blocked by": _blocked_by(waiting, len(waiting.blockers) if "id" in columns else BLOCKERS),
     }
     return tuple(printable(found[name]) for name in columns)
 
@@ -92,12 +141,12 @@ def _estimate(waiting: Waiting, at: datetime) -> str:
     return f"{word} {span(left)}" if left >= 1 else "any moment"
 
 
-def _blocked_by(waiting: Waiting) -> str:
+def _blocked_by(waiting: Waiting, most: int) -> str:
     words = [
         f"{b.quota} {b.resource}: asked {rounded(b.asked, b.resource, b.limited)}, "
         f"left {rounded(b.left, b.resource, b.limited)}"
-        for b in waiting.blockers[:BLOCKERS]
+        for b in waiting.blockers[:most]
     ]
-    if len(waiting.blockers) > BLOCKERS:
-        words.append(f"and {len(waiting.blockers) - BLOCKERS} more")
+    if len(waiting.blockers) > most:
+        words.append(f"and {len(waiting.blockers) - most} more")
     return "; ".join(words)

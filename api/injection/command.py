@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import yaml
 
+from backoff_ctrl.api.commands.cluster_options import check_cluster_options, cluster_options
 from backoff_ctrl.api.commands.kinds_option import KINDS, kinds_of
-from backoff_ctrl.api.commands.options import address_of, check_cluster_options, cluster_options, log_to_stderr
+from backoff_ctrl.api.commands.options import address_of, log_to_stderr
 from backoff_ctrl.api.commands.proxy import command as proxy
 from backoff_ctrl.api.commands.tasks.options import SET, Platform, needs_packages
 from backoff_ctrl.api.exits import DONE, BadInput
@@ -121,7 +122,7 @@ _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
     help="A namespace that its MutatingWebhookConfiguration excludes: pods there need no sidecar. May be repeated.",
 )
 @cluster_options
-def command(file: str | None, server: str | None, kubeconfig: str | None, context: str | None, **given: Any) -> int:
+def command(file: str | None, apiserver: str | None, kubeconfig: str | None, context: str | None, **given: Any) -> int:
     """Serve the admission webhooks: labelled pods get the gate as a sidecar, labelled Jobs wait, Tasks are checked.
 
     With --for jobs, new Jobs and the like with the label backoff-ctrl.dev/wait=true (on them or on their namespace) are
@@ -141,9 +142,9 @@ def command(file: str | None, server: str | None, kubeconfig: str | None, contex
     if file is not None:
         _print(file, sidecar)
         return DONE
-    check_cluster_options(server, kubeconfig, context)
+    check_cluster_options(apiserver, kubeconfig, context)
     platform = _platform(given)
-    _serve(_settings(given, sidecar), platform, server, kubeconfig, context)
+    _serve(_settings(given, sidecar), platform, apiserver, kubeconfig, context)
     return DONE
 
 
@@ -172,7 +173,7 @@ def _reviews(platform: Platform, place: ClusterAccess) -> TaskReviews:
 def _serve(
     settings: InjectionSettings,
     platform: Platform | None,
-    server: str | None,
+    apiserver: str | None,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
@@ -204,7 +205,7 @@ def _serve(
                 following.cancel()
 
     try:
-        place = find_api_server(server, kubeconfig, context, None, patient=True)
+        place = find_api_server(apiserver, kubeconfig, context, None, patient=True)
         asyncio.run(run())
     except (ReachError, CertificatesError) as error:
         raise BadInput(str(error)) from None

@@ -10,15 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from backoff_ctrl.api.commands.cluster_options import check_cluster_options, cluster_options
 from backoff_ctrl.api.commands.kinds_option import KINDS, kinds_of
-from backoff_ctrl.api.commands.options import (
-    POLICY,
-    address_of,
-    check_cluster_options,
-    cluster_options,
-    log_to_stderr,
-    set_policy,
-)
+from backoff_ctrl.api.commands.options import POLICY, address_of, log_to_stderr, set_policy
 from backoff_ctrl.api.commands.tasks.options import SET, Platform, needs_packages
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 from backoff_ctrl.ending import at_signals
@@ -50,7 +44,7 @@ _OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/name
 @POLICY
 @click.option("--print-crd", is_flag=True, help="Print the definition of Tasks for kubectl apply, and end.")
 @cluster_options
-def command(server: str | None, kubeconfig: str | None, context: str | None, **given: Any) -> int:
+def command(apiserver: str | None, kubeconfig: str | None, context: str | None, **given: Any) -> int:
     """Let suspended Jobs in where their quota has room, and carry out Tasks, until Ctrl-C or SIGTERM.
 
     Jobs (and JobSets, RayJobs, ...) that carry the label backoff-ctrl.dev/wait=true and are suspended wait here, in one
@@ -73,12 +67,12 @@ def command(server: str | None, kubeconfig: str | None, context: str | None, **g
         return DONE
     from backoff_ctrl.k8s.cluster.asking import ReachError, find_api_server  # noqa: PLC0415 - imports the client
 
-    check_cluster_options(server, kubeconfig, context)
+    check_cluster_options(apiserver, kubeconfig, context)
     platform = Platform(given["config"], given["settings"])
     set_policy(given["policy"], platform.policy())
     log_to_stderr(logging.INFO)
     try:
-        place = find_api_server(server, kubeconfig, context, None, patient=True)
+        place = find_api_server(apiserver, kubeconfig, context, None, patient=True)
     except ReachError as error:
         raise BadInput(str(error)) from None
     from backoff_ctrl.k8s.cluster.election import StuckError  # noqa: PLC0415 - imports aiohttp

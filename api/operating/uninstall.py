@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from backoff_ctrl.api.commands.cluster_options import check_cluster_options, cluster_options
 from backoff_ctrl.api.commands.kinds_option import KINDS, kinds_of
-from backoff_ctrl.api.commands.options import check_cluster_options, cluster_options
 from backoff_ctrl.api.commands.tasks.options import needs_packages
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 from backoff_ctrl.ending import at_signals
@@ -76,7 +76,7 @@ def _narrow_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @cluster_options
 def command(
-    server: str | None, kubeconfig: str | None, context: str | None, namespace: str | None, **given: Any
+    apiserver: str | None, kubeconfig: str | None, context: str | None, namespace: str | None, **given: Any
 ) -> int:
     """Stop the operator, remove its webhooks, let all Jobs go that wait, and take its finalizers off Tasks.
 
@@ -92,7 +92,7 @@ def command(
     """
     from backoff_ctrl.k8s.cluster.asking import ReachError, find_api_server  # noqa: PLC0415 - imports the client
 
-    check_cluster_options(server, kubeconfig, context)
+    check_cluster_options(apiserver, kubeconfig, context)
     needs_packages()
     if given["if_installed"] and not given["operator"]:
         raise BadInput("--if-installed looks for the Deployment of --operator: name that, too")
@@ -102,7 +102,7 @@ def command(
         raise BadInput("--keep-namespace and --keep-kind are for --narrow")
     kinds = kinds_of(given["kinds"])
     try:
-        place = find_api_server(server, kubeconfig, context, namespace)
+        place = find_api_server(apiserver, kubeconfig, context, namespace)
     except ReachError as error:
         raise BadInput(str(error)) from None
     if not given["yes"]:
@@ -287,7 +287,7 @@ async def _release(leaving: _Leaving) -> str:
     except TimeoutError:
         raise StepError(
             f"not all were let go within {LETS_GO_WITHIN:g} s: run it again, it goes on with what is left "
-            "(backoff-ctrl jobs list)"
+            "(backoff-ctrl jobs list -A)"
         ) from None
     _insist([f"{each.label}: {each.error}" for each in released if each.error])
     return f"{sum(not each.gone for each in released)} let go"

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from backoff_ctrl.api.commands.cluster_options import check_cluster_options, cluster_options
 from backoff_ctrl.api.commands.instance import read_url
-from backoff_ctrl.api.commands.options import POLICY, check_cluster_options, cluster_options, log_to_stderr, set_policy
+from backoff_ctrl.api.commands.options import POLICY, log_to_stderr, set_policy
 from backoff_ctrl.api.commands.tasks.options import SET
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.status.address import PORT, is_loopback, split_address
@@ -64,7 +65,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     namespaces: tuple[str, ...],
     kubeconfig: str | None,
     context: str | None,
-    server: str | None,
+    apiserver: str | None,
     store: str | None,
     config: str | None,
     settings: tuple[str, ...],
@@ -89,7 +90,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
         host, port = split_address(listen)
     except ValueError as error:
         raise BadInput(f"--listen: {error}") from None
-    check_cluster_options(server, kubeconfig, context)
+    check_cluster_options(apiserver, kubeconfig, context)
     if settings and store is None:
         raise BadInput("--set is for the plugins of the tasks: give --store as well")
     if policy and store is None:
@@ -109,7 +110,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
             raise
         raise BadInput("serve needs further packages: pip install 'backoff-ctrl[serve]'") from None
     connecting = _connecting(urls, gates_in, gate_ca, gate_token_file)
-    with closing(bind(host, port)) as bound, closing(_cluster(server, kubeconfig, context, namespaces)) as cluster:
+    with closing(bind(host, port)) as bound, closing(_cluster(apiserver, kubeconfig, context, namespaces)) as cluster:
         log_to_stderr(logging.WARNING)
         tasks = None if store is None else _tasks(store, config, settings, policy, cluster, bound, tls=tls is not None)
         serve(make_app(cluster, connecting, _access(host, cluster), tasks), bound, tls)
@@ -165,14 +166,16 @@ def _connecting(
     return Connecting(urls, namespaces, ways)
 
 
-def _cluster(server: str | None, kubeconfig: str | None, context: str | None, namespaces: tuple[str, ...]) -> Cluster:
+def _cluster(
+    apiserver: str | None, kubeconfig: str | None, context: str | None, namespaces: tuple[str, ...]
+) -> Cluster:
     """Return the cluster, after a first answer. Raises ``BadInput``."""
     from backoff_ctrl.k8s.cluster.asking import ReachError, find_api_server  # noqa: PLC0415
 
     from .observing import Cluster  # noqa: PLC0415
 
     try:
-        return Cluster(find_api_server(server, kubeconfig, context, None), namespaces)
+        return Cluster(find_api_server(apiserver, kubeconfig, context, None), namespaces)
     except ReachError as error:
         raise BadInput(str(error)) from error
 

@@ -175,7 +175,7 @@ class Endpoints:
 
 
 LOCAL: Final = "actions need the header Authorization: Bearer TOKEN; it is in {}"
-THERE: Final = "act at the gate itself, with its own token: backoff-ctrl act --server {}"
+THERE: Final = "act at the gate itself, with its own token: backoff-ctrl act --gate {}"
 
 
 class Acting:

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
-from backoff_ctrl.api.commands.amounts import rounded
+from backoff_ctrl.api.commands.amounts import percent, rounded
 from backoff_ctrl.engine.quantities import quantity, taken_share
 from backoff_ctrl.k8s.status.documents import namespace_item
 from backoff_ctrl.k8s.status.shapes import Watch
@@ -70,13 +70,15 @@ class SeenNamespace:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One resource of one quota: used, held for creates in flight, and free, as shares of the limit."""
+    """One resource of one quota: used, held for creates in flight, and left, as shares of the limit."""
 
     quota: str
     resource: str
     used: str
     limited: str
-    free: str
+    left: str
+    percent: str
+    """How much is used, for people."""
     exact: str
     used_share: float
     reserved_share: float
@@ -308,7 +310,8 @@ def _bar(key: Key, used: int, limited: int, hold: Hold, *, trend: str = "", gate
         resource=resource,
         used=rounded(used, resource, limited),
         limited=rounded(limited, resource, limited),
-        free=rounded(max(0, limited - used - held), resource, limited),
+        left=rounded(max(0, limited - used - held), resource, limited),
+        percent=percent(used, limited),
         exact=f"{quantity(used, resource)} of {quantity(limited, resource)}",
         used_share=taken_share(used, limited, asked=hold.asked),
         reserved_share=taken_share(held, limited) if limited else 0.0,

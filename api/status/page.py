@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -17,7 +18,7 @@ from markupsafe import Markup, escape
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
-from backoff_ctrl.api.commands.amounts import rounded, span
+from backoff_ctrl.api.commands.amounts import percent, rounded, span
 from backoff_ctrl.api.status.served_tasks import ServedTasks
 from backoff_ctrl.k8s.creates.wait import reason_words
 from backoff_ctrl.k8s.status.asked import ProblemError, parameter
@@ -124,7 +125,7 @@ class Page:
         )
         self.templates.filters |= {
             "ago": ago,
-            "percent": percent,
+            "percent": whole_percent,
             "rounded": rounded,
             "until": until,
             "words": reason_words,
@@ -285,8 +286,9 @@ def add_page(app: FastAPI, page: Page, access: Access) -> None:
         add("/leave", Nothing, page.leave, "POST")
 
 
-def percent(share: float) -> str:
-    return f"{share * 100:.0f}%"
+def whole_percent(found: float) -> str:
+    """Write a number of percent, as the other commands do."""
+    return percent(Fraction(str(found)), 100)
 
 
 def ago(text: str | None, now: datetime) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import mappings, metadata_of, text
+from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.cluster.misspelt import CHOOSE, no_namespace
 from backoff_ctrl.k8s.cluster.paths import PathError, path_to
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.manager.objects import FORBIDDEN, ClusterError, Objects
@@ -34,6 +37,7 @@ WORDS: Final = frozenset({"reason", "message", "quota", "resource", "asked", "le
 NUMBERS: Final = frozenset({"place", "estimate"})
 """What the operator says of an object that waits."""
 MOST: Final = 10**DIGITS_MAX
+NAMESPACES: Final = Watched("/api/v1", "namespaces", frozenset({"Namespace"}), namespaced=False)
 
 
 class JobsError(Exception):
@@ -80,6 +84,8 @@ class Listing:
 
     jobs: list[WaitingJob] = field(default_factory=list)
     unlisted: list[Unlisted] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+    """A sentence for each namespace that was asked for and does not exist: nothing waits there either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +122,22 @@ async def release(
 
     A name may begin with its kind, ``job/train`` or ``jobset.jobset.x-k8s.io/train``. ``by`` is noted on the object.
     Where all are to be let in, kinds that can't be listed count as not released. Raises ``JobsError`` where nothing of
-    this name waits, and as ``list_jobs`` does.
+    this name waits, for a namespace that does not exist, and as ``list_jobs`` does.
     """
+    places = tuple(namespaces)
     async with ClusterSession(configuration) as session:
-        found = await _listed(session, tuple(namespaces), kinds)
+        found = await _listed(session, places, kinds)
+        if found.absent:
+            raise JobsError(found.absent[0])
         wanted, _, plain = name.rpartition("/")
         jobs = filter(goes, found.jobs)
         chosen = [each for each in jobs if not name or (each.name == plain and _is_called(each.kind, wanted))]
         if name and not chosen:
             unknown = "".join(f"; {each}" for each in found.unlisted)
-            raise JobsError(f"nothing of the name {name} waits: `backoff-ctrl jobs list` shows what does{unknown}")
+            where = f" in namespace {', '.join(places)}" if places else ""
+            raise JobsError(
+                f"nothing of the name {name} waits{where}: `backoff-ctrl jobs list -A` shows what waits{unknown}"
+            )
         objects, gate = Objects(session), asyncio.Semaphore(AT_A_TIME)
         released = await asyncio.gather(*(release_one(objects, gate, each, by) for each in chosen))
         missed = [] if name else [Released(f"{each.resource} in {each.where}", each.why) for each in found.unlisted]
@@ -139,7 +151,7 @@ def _is_called(kind: AdmissibleKind, word: str) -> bool:
 
 async def _listed(session: ClusterSession, namespaces: Sequence[str], kinds: Sequence[AdmissibleKind]) -> Listing:
     source, listing = ClusterSource(session), Listing()
-    waiting_in = await _waiting_in(session, source, namespaces)
+    waiting_in = await _waiting_in(session, source, namespaces, listing.absent)
     found: dict[str, WaitingJob] = {}
     for kind in kinds:
         for place in namespaces or (None,):
@@ -160,19 +172,42 @@ async def _listed(session: ClusterSession, namespaces: Sequence[str], kinds: Seq
     return listing
 
 
-async def _waiting_in(session: ClusterSession, source: ClusterSource, namespaces: Sequence[str]) -> set[str]:
-    """Return which of these namespaces (none: of all) ask for waiting, as far as whoever asks may know."""
+async def _waiting_in(
+    session: ClusterSession, source: ClusterSource, namespaces: Sequence[str], absent: list[str]
+) -> set[str]:
+    """Return which of these namespaces (none: of all) ask for waiting, as far as this account may read them.
+
+    A sentence about each that does not exist is added to ``absent``.
+    """
     found: set[str] = set()
     try:
         if not namespaces:
             async for page in source.pages(WAITING_NAMESPACES, None):
                 found |= {text(metadata_of(body).get("name")) for body in mappings(page.get("items"))}
         for each in namespaces:
-            answer = await Objects(session).ask("GET", path_to("/api/v1", "namespaces", name=each))
+            answer = await Objects(session).ask("GET", _path_of(each))
+            if answer.status == NOT_FOUND and (answer.json() or {}).get("kind") == "Status":
+                absent.append(no_namespace(each, await _namespaces(source)))
             if answer.ok and asks(answer.json() or {}):
                 found.add(each)
-    except (WatchForbiddenError, WatchBrokenError, NotSent, OutcomeUnknown, PathError) as error:
+    except (WatchForbiddenError, WatchBrokenError, NotSent, OutcomeUnknown) as error:
         log.info("which namespaces ask for waiting is not known: %s", error)
+    return found
+
+
+def _path_of(namespace: str) -> str:
+    try:
+        return path_to("/api/v1", "namespaces", name=namespace)
+    except PathError:
+        raise JobsError(f"no namespace is called {printable(namespace[:80])!r}: {CHOOSE}") from None
+
+
+async def _namespaces(source: ClusterSource) -> list[str]:
+    """Return the namespaces that this account may list, as far as they are answered."""
+    found: list[str] = []
+    with suppress(WatchForbiddenError, WatchBrokenError):
+        async for page in source.pages(NAMESPACES, None):
+            found += [text(metadata_of(body).get("name")) for body in mappings(page.get("items"))]
     return found
 
 

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
@@ -18,10 +19,11 @@ from kubernetes.client.rest import RESTClientObject
 
 from backoff_ctrl.k8s.answers.bounded_json import read_json
 from backoff_ctrl.k8s.answers.fields import metadata_of
-from backoff_ctrl.k8s.answers.paging import PAGE, Pages, is_list
+from backoff_ctrl.k8s.answers.paging import PAGE, EndlessListError, Pages, is_list
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
 
 from .finding import OTHER, ClusterAccess, ReachError, find_place, one_line
+from .misspelt import no_namespace
 from .paths import path_to
 from .recognizing import PATH as VERSION
 from .recognizing import REMEDY as _NO_API_SERVER
@@ -86,7 +88,7 @@ class Reach:
         if rights is CREATOR and (note := self._behind_a_sidecar()):
             yield Check("sidecar", ok=True, detail=note)
         namespace = self.place.namespace
-        if namespace and self._missing(namespace):
+        if namespace and self._lacks(namespace):
             remedy = f"create it (kubectl create namespace {namespace}), or choose another with --namespace"
             yield Check("namespace", ok=False, detail=f"namespace {namespace} does not exist", remedy=remedy)
             return
@@ -170,8 +172,22 @@ class Reach:
             return Check("quotas", ok=True, detail=f"none in {namespace}: creates are not limited there")
         return Check("quotas", ok=True, detail=f"{', '.join(names)} in {namespace}")
 
-    def _missing(self, namespace: str) -> bool:
-        """Return whether a namespace does not exist; false if the account may not read it."""
+    def absence(self, namespace: str) -> str | None:
+        """Return that a namespace does not exist, and which may be meant if this account may list them.
+
+        None if it exists, or this account may not read it.
+        """
+        if not self._lacks(namespace):
+            return None
+        known: list[str] = []
+        with suppress(EndlessListError):
+            for status, page in self.pages(path_to("/api/v1", "namespaces")):
+                if status != 200 or not is_list(page):
+                    break
+                known += _names(page)
+        return no_namespace(namespace, known)
+
+    def _lacks(self, namespace: str) -> bool:
         status, answer = self.ask("GET", path_to("/api/v1", "namespaces", name=namespace))
         return status == 404 and answer.get("kind") == "Status"
 

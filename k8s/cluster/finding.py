@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -25,6 +26,7 @@ _REACHING: Final = (
     "disable_strict_ssl_verification", "proxy", "proxy_headers", "no_proxy",
 )  # fmt: skip
 """The fields of a configuration that say how to reach the server and verify it, without credentials."""
+_OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _CONTENTS: Final = re.compile(r"\{.*\}")
 
 
@@ -99,7 +101,7 @@ def find_place(server: str | None, kubeconfig: str | None, context: str | None, 
     configuration = Configuration()
     if server is not None:
         configuration.host = _address(server)
-        return ClusterAccess(configuration, namespace or "default", "--server")
+        return ClusterAccess(configuration, namespace or "default", "--apiserver")
     needed = kubeconfig is not None or context is not None
     try:
         check_kubeconfig(files_in(kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION), context, needed=needed)
@@ -130,9 +132,16 @@ def find_place(server: str | None, kubeconfig: str | None, context: str | None, 
         config.load_incluster_config(configuration)
     except config.ConfigException as error:
         raise ReachError(
-            "found neither a kubeconfig nor a pod's service account: give a cluster with --kubeconfig or --server"
+            "found neither a kubeconfig nor a pod's service account: give a cluster with --kubeconfig or --apiserver"
         ) from error
-    return ClusterAccess(configuration, namespace or "default", "the service account of this pod")
+    return ClusterAccess(configuration, namespace or _of_this_pod(), "the service account of this pod")
+
+
+def _of_this_pod() -> str:
+    try:
+        return _OWN_NAMESPACE.read_text("utf-8").strip() or "default"
+    except (OSError, UnicodeDecodeError):
+        return "default"
 
 
 @contextmanager
@@ -157,7 +166,7 @@ def _complaints() -> Iterator[list[str]]:
 def _address(server: str) -> str:
     if not _is_url(server):
         shown = without_passwords(server)
-        raise ReachError(f"--server must be a URL such as http://127.0.0.1:8001, not {shown!r}")
+        raise ReachError(f"--apiserver must be a URL such as http://127.0.0.1:8001, not {shown!r}")
     return server.rstrip("/")
 
 

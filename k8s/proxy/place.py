@@ -86,7 +86,7 @@ class Place:
         return (host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}").encode("idna")
 
 
-def place_at(url: str, option: str = "--upstream") -> Place:
+def place_at(url: str, option: str = "--apiserver") -> Place:
     shown = without_passwords(url)
     try:
         parts = urlsplit(url)
@@ -126,7 +126,7 @@ def place_of_account(folder: Path = ACCOUNT) -> Place:
     host, port = given.service_host, given.service_port
     if not host or not (folder / "ca.crt").is_file() or not port.isdecimal():
         raise PlaceError(
-            "found neither a kubeconfig nor a pod's service account: give the server with --upstream or --kubeconfig"
+            "found neither a kubeconfig nor a pod's service account: give the server with --apiserver or --kubeconfig"
         )
     return Place(host, int(port), True, authority=Material(folder / "ca.crt"), token=Material(folder / "token"))
 

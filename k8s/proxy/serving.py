@@ -268,7 +268,7 @@ class _Life:
                     _logger.warning("%s; retrying", problem)
                 said = problem
             elif loop.time() > deadline or not server.may_come:
-                raise PlaceError(f"{problem}; start it, or correct --upstream or --kubeconfig")
+                raise PlaceError(f"{problem}; start it, or correct --apiserver or --kubeconfig")
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._over.wait(), _RETRY)
         return False

@@ -263,7 +263,8 @@ def proxy_process(upstream: str, factor: float) -> Iterator[str]:
     Its holds are divided by ``factor``, as all durations are. Raises ``OSError`` if it does not start.
     """
     holds = ("--hold", str(HOLD / factor), "--hold-total", str(HOLD_TOTAL / factor), "--drain", "0")
-    command = [sys.executable, "-m", "backoff_ctrl", "proxy", "--listen", "127.0.0.1:0", "--upstream", upstream, *holds]
+    listen = ["--listen", "127.0.0.1:0", "--apiserver", upstream]
+    command = [sys.executable, "-m", "backoff_ctrl", "proxy", *listen, *holds]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603 - ourselves
         try:
             assert process.stdout is not None

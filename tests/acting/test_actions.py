@@ -156,7 +156,7 @@ def test_the_commands_find_the_token_and_act(
     """Of the same user and machine by themselves; else from a file or the environment."""
     crowd.wait_with("second")
     (item,) = waiting(crowd)
-    here = ["--server", crowd.url]
+    here = ["--gate", crowd.url]
     assert run(["act", "pause", "team", *here, "--why", "release"]) == 0
     assert capsys.readouterr().out == "creates in namespace team wait until you resume it\n"
     assert run(["act", "resume", "team", *here, "--json"]) == 0
@@ -170,7 +170,7 @@ def test_the_commands_find_the_token_and_act(
     assert run(["act", "cancel", "none", *here]) == 1
     assert "no create with the id 'none' is under way" in capsys.readouterr().err
     assert run(["act", "forget", "team", "q", *here]) == 0
-    assert run(["act", "cancel", item["id"], "--server", "http://gate.example:80"]) == 2
+    assert run(["act", "cancel", item["id"], "--gate", "http://gate.example:80"]) == 2
     assert "there is no token to act with" in capsys.readouterr().err
     monkeypatch.setenv("BACKOFF_CTRL_STATUS_TOKEN", "x" * 20)
     assert run(["act", "pause", "team", *here]) == 2

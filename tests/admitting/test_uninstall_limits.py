@@ -33,7 +33,7 @@ def test_letting_tasks_go_ends_after_its_limit(monkeypatch: pytest.MonkeyPatch) 
         return (500, {"kind": "Status", "message": "etcd is away"}) if fails else EMPTY
 
     with api_server(answer) as script:
-        words = ["--yes", f"--server={script.url}"]
+        words = ["--yes", f"--apiserver={script.url}"]
         done = CliRunner().invoke(uninstall.command, words, standalone_mode=False)
     assert done.return_value == 1, done.output
     assert "Tasks: not all of them were let go within 1 s: run it again" in done.output
@@ -70,7 +70,7 @@ class Cluster:
 def left(cluster: Callable[[Seen], tuple[int, Any]], *words: str) -> tuple[int, str]:
     """Run the command; return its exit code, and what it said."""
     with api_server(cluster) as script:
-        given = [*HERE, *words, f"--server={script.url}"]
+        given = [*HERE, *words, f"--apiserver={script.url}"]
         done = CliRunner().invoke(uninstall.command, given, standalone_mode=False)
     assert done.exception is None, done.output
     return done.return_value, done.output

@@ -185,7 +185,7 @@ def test_the_json_is_one_document_with_all_three(crowd: Crowd, capsys: pytest.Ca
     """Ceilings, who waits, and the decisions that the gate keeps, oldest first."""
     crowd.wait_with("second")
     crowd.wait_with("third")
-    assert run(["top", "--json", "--server", crowd.url]) == 0
+    assert run(["top", "--json", "--gate", crowd.url]) == 0
     found = json.loads(capsys.readouterr().out)
     assert list(found) == ["as_of", "ceilings", "waiting", "decisions", "more"]
     assert [each["resource"] for each in found["ceilings"]] == ["pods"]
@@ -193,7 +193,7 @@ def test_the_json_is_one_document_with_all_three(crowd: Crowd, capsys: pytest.Ca
     told_of = [(each["event"], each["name"]) for each in found["decisions"]]
     assert told_of[0] == ("created", "first")
     assert ("waits", "second") in told_of
-    assert run(["top", "--json", "--server", crowd.url, "--limit", "1", "-n", "team"]) == 0
+    assert run(["top", "--json", "--gate", crowd.url, "--limit", "1", "-n", "team"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (len(found["waiting"]), len(found["decisions"])) == (1, 1)
     assert found["more"] == {"ceilings": 0, "waiting": 1}
@@ -203,10 +203,10 @@ def test_without_a_terminal_or_an_instance_one_sentence_says_what_to_do(capsys: 
     """Exit code 2."""
     assert run(["top"]) == 2
     assert "top draws on a terminal, and there is none here: use --json" in capsys.readouterr().err
-    assert run(["top", "--json", "--server", "http://127.0.0.1:1"]) == 2
+    assert run(["top", "--json", "--gate", "http://127.0.0.1:1"]) == 2
     assert "nothing listens at http://127.0.0.1:1" in capsys.readouterr().err
     with scripts.scripted_server(_no_decisions) as script:
-        assert run(["top", "--json", "--server", script.url]) == 2
+        assert run(["top", "--json", "--gate", script.url]) == 2
         assert "can't be followed (404 instead of a stream of events)" in capsys.readouterr().err
 
 

@@ -143,7 +143,7 @@ def test_the_command_says_it_in_sentences(crowd: Crowd, tmp_path: Path) -> None:
     """With what is in the way, and for a Job what becomes of its pods."""
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump_all([pod(), job(2)]))
-    code, text = run("-f", str(file), "--server", crowd.url)
+    code, text = run("-f", str(file), "--gate", crowd.url)
     assert code == 0, text
     assert text.splitlines() == [
         "Pod team/p: would wait",
@@ -164,18 +164,18 @@ def test_the_namespace_is_the_context_s(crowd: Crowd, tmp_path: Path, monkeypatc
     )
     file = write_kubeconfig(tmp_path / "config", "http://127.0.0.1:1", namespace="team")
     monkeypatch.setattr(config.kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", file)
-    assert run("-f", "-", "--server", crowd.url, stdin=plain)[1].startswith("Pod team/p: would wait\n")
-    assert run("-f", "-", "--server", crowd.url, stdin=named)[1].startswith("Pod elsewhere/p: ")
-    assert run("-f", "-", "-n", "other", "--server", crowd.url, stdin=plain)[1].startswith("Pod other/p: ")
+    assert run("-f", "-", "--gate", crowd.url, stdin=plain)[1].startswith("Pod team/p: would wait\n")
+    assert run("-f", "-", "--gate", crowd.url, stdin=named)[1].startswith("Pod elsewhere/p: ")
+    assert run("-f", "-", "-n", "other", "--gate", crowd.url, stdin=plain)[1].startswith("Pod other/p: ")
     monkeypatch.setattr(config.kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "nothing"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    code, said = run("-f", "-", "--server", crowd.url, stdin=plain)
+    code, said = run("-f", "-", "--gate", crowd.url, stdin=plain)
     assert (code, "name the namespace, in the manifest or with -n" in said, said.count("\n")) == (2, True, 1), said
 
 
 def test_a_gate_knows_of_a_suspended_job_what_it_asks(crowd: Crowd) -> None:
     """And who knows whether it is resumed."""
-    said = run("-f", "-", "--server", crowd.url, stdin=json.dumps(job(2, suspend=True)))[1].splitlines()
+    said = run("-f", "-", "--gate", crowd.url, stdin=json.dumps(job(2, suspend=True)))[1].splitlines()
     assert said[1:3] == [
         "  and once it is resumed the objects that it makes would not all fit now",
         "  quota q: pods asks 2, left 0 of 1",
@@ -185,19 +185,17 @@ def test_a_gate_knows_of_a_suspended_job_what_it_asks(crowd: Crowd) -> None:
 
 def test_the_command_prints_the_document(crowd: Crowd) -> None:
     """One manifest, one object; several, a list."""
-    one = run("-f", "-", "--server", crowd.url, "--json", stdin=json.dumps(pod()))
+    one = run("-f", "-", "--gate", crowd.url, "--json", stdin=json.dumps(pod()))
     assert (one[0], json.loads(one[1])["verdict"]) == (0, "wait")
-    two = run("-f", "-", "--server", crowd.url, "--json", stdin=yaml.safe_dump_all([pod(), job()]))
+    two = run("-f", "-", "--gate", crowd.url, "--json", stdin=yaml.safe_dump_all([pod(), job()]))
     assert [each["footprint"]["kind"] for each in json.loads(two[1])] == ["Pod", "Job"]
 
 
 def test_wrong_use_is_one_sentence(crowd: Crowd) -> None:
     """Exit code 2."""
-    bad = run(
-        "-f", "-", "--server", crowd.url, stdin="apiVersion: v1\nkind: Pod\nspec: {}\nmetadata: {namespace: team}"
-    )
+    bad = run("-f", "-", "--gate", crowd.url, stdin="apiVersion: v1\nkind: Pod\nspec: {}\nmetadata: {namespace: team}")
     assert bad[0] == 2
     assert "spec.containers" in bad[1]
-    assert run("-f", "-", "--server", crowd.url, stdin="kind: Pod")[0] == 2
-    both = run("-f", "-", "--server", crowd.url, "--context", "x", stdin="kind: Pod")
+    assert run("-f", "-", "--gate", crowd.url, stdin="kind: Pod")[0] == 2
+    both = run("-f", "-", "--gate", crowd.url, "--context", "x", stdin="kind: Pod")
     assert (both[0], "only one of them" in both[1]) == (2, True)

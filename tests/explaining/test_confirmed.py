@@ -174,10 +174,10 @@ def test_the_command_asks_as_its_user(tmp_path: Path) -> None:
         assert "a dry run can't show: " in run.output
         listed = ask(sandbox.url, "/api/v1/namespaces/team/pods").json["items"]
         assert listed == []
-        with serving("--server", sandbox.url) as url:
+        with serving("--apiserver", sandbox.url) as url:
             until(lambda: ask(url, "/readyz").status == 200)
             run = CliRunner().invoke(
-                cli, ["explain", "-f", "-", "--server", url, "--confirm", "--json"], input=json.dumps(pod())
+                cli, ["explain", "-f", "-", "--gate", url, "--confirm", "--json"], input=json.dumps(pod())
             )
             assert (run.exit_code, json.loads(run.output)["confirmation"]["agrees"]) == (0, True), run.output
 

@@ -60,7 +60,7 @@ def test_all_is_well(sandbox: BackgroundSandbox, capsys: pytest.CaptureFixture[s
     """Every check has an ok line, and the exit code is 0."""
     sandbox.create_quota("team", "pods", {"pods": "3"})
 
-    code = run(["doctor", "--server", sandbox.url, "-n", "team"])
+    code = run(["doctor", "--apiserver", sandbox.url, "-n", "team"])
     lines = capsys.readouterr().out.splitlines()
 
     assert code == 0
@@ -71,7 +71,7 @@ def test_all_is_well(sandbox: BackgroundSandbox, capsys: pytest.CaptureFixture[s
 def test_a_missing_right_is_reported_with_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:
     """The gate works without watching quotas, but the user should know: exit code 1."""
     with scripted_server(cluster({"watch resourcequotas", "list resourcequotas"})) as server:
-        code = run(["doctor", "--server", server.url])
+        code = run(["doctor", "--apiserver", server.url])
     out = capsys.readouterr().out
 
     assert code == 1
@@ -82,7 +82,7 @@ def test_a_missing_right_is_reported_with_a_remedy(capsys: pytest.CaptureFixture
 def test_a_gateway_of_all_namespaces_is_asked_about_all(capsys: pytest.CaptureFixture[str]) -> None:
     """Not about creating, which it never does with its own account."""
     with scripted_server(cluster({"create pods", "watch pods"})) as server:
-        code = run(["doctor", "--server", server.url, "--for", "gateway", "-A"])
+        code = run(["doctor", "--apiserver", server.url, "--for", "gateway", "-A"])
         asked = [each.body["spec"]["resourceAttributes"] for each in server.of("POST")]
     out = capsys.readouterr().out
     assert (code, "no  watch pods              not allowed in all namespaces" in out) == (1, True), out
@@ -98,7 +98,7 @@ def test_kinds_that_were_described_are_asked_for_too(
     """The operator lets them in as it does Jobs, and the webhook suspends them."""
     pytest.importorskip("pydantic")
     with scripted_server(cluster({denied})) as server:
-        code = run(["doctor", "--for", mode, "--kinds", str(written(tmp_path)), "--server", server.url])
+        code = run(["doctor", "--for", mode, "--kinds", str(written(tmp_path)), "--apiserver", server.url])
     out = capsys.readouterr().out
     assert (code, f"no  {denied}.example.com not allowed" in out) == (1, True), out
 
@@ -108,7 +108,7 @@ def test_an_answer_that_is_no_list_of_quotas_is_reported(page: Any, capsys: pyte
     """It must not count as a namespace without quotas."""
     well = cluster(set())
     with scripted_server(lambda seen: (200, page) if "resourcequotas" in seen.path else well(seen)) as server:
-        code = run(["doctor", "--server", server.url])
+        code = run(["doctor", "--apiserver", server.url])
     out = capsys.readouterr().out
 
     assert code == 1
@@ -132,7 +132,7 @@ def test_the_settings_in_force_are_printed_with_their_sources(
     file = tmp_path / "platform.yaml"
     file.write_text("plugins: {k8s: {default-cpus: 1, default-memory: 2Gi, default-env-vars: {KEY: a-secret}}}")
     options = ["--config", str(file), "--set", "tasks.backoff.base-second=3"]
-    assert run(["doctor", "--server", sandbox.url, "--json", *options]) == 1
+    assert run(["doctor", "--apiserver", sandbox.url, "--json", *options]) == 1
 
     text = capsys.readouterr().out
     document = json.loads(text)
@@ -153,13 +153,13 @@ def test_the_settings_in_force_are_printed_with_their_sources(
     assert [each["name"] for each in document["checks"] if not each["ok"]] == ["environment"]
 
     file.write_text("plugins: {k8s: {no-such-key: 1}}")
-    assert run(["doctor", "--server", sandbox.url, "--config", str(file)]) == 1
+    assert run(["doctor", "--apiserver", sandbox.url, "--config", str(file)]) == 1
     assert f"no  settings                {file}: plugins.k8s.no-such-key: unknown key" in capsys.readouterr().out
 
 
 def test_json_is_one_document(sandbox: BackgroundSandbox, capsys: pytest.CaptureFixture[str]) -> None:
     """--json prints nothing else on stdout."""
-    code = run(["doctor", "--server", sandbox.url, "--json"])
+    code = run(["doctor", "--apiserver", sandbox.url, "--json"])
     document = json.loads(capsys.readouterr().out)
 
     assert code == 0
@@ -169,7 +169,7 @@ def test_json_is_one_document(sandbox: BackgroundSandbox, capsys: pytest.Capture
 
 def test_json_is_one_document_even_if_no_cluster_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     """The document says why; so does one line on stderr, and the exit code is 2."""
-    code = run(["doctor", "--server", "http://127.0.0.1:9", "--json"])
+    code = run(["doctor", "--apiserver", "http://127.0.0.1:9", "--json"])
     out, told = capsys.readouterr()
     document = json.loads(out)
     assert (code, document["ok"], document["checks"][0]["name"]) == (2, False, "versions")
@@ -180,21 +180,23 @@ def test_json_is_one_document_even_if_no_cluster_is_there(capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        pytest.param(["--server", "http://127.0.0.1:9"], "cannot reach", id="no server"),
-        pytest.param(["--server", "127.0.0.1:9"], "must be a URL", id="no scheme"),
-        pytest.param(["--server", "http://"], "must be a URL", id="no host"),
-        pytest.param(["--server", "http://[::1"], "must be a URL", id="incomplete address"),
-        pytest.param(["--server", "http://127.0.0.1:99999"], "must be a URL", id="invalid port"),
+        pytest.param(["--apiserver", "http://127.0.0.1:9"], "cannot reach", id="no server"),
+        pytest.param(["--apiserver", "127.0.0.1:9"], "must be a URL", id="no scheme"),
+        pytest.param(["--apiserver", "http://"], "must be a URL", id="no host"),
+        pytest.param(["--apiserver", "http://[::1"], "must be a URL", id="incomplete address"),
+        pytest.param(["--apiserver", "http://127.0.0.1:99999"], "must be a URL", id="invalid port"),
         pytest.param(["--kubeconfig", "/does/not/exist"], "--kubeconfig", id="no kubeconfig"),
         pytest.param(
-            ["--server", "http://127.0.0.1:9", "--gates-in", "a"], "--gates-in is for --for serve", id="of another mode"
+            ["--apiserver", "http://127.0.0.1:9", "--gates-in", "a"],
+            "--gates-in is for --for serve",
+            id="of another mode",
         ),
         pytest.param(
-            ["--server", "http://127.0.0.1:9", "--for", "injection", "--keeps", "a"],
+            ["--apiserver", "http://127.0.0.1:9", "--for", "injection", "--keeps", "a"],
             "belong together",
             id="half a place",
         ),
-        pytest.param(["--server", "http://a", "--context", "b"], "give only one of them", id="two clusters"),
+        pytest.param(["--apiserver", "http://a", "--context", "b"], "give only one of them", id="two clusters"),
     ],
 )
 def test_an_unusable_cluster_ends_with_one_line_and_code_2(
@@ -253,7 +255,7 @@ def test_a_server_that_is_of_no_use_is_one(
     if said.startswith("more than"):
         monkeypatch.setattr("backoff_ctrl.k8s.cluster.asking.ANSWER_MAX", 1000)
     with scripted_server(lambda seen: version if seen.path == "/version" else others) as server:
-        assert said in only_error(capsys, run(["doctor", "--server", server.url]))
+        assert said in only_error(capsys, run(["doctor", "--apiserver", server.url]))
 
 
 def test_the_context_of_the_kubeconfig_gives_cluster_and_namespace(
@@ -295,7 +297,7 @@ def test_a_namespace_that_does_not_exist_is_reported(
     sandbox: BackgroundSandbox, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A misspelt namespace has no quotas either; it must not look unlimited."""
-    code = run(["doctor", "--server", sandbox.url, "-n", "taem"])
+    code = run(["doctor", "--apiserver", sandbox.url, "-n", "taem"])
 
     assert code == 1
     assert "namespace taem does not exist" in capsys.readouterr().out
@@ -313,7 +315,7 @@ def test_a_missing_namespace_fails_its_own_check_and_the_rest_is_left_out(
         return others(seen)
 
     with scripted_server(answer) as server:
-        code = run(["doctor", "--server", server.url, "-n", "taem", "--json"])
+        code = run(["doctor", "--apiserver", server.url, "-n", "taem", "--json"])
     checks = json.loads(capsys.readouterr().out)["checks"]
 
     assert code == 1
@@ -357,7 +359,7 @@ def test_answers_of_another_shape_are_survived(odd: Any, items: Any, capsys: pyt
         return (201, odd) if seen.path.endswith("reviews") else (200, {"items": items})
 
     with scripted_server(answer) as server:
-        code = run(["doctor", "--server", server.url])
+        code = run(["doctor", "--apiserver", server.url])
     out, err = capsys.readouterr()
 
     assert code == 2  # as far as the server says, not even creates of pods are allowed

@@ -41,7 +41,7 @@ def test_of_a_kubeconfig_only_the_path_is_shown(tmp_path: Path, capsys: pytest.C
 def test_of_an_address_no_password_is_shown(server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The address can't be reached or is invalid, and comes from a kubeconfig or an option."""
     assert "127.0.0.1" in complaint(capsys, "doctor", "--kubeconfig", write_kubeconfig(tmp_path / "k", server))
-    assert "127.0.0.1" in complaint(capsys, "doctor", "--server", server)
+    assert "127.0.0.1" in complaint(capsys, "doctor", "--apiserver", server)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_passwords_with_odd_letters_are_left_out_too() -> None:
 def test_a_server_as_given_is_shown_without_its_password(capsys: pytest.CaptureFixture[str]) -> None:
     """This holds for a successful check, too: people paste its output into tickets."""
     with scripted_server(lambda _: (200, {"gitVersion": "v1.36.3"})) as script:
-        run(["doctor", "--server", script.url.replace("//", f"//u:{SECRET}@")])
+        run(["doctor", "--apiserver", script.url.replace("//", f"//u:{SECRET}@")])
     said = capsys.readouterr()
     assert "v1.36.3 at http://127.0.0.1" in said.out
     assert SECRET not in said.out + said.err

@@ -41,7 +41,7 @@ def nothing(path: str, query: dict[str, list[str]], seen: Seen) -> Any:
 
 def ask(script: Script, *options: str) -> int:
     """Run ``holders`` against a scripted cluster; return its exit code."""
-    return run(["holders", "-n", "team", "--server", script.url, *options])
+    return run(["holders", "-n", "team", "--apiserver", script.url, *options])
 
 
 def test_only_the_metadata_of_secrets_is_requested(capsys: pytest.CaptureFixture[str]) -> None:

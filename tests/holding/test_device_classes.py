@@ -123,7 +123,7 @@ GPU = [{"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "example.c
 
 def holders(answers: Callable[[Seen], Any], capsys: pytest.CaptureFixture[str], code: int = 0) -> JSON:
     with scripted_server(answers) as script:
-        assert run(["holders", "-n", "team", "--server", script.url, "--json"]) == code
+        assert run(["holders", "-n", "team", "--apiserver", script.url, "--json"]) == code
     found: JSON = json.loads(capsys.readouterr().out)["quotas"][0]["resources"][0]
     return found
 

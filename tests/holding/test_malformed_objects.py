@@ -22,6 +22,6 @@ def test_a_time_beyond_the_calendar_is_malformed(capsys: pytest.CaptureFixture[s
         core.create_namespaced_pod("team", {"metadata": {"name": "p"}, "spec": spec})
         core.patch_namespaced_pod_status("p", "team", {"status": {"startTime": "9999-12-31T23:59:59Z"}})
 
-        code = run(["holders", "--server", sandbox.url, "-n", "team"])
+        code = run(["holders", "--apiserver", sandbox.url, "-n", "team"])
         assert code in (0, 1)
         assert "1 object could not be read" in capsys.readouterr().out

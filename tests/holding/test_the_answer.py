@@ -48,7 +48,7 @@ WEB = [pod(f"w{number}", "ReplicaSet/web-7d4b9c") for number in range(3)]
         pytest.param(
             report(*WEB, pod("x", "Job/train", cpu="500m"), cpu=("3500m", "3500m"), pods=("4", "9")),
             "Next: requests.cpu of compute is full; scale down or delete its largest holder, ReplicaSet/web-7d4b9c "
-            "(or its Deployment, if it has one), which holds 3 (86%), or ask for a larger limit.",
+            "(or its Deployment, if it has one), which holds 3 (85%), or ask for a larger limit.",
             id="largest",
         ),
         pytest.param(
@@ -190,15 +190,15 @@ def test_the_page_shows_who_holds_what() -> None:
         "namespace team at 2026-11-21 14:00:00 UTC",
         "",
         "quota compute",
-        "  requests.cpu: 8 of 8 used (100 %): FULL",
+        "  requests.cpu: 8 of 8 used (100%): FULL",
         "    holder                             objects       held  share oldest  what frees it",
-        "    Job/train                                1          4   50 %   120m  deadline in 30m",
-        "    ReplicaSet/web-7d4b9c                    3          3   38 %   120m  scale down or delete it",
-        "    (leaked: held by no object)                         1   12 %         next release, or ≤ 5 min",
-        "  pods: 4 of 20 used (20 %)",
+        "    Job/train                                1          4    50%   120m  deadline in 30m",
+        "    ReplicaSet/web-7d4b9c                    3          3    37%   120m  scale down or delete it",
+        "    (leaked: held by no object)                         1    12%         next release, or ≤ 5 min",
+        "  pods: 4 of 20 used (20%)",
         "    holder                             objects       held  share oldest  what frees it",
-        "    ReplicaSet/web-7d4b9c                    3          3   75 %   120m  scale down or delete it",
-        "    Job/train                                1          1   25 %   120m  deadline in 30m",
+        "    ReplicaSet/web-7d4b9c                    3          3    75%   120m  scale down or delete it",
+        "    Job/train                                1          1    25%   120m  deadline in 30m",
         "",
         "Next: 1 of requests.cpu of compute is charged but used by no object: it is released when the next",
         "object of that kind ends or is deleted in the namespace, at the latest at the quota controller's",
@@ -240,12 +240,12 @@ def test_names_print_no_control_characters() -> None:
 @pytest.mark.parametrize(
     ("amounts", "line"),
     [
-        (("5", "4"), "requests.cpu: 5 of 4 used (125 %): over its limit by 1"),
+        (("5", "4"), "requests.cpu: 5 of 4 used (125%): over its limit by 1"),
         (("0", "0"), "requests.cpu: 0 of 0 used: its limit allows none"),
         (("1", "0"), "requests.cpu: 1 of 0 used: over its limit by 1"),
         (("invalid", "4"), "requests.cpu: ? of 4 used: not counted by the quota controller yet"),
-        (("1m", "1k"), "requests.cpu: 1m of 1k used (<1 %)"),
-        (("4999", "5k"), "requests.cpu: 4999 of 5k used (>99 %)"),
+        (("1m", "1k"), "requests.cpu: 0.001 of 1,000 used (<1%)"),
+        (("4999", "5k"), "requests.cpu: 4,999 of 5,000 used (99%)"),
     ],
 )
 def test_the_heading_of_a_resource_says_how_full_it_is(amounts: tuple[str, str], line: str) -> None:

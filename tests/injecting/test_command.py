@@ -83,7 +83,7 @@ def test_it_serves_on_at_its_end_until_its_service_has_forgotten_it(tmp_path: Pa
     pem.write_bytes(new_authority(now).issue(["localhost"], now, timedelta(days=1)).pem)
     command = [
         sys.executable, "-m", "backoff_ctrl", "inject", "--listen=127.0.0.1:0", f"--tls-cert={pem}",
-        f"--tls-key={pem}", "--server=http://127.0.0.1:1", "--drain=3600",
+        f"--tls-key={pem}", "--apiserver=http://127.0.0.1:1", "--drain=3600",
     ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

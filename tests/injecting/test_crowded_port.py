@@ -190,7 +190,7 @@ async def test_a_connection_that_is_closed_is_forgotten_with_the_next() -> None:
 @pytest.mark.long
 async def test_serve_answers_beside_silent_connections() -> None:
     """More than it takes: uvicorn's own limit would answer 503 to all that come later."""
-    with running_sandbox() as sandbox, serving("--server", sandbox.url) as url:
+    with running_sandbox() as sandbox, serving("--apiserver", sandbox.url) as url:
         silent = [await connected(url, ONE[0]) for _ in range(600)]
         assert await probed(url)
         for _, writer in silent:

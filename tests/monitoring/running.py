@@ -94,7 +94,7 @@ def injecting(server: str, folder: Path, *more: str) -> Iterator[tuple[str, str]
         probes = f"127.0.0.1:{free.getsockname()[1]}"
     command = [
         sys.executable, "-m", "backoff_ctrl", "inject", "--listen=127.0.0.1:0", f"--probe-listen={probes}",
-        f"--tls-cert={folder / 'tls.pem'}", f"--tls-key={folder / 'tls.pem'}", f"--server={server}",
+        f"--tls-cert={folder / 'tls.pem'}", f"--tls-key={folder / 'tls.pem'}", f"--apiserver={server}",
         *more,
     ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -111,7 +111,7 @@ def injecting(server: str, folder: Path, *more: str) -> Iterator[tuple[str, str]
 def operating(server: str, address: str) -> Iterator[None]:
     """Run a replica of the operator, whose metrics are at ``address``."""
     command = [
-        sys.executable, "-m", "backoff_ctrl", "operator", f"--server={server}", "--lease-namespace=default",
+        sys.executable, "-m", "backoff_ctrl", "operator", f"--apiserver={server}", "--lease-namespace=default",
         f"--probe-listen={address}",
     ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:

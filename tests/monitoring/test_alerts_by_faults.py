@@ -108,7 +108,7 @@ async def test_each_alert_fires_by_a_fault_and_resolves_when_it_is_mended(progra
         relay = stack.enter_context(Relay(sandbox.url))
         a = stack.enter_context(gate("a", server=sandbox.url, policy=LEARNING, watch=False))
         b = stack.enter_context(gate("b", server=relay.url, policy=PATIENT, watch=True))
-        page = stack.enter_context(serving("--server", sandbox.url)).removeprefix("http://")
+        page = stack.enter_context(serving("--apiserver", sandbox.url)).removeprefix("http://")
         certificate = tmp_path / "tls.pem"
         certify(certificate, timedelta(seconds=ENDS_WITHIN / FASTER))
         hooks, _ = stack.enter_context(injecting(sandbox.url, tmp_path, "--for=pods", "--for=jobs"))

@@ -314,7 +314,7 @@ async def test_every_panel_shows_what_is_so(
         monkeypatch.delenv("BACKOFF_CTRL_NOTIFY")
         monkeypatch.setenv("BACKOFF_CTRL_GATE", "tasks")
         store = str(tmp_path / "tasks.db")
-        tasks = stack.enter_context(serving("--server", sandbox.url, "--store", store, quiet=False))
+        tasks = stack.enter_context(serving("--apiserver", sandbox.url, "--store", store, quiet=False))
         certify(tmp_path / "tls.pem")
         probes, hooks = stack.enter_context(injecting(sandbox.url, tmp_path, "--excluded=excluded"))
         addresses = {name: each.address for name, each in gates.items()}

@@ -214,7 +214,7 @@ class Tasks:
             *(["-f", "tasks.yaml"] if tasks else []),
             "--config",
             "settings.yaml",
-            "--upstream",
+            "--apiserver",
             self._upstream,
         ]
         with (self._folder / "manager.log").open("a") as log:
@@ -258,7 +258,7 @@ class Tasks:
         return status
 
     async def abort(self, name: str) -> None:
-        await self._said("abort", name, "-n", NAMESPACE, "--config", "settings.yaml", "--upstream", self._upstream)
+        await self._said("abort", name, "-n", NAMESPACE, "--config", "settings.yaml", "--apiserver", self._upstream)
 
     async def _said(self, *words: str) -> bytes:
         process = await asyncio.create_subprocess_exec(

@@ -65,7 +65,7 @@ async def test_the_first_probe_of_a_sidecar_finds_it_started() -> None:
     """It connects before the program is loaded, and its answer is not "not yet" either."""
     port = free_port()
     listens = ("--listen=127.0.0.1:0", f"--probe-listen=127.0.0.1:{port}", "--listen-first")
-    async with loading("proxy", *listens, "--upstream=http://127.0.0.1:9") as process:
+    async with loading("proxy", *listens, "--apiserver=http://127.0.0.1:9") as process:
         reader, writer = await connected(port)
         writer.write(b"GET /startupz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert process.stdin is not None
@@ -81,7 +81,7 @@ async def test_the_first_probe_of_the_page_waits_for_its_answer() -> None:
     """Probes ask at the address of everybody."""
     port = free_port()
     with scripted_server(lambda _: (200, {"gitVersion": "v1.36.0"})) as script:
-        async with loading("serve", f"--listen=127.0.0.1:{port}", "--server", script.url) as process:
+        async with loading("serve", f"--listen=127.0.0.1:{port}", "--apiserver", script.url) as process:
             reader, writer = await connected(port)
             writer.write(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
             assert process.stdin is not None

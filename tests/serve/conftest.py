@@ -48,7 +48,7 @@ def served(filled: BackgroundSandbox) -> Iterator[Served]:
         for number, namespace, name in ((0, "team", "a"), (0, "team", "b"), (1, "team", "c"), (1, "other", "d")):
             gates[number].wait_with(name, namespace=namespace)
         urls = [word for gate in gates for word in ("--gate", gate.url)]
-        with serving("--server", filled.url, *urls) as url:
+        with serving("--apiserver", filled.url, *urls) as url:
             until(lambda: ask(url, "/readyz").status == 200)
             until(lambda: [each["waiting"] for each in ask(url, "/v1/namespaces").json["items"][-1:]] == [3])
             yield Served(url, filled, gates)
@@ -61,6 +61,6 @@ def served(filled: BackgroundSandbox) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def alone(filled: BackgroundSandbox) -> Iterator[str]:
     """``serve`` without a gate: where it is."""
-    with serving("--server", filled.url) as url:
+    with serving("--apiserver", filled.url) as url:
         until(lambda: ask(url, "/readyz").status == 200)
         yield url

@@ -60,13 +60,13 @@ def test_on_this_machine_one_acts_at_the_gate_itself(served: Served) -> None:
     """Nobody is known here: any page, and any user, comes from the same address. The gate has a token of its own."""
     body = b'{"namespace": "team"}'
     found = ask(served.url, "/v1/actions/pause", method="POST", body=body, Content_Type="application/json")
-    assert (found.status, "backoff-ctrl act --server" in found.json["detail"]) == (403, True)
+    assert (found.status, "backoff-ctrl act --gate" in found.json["detail"]) == (403, True)
     assert not served.gates[0].gate.ledger.is_halted("team")
 
 
 def test_beyond_this_machine_it_needs_a_certificate() -> None:
     """A token in clear text would be anybody's."""
-    assert "--tls-cert" in fails("--listen", "0.0.0.0:0", "--server", "http://127.0.0.1:9")
+    assert "--tls-cert" in fails("--listen", "0.0.0.0:0", "--apiserver", "http://127.0.0.1:9")
 
 
 @pytest.mark.long
@@ -74,7 +74,7 @@ def test_what_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
     """Exit code 2, and what to do."""
     broken = tmp_path / "broken.pem"
     broken.write_text("no certificate")
-    here = ("--server", "http://127.0.0.1:9")
+    here = ("--apiserver", "http://127.0.0.1:9")
     assert "belong together" in fails(*here, "--tls-cert", str(broken))
     assert "can't be used together" in fails(*here, "--tls-cert", str(broken), "--tls-key", str(broken))
     absent = str(tmp_path / "absent.pem")
@@ -91,7 +91,7 @@ def test_what_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
 def test_what_is_no_request_fills_no_log(filled: BackgroundSandbox) -> None:
     """Each made a line, of whomever it came."""
     log = list[str]()
-    with serving("--server", filled.url, quiet=False, log=log) as url:
+    with serving("--apiserver", filled.url, quiet=False, log=log) as url:
         place = urlsplit(url)
         for _ in range(3 * AT_ONCE):
             with socket.create_connection((place.hostname, place.port), timeout=PATIENCE) as sent:

@@ -57,7 +57,7 @@ def test_it_does_not_say_that_there_is_none_before_it_has_looked(found: list[Any
     manifest = json.dumps({**pod("p"), "metadata": {"name": "p", "namespace": "team"}}).encode()
     with (
         scripted_server(answer) as server,
-        serving("--server", server.url, "--gates-in", "platform", quiet=False) as url,
+        serving("--apiserver", server.url, "--gates-in", "platform", quiet=False) as url,
     ):
         try:
             for path in ("waiting", "gates", "ceilings", "namespaces"):
@@ -86,7 +86,7 @@ def test_a_list_that_is_refused_ends_the_search() -> None:
     answer = cluster(listed, lambda: (403, {"kind": "Status", "status": "Failure", "code": 403, "message": "no"}))
     with (
         scripted_server(answer) as server,
-        serving("--server", server.url, "--gates-in", "platform", quiet=False) as url,
+        serving("--apiserver", server.url, "--gates-in", "platform", quiet=False) as url,
     ):
         until(lambda: "no gates can be found in platform" in ask(url, "/").body.decode())
         assert ask(url, "/v1/waiting").json["note"].startswith("no gate connected")

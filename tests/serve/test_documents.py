@@ -72,7 +72,7 @@ def test_the_commands_pass_on_that_no_gate_is_connected(alone: str) -> None:
     """In words, and as a key of their JSON."""
 
     def said(*arguments: str) -> str:
-        command = [sys.executable, "-m", "backoff_ctrl", *arguments, "--server", alone]
+        command = [sys.executable, "-m", "backoff_ctrl", *arguments, "--gate", alone]
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
 
     assert said("waiting").startswith("Who waits is not known: no gate connected: lines are in gates; ")
@@ -113,7 +113,7 @@ def test_one_request_wherever_it_waits(served: Served) -> None:
 def test_a_gate_that_does_not_answer_is_named(served: Served) -> None:
     """The others are still shown, and the page of waiting creates says what it lacks."""
     closed = "http://127.0.0.1:9"
-    with serving("--server", served.sandbox.url, "--gate", closed, "--gate", served.gates[1].url) as url:
+    with serving("--apiserver", served.sandbox.url, "--gate", closed, "--gate", served.gates[1].url) as url:
         until(lambda: ask(url, "/v1/namespaces").json["items"])
         page = ask(url, "/v1/waiting").json
         assert sorted(each["name"] for each in page["items"]) == ["c", "d"]
@@ -155,7 +155,7 @@ def test_explain_knows_the_extended_resources_of_device_classes() -> None:
     asked = [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 2}}]
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
              "metadata": {"name": "c", "namespace": "devices"}, "spec": {"devices": {"requests": asked}}}  # fmt: skip
-    with running_sandbox() as sandbox, serving("--server", sandbox.url) as url:
+    with running_sandbox() as sandbox, serving("--apiserver", sandbox.url) as url:
         done = ask(sandbox.url, "/apis/resource.k8s.io/v1/deviceclasses", method="POST",
                    body=json.dumps(made).encode(), Content_Type="application/json")  # fmt: skip
         assert done.status == 201

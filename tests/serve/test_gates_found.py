@@ -78,7 +78,7 @@ def test_gates_come_and_go_with_their_pods(filled: BackgroundSandbox, monkeypatc
     gate.wait_with("found", namespace="team")
     place("roomy", "elsewhere", {"backoff-ctrl.dev/gate": "true"})
     place("platform", "unlabelled", {})
-    with serving("--server", filled.url, "--gates-in", "platform") as url:
+    with serving("--apiserver", filled.url, "--gates-in", "platform") as url:
         until(lambda: ask(url, "/readyz").status == 200)
         assert ask(url, "/v1/waiting").json["note"].startswith("no gate connected")
         place("platform", "gate", {"backoff-ctrl.dev/gate": "true"})
@@ -106,7 +106,7 @@ def test_a_token_for_gates_goes_over_tls_alone(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_wrong_use_is_one_sentence(tmp_path: Path) -> None:
     """Exit code 2, and what to do."""
-    here = ("--server", "http://127.0.0.1:9", "--listen", "127.0.0.1:0")
+    here = ("--apiserver", "http://127.0.0.1:9", "--listen", "127.0.0.1:0")
     assert "--gates-in" in fails(*here, "--gates-in", "Not A Name")
     absent = str(tmp_path / "absent")
     assert "can't be read: No such file" in fails(*here, "--gate-ca", absent)

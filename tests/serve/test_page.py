@@ -35,7 +35,7 @@ def test_the_fullest_namespace_comes_first(served: Served) -> None:
     """With bars for each resource, and how many wait there."""
     page = text(served.url)
     assert cards(page) == ["other", "team", "roomy"]
-    assert 'aria-label="pods of quota q: 100% used, 0 free"' in page
+    assert 'aria-label="pods of quota q: 100% used, 0 left"' in page
     assert '<rect class="used" width="10.0" height="8">' in page
     assert "1 waiting" in page.partition("namespace=team")[0]
 
@@ -188,7 +188,7 @@ def test_a_quota_with_room_is_not_called_well_while_creates_wait_for_more() -> N
             crowd.core.create_namespaced_pod("team", pod("large", "4"))
             for number in range(4):
                 crowd.wait_with(f"more-{number}", manifest=pod(f"more-{number}", "2"))
-            with serving("--server", sandbox.url, "--gate", crowd.url) as url:
+            with serving("--apiserver", sandbox.url, "--gate", crowd.url) as url:
                 until(lambda: ask(url, "/readyz").status == 200)
                 until(lambda: "4 creates wait" in glance(url))
                 assert glance(url).startswith("none full of 1 namespace, but 4 creates wait, the longest ")

@@ -135,7 +135,7 @@ async def test_a_listener_hears_no_longer_than_it_may() -> None:
 def test_a_body_that_ends_too_soon_is_no_error_of_ours(filled: BackgroundSandbox) -> None:
     """Whoever hangs up in the middle of a manifest leaves nothing in the log."""
     head = "POST /v1/explain?namespace=team HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    with serving("--server", filled.url) as url:
+    with serving("--apiserver", filled.url) as url:
         with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as hasty:
             hasty.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
             assert ask(url, "/livez").status == 200

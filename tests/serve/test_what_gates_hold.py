@@ -90,7 +90,7 @@ def served(sandbox: BackgroundSandbox, *gates: Any) -> Iterator[str]:
     with ExitStack() as stack:
         urls = [stack.enter_context(each) for each in gates]
         url = stack.enter_context(
-            serving("--server", sandbox.url, *(word for each in urls for word in ("--gate", each)))
+            serving("--apiserver", sandbox.url, *(word for each in urls for word in ("--gate", each)))
         )
         until(lambda: ask(url, "/readyz").status == 200)
         until(lambda: ask(url, "/v1/namespaces").json["unreachable"] == [])
@@ -115,7 +115,7 @@ def test_headroom_is_what_all_gates_leave(sandbox: BackgroundSandbox) -> None:
         (item,) = ask(url, "/v1/ceilings?namespace=team").json["items"]
         assert (item["held"], item["reserved"], item["headroom"]) == ("5", "1", "4")
         until(lambda: [each["headroom"] for each in ask(url, "/v1/ceilings").json["items"]] == ["4"])
-        assert "4 free" in ask(url, "/pieces/namespaces").body.decode()
+        assert "4 left" in ask(url, "/pieces/namespaces").body.decode()
         assert explain(url, 4)["parts"][1]["verdict"] == "now"
         pods = explain(url, 5)["parts"][1]
         assert (pods["verdict"], [each["left"] for each in pods["blockers"]]) == ("wait", ["4"])
@@ -147,7 +147,7 @@ def test_a_limit_of_0_is_full_where_a_create_asks_for_it(wait: dict[str, Any]) -
     with running_sandbox() as sandbox, scripted_server(answer) as script:
         sandbox.create_namespace("barred")
         sandbox.create_quota("barred", "q", {"services": "0", "pods": "10"})
-        with serving("--server", sandbox.url, "--gate", script.url) as url:
+        with serving("--apiserver", sandbox.url, "--gate", script.url) as url:
             until(lambda: ask(url, "/readyz").status == 200)
             until(lambda: fullest(url) == 0)
             assert "none full" in ask(url, "/pieces/state").body.decode()
@@ -217,7 +217,7 @@ def test_what_is_no_gate_is_named_and_harms_nothing(sandbox: BackgroundSandbox) 
         urls += [stack.enter_context(scripted_server(lambda _, each=each: (200, each))).url for each in odd]  # type: ignore[misc]
         good = stack.enter_context(gate("3"))
         words = [word for each in (*urls, good) for word in ("--gate", each)]
-        url = stack.enter_context(serving("--server", sandbox.url, *words))
+        url = stack.enter_context(serving("--apiserver", sandbox.url, *words))
         until(lambda: {each["gate"] for each in ask(url, "/v1/gates").json["unreachable"]} == {*urls, good})
         until(lambda: [each["held"] for each in ask(url, "/v1/ceilings?namespace=team").json["items"]] == ["3"])
         for path in ("/", "/v1/waiting", "/v1/overload", "/v1/policy", "/v1/namespaces"):

@@ -22,7 +22,7 @@ EARLY, LATE = "2026-01-01T12:00:00.000Z", "2026-01-01T12:05:00.000Z"
 def test_ceilings_that_gates_learned_fill_the_gaps(served: Served) -> None:
     """Only ``roomy`` is watched: the other namespaces are shown as the gates that were refused there know them."""
     first, second = (gate.url for gate in served.gates)
-    with serving("--server", served.sandbox.url, "-n", "roomy", "--gate", first, "--gate", second) as url:
+    with serving("--apiserver", served.sandbox.url, "-n", "roomy", "--gate", first, "--gate", second) as url:
         until(lambda: ask(url, "/readyz").status == 200)
         until(lambda: len(ask(url, "/v1/ceilings").json["items"]) == 3)
         every = ask(url, "/v1/ceilings").json["items"]
@@ -65,7 +65,7 @@ def test_what_is_watched_is_never_a_gates_word(filled: BackgroundSandbox) -> Non
 
     with ExitStack() as stack:
         old, new = (stack.enter_context(scripted_server(each)).url for each in (answer, newer))
-        url = stack.enter_context(serving("--server", filled.url, "-n", "roomy", "--gate", old, "--gate", new))
+        url = stack.enter_context(serving("--apiserver", filled.url, "-n", "roomy", "--gate", old, "--gate", new))
         until(lambda: ask(url, "/readyz").status == 200)
         until(lambda: len(ask(url, "/v1/ceilings?limit=1000").json["items"]) == 121)
         (roomy,) = ask(url, "/v1/ceilings?namespace=roomy").json["items"]

@@ -68,7 +68,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 NEEDS = [
     ("proxy", [*COMMAND, "proxy", "--listen", "127.0.0.1:0", "--kubeconfig", "none"]),
-    ("proxy", [*COMMAND, "inject", "--server", "http://127.0.0.1:1", "--listen", "127.0.0.1:0"]),
+    ("proxy", [*COMMAND, "inject", "--apiserver", "http://127.0.0.1:1", "--listen", "127.0.0.1:0"]),
     ("serve", [*COMMAND, "serve", "--kubeconfig", "none"]),
     ("tasks", [*COMMAND, "phase", "-f", "none.json"]),
     ("tasks", [*COMMAND, "task", "run", "-f", "none.json"]),
@@ -109,7 +109,7 @@ def test_a_webhook_with_given_certificates_needs_no_extra(bare: Path) -> None:
     """Its server is asked for certificates that are not there, and says so."""
     given = ["--tls-cert", "none.pem", "--tls-key", "none.key"]
     code, said = run(
-        bare, [*COMMAND, "inject", "--server", "http://127.0.0.1:1", "--listen", "127.0.0.1:70000", *given]
+        bare, [*COMMAND, "inject", "--apiserver", "http://127.0.0.1:1", "--listen", "127.0.0.1:70000", *given]
     )
     assert (code, "Traceback" in said, "pip install" in said) == (2, False, False), said
     code, said = run(

@@ -211,8 +211,8 @@ def test_every_mode_starts_as_nobody_in_a_tree_that_nobody_can_write(tree: Path)
     )
     with running_sandbox() as sandbox:
         for words, path in (
-            (["proxy", "--listen=127.0.0.1:0", f"--upstream={sandbox.url}"], "/api"),
-            (["serve", "--listen=127.0.0.1:0", f"--server={sandbox.url}"], "/version"),
+            (["proxy", "--listen=127.0.0.1:0", f"--apiserver={sandbox.url}"], "/api"),
+            (["serve", "--listen=127.0.0.1:0", f"--apiserver={sandbox.url}"], "/version"),
         ):
             with started(tree, "backoff-ctrl", *words) as process:
                 assert process.stdout is not None

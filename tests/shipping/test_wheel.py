@@ -260,7 +260,7 @@ def test_a_plugin_of_another_package_is_found_in_a_fresh_environment_and_runs_a_
         sandbox.create_namespace("team-a")
         sandbox.create_quota("team-a", "compute", {"requests.cpu": "4", "requests.memory": "8Gi"})
         running = subprocess.Popen(
-            [program, *run_task[1:], "--upstream", sandbox.url, "--json"],
+            [program, *run_task[1:], "--apiserver", sandbox.url, "--json"],
             env=libraries, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         api = client.AppsV1Api(client.ApiClient(client.Configuration(host=sandbox.url)))

@@ -37,25 +37,25 @@ def test_who_waits_is_a_line_each_in_the_order_of_the_line(crowd: Crowd, capsys:
     """Namespace, name, age, place, reason, estimate, and all that blocks it."""
     crowd.wait_with("second")
     crowd.wait_with("third")
-    head, *lines = asked(capsys, "waiting", "--server", crowd.url)
-    assert head == ["namespace", "name", "waited", "place", "reason", "estimate", "blocked", "by"]
+    head, *lines = asked(capsys, "waiting", "--gate", crowd.url)
+    assert head == ["namespace", "name", "waited", "place", "reason", "blocked", "by"]
     blocked = ["q", "pods:", "asked", "1,", "left", "0"]
     assert [[*line[:2], *line[3:]] for line in lines] == [
-        ["team", "pods/second", "1", "quota", "-", *blocked],
-        ["team", "pods/third", "2", "quota", "-", *blocked],
+        ["team", "pods/second", "1", "quota", *blocked],
+        ["team", "pods/third", "2", "quota", *blocked],
     ]
     assert all(line[2].endswith("s") for line in lines)
-    assert asked(capsys, "waiting", "-n", "team", "--server", crowd.url, "--limit", "1")[2][:2] == ["1", "more:"]
+    assert asked(capsys, "waiting", "-n", "team", "--gate", crowd.url, "--limit", "1")[2][:2] == ["1", "more:"]
 
 
 def test_nothing_waits_is_said_and_no_failure(crowd: Crowd, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 0; with JSON an empty list."""
     crowd.wait_with("second")
-    assert run(["waiting", "--server", crowd.url, "-n", "other"]) == 0
+    assert run(["waiting", "--gate", crowd.url, "-n", "other"]) == 0
     assert capsys.readouterr().out == "Nothing waits in namespace other.\n"
-    found = asked_json(capsys, "waiting", "--server", crowd.url, "-n", "other")
+    found = asked_json(capsys, "waiting", "--gate", crowd.url, "-n", "other")
     assert (found["items"], found["more"]) == ([], 0)
-    assert run(["ceilings", "--server", crowd.url, "-n", "other", "--quota", "q"]) == 0
+    assert run(["ceilings", "--gate", crowd.url, "-n", "other", "--quota", "q"]) == 0
     assert capsys.readouterr().out == "The gate knows no ceilings of namespace other, quota q.\n"
 
 
@@ -64,8 +64,8 @@ def test_ceilings_say_how_full_they_are_and_what_creates_wait_for(
 ) -> None:
     """The one learned from the refusal: source, age, and the next probe."""
     crowd.wait_with("second")
-    head, line = asked(capsys, "ceilings", "--server", crowd.url)
-    amounts = "used held reserved limited free full trend"
+    head, line = asked(capsys, "ceilings", "--gate", crowd.url)
+    amounts = "used held reserved limited left full"
     assert " ".join(head) == f"namespace quota resource {amounts} source heard waits for"
     assert line[:10] == ["team", "q", "pods", "1", "0", "0", "1", "0", "100%", "learned"]
     assert line[10].endswith("s")
@@ -80,14 +80,14 @@ def test_the_fullest_come_first_and_filters_choose(crowd: Crowd, capsys: pytest.
     crowd.wait_with("second")  # in team, of the quota q: full, and it blocks
     observe(crowd, "c", {"services": ("0", "0"), "pods": ("0", "0")})
     crowd.wait_with("third", namespace="c")  # a pod: it asks for no services
-    lines = asked(capsys, "ceilings", "--server", crowd.url)[1:]
+    lines = asked(capsys, "ceilings", "--gate", crowd.url)[1:]
     assert [line[2] for line in lines] == ["pods", "pods", "requests.cpu", "pods", "requests.memory", *2 * ["services"]]
     assert [line[8] for line in lines] == ["100%", "paused", "90%", "80%", "25%", "none", "none"]
     assert lines[4][3:8] == ["1Gi", "0", "0", "4Gi", "3Gi"]
     assert lines[4][9] == "observed"
-    items = asked_json(capsys, "ceilings", "--server", crowd.url)["items"]
+    items = asked_json(capsys, "ceilings", "--gate", crowd.url)["items"]
     assert [item["resource"] for item in items] == [line[2] for line in lines]
-    chosen = asked(capsys, "ceilings", "--server", crowd.url, "-n", "a", "--quota", "q", "--resource", "pods")[1:]
+    chosen = asked(capsys, "ceilings", "--gate", crowd.url, "-n", "a", "--quota", "q", "--resource", "pods")[1:]
     assert [line[:3] for line in chosen] == [["a", "q", "pods"]]
 
 
@@ -105,12 +105,12 @@ def test_the_json_is_what_the_instance_answers(crowd: Crowd, capsys: pytest.Capt
     """One document: the items of the API as they came, when it was read, and how many a limit leaves out."""
     crowd.wait_with("second")
     crowd.wait_with("third")
-    found = asked_json(capsys, "waiting", "--server", crowd.url)
+    found = asked_json(capsys, "waiting", "--gate", crowd.url)
     whole = crowd.get("/v1/waiting")["items"]
     assert list(found) == ["as_of", "items", "more"]
     assert [item["name"] for item in found["items"]] == ["second", "third"]
     assert [item.keys() for item in found["items"]] == [item.keys() for item in whole]
-    limited = asked_json(capsys, "waiting", "--server", crowd.url, "--limit", "1")
+    limited = asked_json(capsys, "waiting", "--gate", crowd.url, "--limit", "1")
     assert ([item["name"] for item in limited["items"]], limited["more"]) == (["second"], 1)
 
 
@@ -121,27 +121,27 @@ def test_the_environment_names_the_instance(
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("BACKOFF_CTRL_STATUS", crowd.url.removeprefix("http://"))
     assert asked_json(capsys, "waiting")["items"] == []
-    assert asked_json(capsys, "waiting", "--server", crowd.url.removeprefix("http://") + "/v1/")["items"] == []
+    assert asked_json(capsys, "waiting", "--gate", crowd.url.removeprefix("http://") + "/v1/")["items"] == []
 
 
 def test_control_characters_of_a_name_are_not_printed(crowd: Crowd, capsys: pytest.CaptureFixture[str]) -> None:
     """A name that the server refuses in the end still waits meanwhile; nothing of it moves the cursor."""
     crowd.wait_with("second")
     crowd.wait_with("x", manifest=pod("a\x1b[31mb\nc"))
-    assert asked(capsys, "waiting", "--server", crowd.url)[2][1] == "pods/a?[31mb?c"
-    assert run(["waiting", "--server", crowd.url, "--json"]) == 0
+    assert asked(capsys, "waiting", "--gate", crowd.url)[2][1] == "pods/a?[31mb?c"
+    assert run(["waiting", "--gate", crowd.url, "--json"]) == 0
     assert "\x1b" not in capsys.readouterr().out
 
 
 def test_all_pages_are_read(capsys: pytest.CaptureFixture[str]) -> None:
     """1,001 rows on two pages: the table shows 1,000 and says that there is one more; JSON has them all."""
     with scripted_server(pages) as script:
-        _, *lines, last = asked(capsys, "waiting", "--server", script.url)
+        _, *lines, last = asked(capsys, "waiting", "--gate", script.url)
         assert len(lines) == 1000
         assert [lines[0][1], lines[999][1]] == ["pods/p0", "pods/p999"]
         assert last[:2] == ["1", "more:"]
-        assert len(asked_json(capsys, "waiting", "--server", script.url)["items"]) == 1001
-        assert asked_json(capsys, "waiting", "--server", script.url)["as_of"] == "2026-11-22T10:00:00Z"
+        assert len(asked_json(capsys, "waiting", "--gate", script.url)["items"]) == 1001
+        assert asked_json(capsys, "waiting", "--gate", script.url)["as_of"] == "2026-11-22T10:00:00Z"
 
 
 def item(number: int) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def pages(seen: Seen) -> Any:
 def test_a_row_tells_ages_and_estimates_by_the_clock_of_the_instance(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever the time is here; of many blockers the first three are shown."""
     with scripted_server(pages) as script:
-        row = asked(capsys, "waiting", "--server", script.url, "--limit", "1")[1]
+        row = asked(capsys, "waiting", "--gate", script.url, "--limit", "1")[1]
     assert row[2:7] == ["3m", "1", "quota", "in", "5m"]
     blocked = "q r0: asked 2, left 1; q r1: asked 2, left 1; q r2: asked 2, left 1; and 2 more"
     assert " ".join(row[7:]) == blocked
@@ -184,7 +184,7 @@ def several(seen: Seen) -> Any:
 def test_each_place_is_in_the_line_of_a_gate(capsys: pytest.CaptureFixture[str]) -> None:
     """Of several gates each has a first one. Its wait has a bound where no time is likely; reasons are words."""
     with scripted_server(several) as script:
-        _, one, other = asked(capsys, "waiting", "--server", script.url)
+        _, one, other = asked(capsys, "waiting", "--gate", script.url)
     assert one[2:] == ["3m", "1", "at", "a", "quota", "within", "40s"]
     assert other[2:] == ["3m", "1", "at", "b", "first", "requests", "to", "a", "namespace", "-"]
 
@@ -215,9 +215,9 @@ def mixed(seen: Seen) -> Any:
 def test_amounts_that_are_compared_have_one_unit(capsys: pytest.CaptureFixture[str]) -> None:
     """That of the limit; JSON has them as the API has."""
     with scripted_server(mixed) as script:
-        assert asked(capsys, "waiting", "--server", script.url)[1][-6:] == [
+        assert asked(capsys, "waiting", "--gate", script.url)[1][-6:] == [
             "q", "limits.memory:", "asked", "1.5Gi,", "left", "0.5Gi",
         ]  # fmt: skip
-        row = asked(capsys, "ceilings", "--server", script.url)[1]
+        row = asked(capsys, "ceilings", "--gate", script.url)[1]
         assert row[3:10] == ["3.5Gi", "0", "0", "4Gi", "0.5Gi", "87%", "-0.12Gi"]
-        assert asked_json(capsys, "ceilings", "--server", script.url)["items"][0]["headroom"] == "524288Ki"
+        assert asked_json(capsys, "ceilings", "--gate", script.url)["items"][0]["headroom"] == "524288Ki"

@@ -53,12 +53,12 @@ def test_where_nobody_listens_it_says_how_to_begin(
     command: str, free: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The variable to set, with the address that was asked."""
-    line = refusal(capsys, command, "--server", f"http://127.0.0.1:{free}")
+    line = refusal(capsys, command, "--gate", f"http://127.0.0.1:{free}")
     assert line.startswith(f"backoff-ctrl: nothing listens at http://127.0.0.1:{free}: set ")
     assert f"BACKOFF_CTRL_STATUS=127.0.0.1:{free} in the program that contains the gate" in line
     monkeypatch.setenv("BACKOFF_CTRL_STATUS", str(free))
     assert refusal(capsys, command) == line
-    assert "check --server" in refusal(capsys, command, "--server", f"https://127.0.0.1:{free}/x")
+    assert "check --gate" in refusal(capsys, command, "--gate", f"https://127.0.0.1:{free}/x")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_where_nobody_listens_it_says_how_to_begin(
 )
 def test_a_url_that_can_not_be_asked_is_refused(server: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Without printing a password, or control characters."""
-    line = refusal(capsys, "ceilings", "--server", server)
+    line = refusal(capsys, "ceilings", "--gate", server)
     assert words in line
     assert "secret" not in line
     assert "\x1b" not in line
@@ -103,9 +103,9 @@ def test_a_wrong_variable_is_named(
 
 def test_the_instances_own_words_are_passed_on(crowd: Crowd, capsys: pytest.CaptureFixture[str]) -> None:
     """A problem of the real server, with what to do."""
-    line = refusal(capsys, "ceilings", "--server", crowd.url, "-n", "a" * 600)
+    line = refusal(capsys, "ceilings", "--gate", crowd.url, "-n", "a" * 600)
     assert line == f"backoff-ctrl: {crowd.url} answers 400: namespace is longer than 512 characters"
-    assert "unknown path" in refusal(capsys, "ceilings", "--server", f"{crowd.url}/elsewhere")
+    assert "unknown path" in refusal(capsys, "ceilings", "--gate", f"{crowd.url}/elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def test_who_answers_otherwise_is_no_instance(
 ) -> None:
     """A web server, an API server, a login proxy: the sentence says what came, and what to check."""
     with scripted_server(lambda _: (status, body)) as script:
-        line = refusal(capsys, "ceilings", "--server", script.url)
+        line = refusal(capsys, "ceilings", "--gate", script.url)
     assert line.startswith(f"backoff-ctrl: {script.url} is not the status API of a gate (")
     assert words in line
-    assert line.endswith("): check --server")
+    assert line.endswith("): check --gate")
 
 
 def test_a_certificate_is_trusted_by_its_authority_alone(
@@ -162,11 +162,11 @@ def test_a_certificate_is_trusted_by_its_authority_alone(
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         url = f"https://localhost:{server.server_port}"
-        line = refusal(capsys, "ceilings", "--server", url)
+        line = refusal(capsys, "ceilings", "--gate", url)
         assert line.startswith(f"backoff-ctrl: {url} has a certificate that is not trusted (self")
         assert line.endswith("name its certificate authority with SSL_CERT_FILE")
         monkeypatch.setenv("SSL_CERT_FILE", str(pair.certificate))
-        assert run(["ceilings", "--server", url]) == 0
+        assert run(["ceilings", "--gate", url]) == 0
         server.shutdown()
         thread.join()
 
@@ -203,7 +203,7 @@ def test_a_server_that_hangs_is_given_up(
     raw: tuple[str, dict[str, bytes | None]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """After the time that ``--timeout`` says."""
-    line = refusal(capsys, "waiting", "--server", raw[0], "--timeout", "0.05")
+    line = refusal(capsys, "waiting", "--gate", raw[0], "--timeout", "0.05")
     assert f"{raw[0]} did not answer within 0.05 s" in line
     assert "--timeout" in line
 
@@ -218,9 +218,7 @@ def test_a_server_that_trickles_is_given_up(capsys: pytest.CaptureFixture[str]) 
 
     with scripted_server(lambda _: (200, trickle())) as script:
         try:
-            assert "did not answer within 0.3 s" in refusal(
-                capsys, "waiting", "--server", script.url, "--timeout", "0.3"
-            )
+            assert "did not answer within 0.3 s" in refusal(capsys, "waiting", "--gate", script.url, "--timeout", "0.3")
         finally:
             enough.set()
 
@@ -240,12 +238,12 @@ def test_what_is_no_answer_is_said(
     """Another protocol, a hang-up, and an instance that is too busy."""
     problem = json.dumps({"title": "x", "status": 503, "detail": "bu\x1by"}).encode()
     raw[1]["answer"] = answer % (len(problem), problem) if b"%d" in answer else answer
-    assert words in refusal(capsys, "ceilings", "--server", raw[0])
+    assert words in refusal(capsys, "ceilings", "--gate", raw[0])
 
 
 def test_empty_pages_that_go_on_are_no_list(capsys: pytest.CaptureFixture[str]) -> None:
     """With a new cursor on each they could go on for ever."""
     cursors = iter(["a", "b", None] * 2)
     with scripted_server(lambda _: (200, {"as_of": AS_OF, "items": [], "next": next(cursors)})) as script:
-        assert run(["ceilings", "--server", script.url]) == 2
+        assert run(["ceilings", "--gate", script.url]) == 2
     assert "its pages lead nowhere" in capsys.readouterr().err

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from backoff_ctrl.api.commands.instance_options import AS_JSON, table
+from backoff_ctrl.api.commands.instance_options import table
+from backoff_ctrl.api.commands.namespaces import namespace_options
+from backoff_ctrl.api.commands.naming import TASK, singular
 from backoff_ctrl.api.commands.options import POLICY, log_to_stderr, set_policy
+from backoff_ctrl.api.commands.output import DOCUMENT, LIST, names, output_options, written
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput, Failed
 
 from .completing import ended, existing, of_tasks, unfinished, unsignalled
@@ -29,7 +32,16 @@ from .options import (
     reach_options,
     store_file,
 )
-from .places import heeding, in_store, items_in, namespace_of, remote, user_here
+from .places import (
+    heeding,
+    hint_on_tasks,
+    in_store,
+    items_in,
+    named_task,
+    namespace_to_list,
+    remote,
+    user_here,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +51,8 @@ if TYPE_CHECKING:
     from .running import Again
     from .showing import View
 
+NAME: Final = singular("tasks") + TASK.removeprefix("tasks")
+"""The kind of a task in ``-o name``, as kubectl prints it."""
 ABORT_SECONDS: Final = 60.0
 """Seconds that ``abort`` waits for the end, by default."""
 
@@ -68,7 +82,7 @@ def command() -> None:
 @click.option("--admin", metavar="HOST:PORT", help="Serve the status API of the gate there, on this machine alone.")
 @click.option("--abort-on-exit", is_flag=True, help="Ctrl-C aborts the tasks, and waits until they have ended.")
 @POLICY
-@AS_JSON
+@output_options(*DOCUMENT)
 @place_options
 @cluster_options
 def run(
@@ -77,7 +91,7 @@ def run(
     namespace: str | None,
     admin: str | None,
     abort_on_exit: bool,
-    as_json: bool,
+    output: str | None,
     **given: Any,
 ) -> int:
     """Run tasks, and follow them until all have ended. Without a file: all unfinished tasks of the store, or of the
@@ -100,8 +114,8 @@ def run(
     """
     needs_packages()
     once_more = _again(files, again, namespace, given)
-    if given["server"] is not None:
-        return _run_there(files, once_more, namespace, abort_on_exit=abort_on_exit, as_json=as_json, given=given)
+    if given["gate"] is not None:
+        return _run_there(files, once_more, namespace, abort_on_exit=abort_on_exit, output=output, given=given)
     from .running import Run, wishes_in  # noqa: PLC0415 - loads the plugin manager
 
     log_to_stderr(logging.WARNING)
@@ -109,58 +123,64 @@ def run(
     platform.ask()
     set_policy(given["policy"], platform.policy())
     _serve(admin)
-    cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
+    cluster = find_cluster(given["apiserver"], given["kubeconfig"], given["context"])
     wishes = wishes_in(files, namespace or cluster.namespace, platform)
     file = store_file(given["store"])
     at = again_here(given["settings"])
     where = {each.namespace for each in wishes} or {namespace or cluster.namespace}
     running = Run(file, cluster, platform, at, namespaces=sorted({once_more.namespace} if once_more else where))
-    view = _view(running.items, as_json=as_json)
+    view = _view(running.items, output)
     heeding(lambda: asyncio.run(running.tasks(wishes, view, abort_on_exit=abort_on_exit, again=once_more)))
     left = [each for each in running.items.values() if each.unfinished]
     if running.detached and left:
         said = come_back(left, by_others=running.by_others, namespaces=file is None, settings=given["settings"])
         click.echo("\n".join(said), err=True)
-    return _told(running.items, as_json=as_json, namespace="" if file else namespace or cluster.namespace)
+    return _told(running.items, output, namespace="" if file else namespace or cluster.namespace)
 
 
 @command.command("list")
-@NAMESPACE
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="With --store cluster: of all namespaces.")
-@AS_JSON
+@namespace_options(at_a_gate=True)
+@output_options(*LIST)
 @place_options
 @reach_options
-def list_(namespace: str | None, everywhere: bool, as_json: bool, **given: Any) -> int:
-    """List tasks, the oldest first; also while another process runs them.
+def list_(namespace: str | None, everywhere: bool, output: str | None, **given: Any) -> int:
+    """List tasks, the oldest first, also while others run them.
 
-    With --store cluster: those of one namespace, without -n that of the context; -A lists those of all.
+    With --store cluster the default is the context's namespace, as with kubectl, also where it names none: default.
 
     Exit codes: 0 done; 2 wrong usage, or a store or server that can't be used.
     """
     needs_packages()
-    from .showing import HEAD, NUMBERS, row  # noqa: PLC0415 - loads pydantic
+    from .showing import HEAD, NUMBERS, WIDE, row, wide_row  # noqa: PLC0415 - loads pydantic
 
-    if everywhere and namespace is not None:
-        raise BadInput("-A lists the tasks of all namespaces, and -n those of one: give only one of them")
-    items = items_in(namespace, given, everywhere=everywhere)
-    if as_json:
-        click.echo(_json({"items": items}))
+    namespace = namespace_to_list(namespace, given, everywhere=everywhere)
+    items = items_in(namespace, given)
+    now = time.time()
+    if output in DOCUMENT:
+        click.echo(written({"items": items}, output))
+    elif output == "name":
+        names(f"{NAME}/{each.name}" for each in items)
+    elif output == "wide":
+        click.echo(table(WIDE, [wide_row(each, now) for each in items], len(items), right=NUMBERS, whole=True))
     elif items:
-        now = time.time()
         click.echo(table(HEAD, [row(each, now) for each in items], len(items), right=NUMBERS))
-    else:
+    elif namespace is None:
         click.echo("there are no tasks: backoff-ctrl task run -f FILE runs some")
+    else:
+        click.echo(f"there are no tasks in namespace {namespace}")
+    if namespace is not None and not items:
+        hint_on_tasks(namespace, given)
     return DONE
 
 
 @command.command("show")
 @click.argument("name", shell_complete=of_tasks(existing))
 @NAMESPACE
-@AS_JSON
+@output_options(*DOCUMENT, "name")
 @place_options
 @reach_options
-def show(name: str, namespace: str | None, as_json: bool, **given: Any) -> int:
-    """Show the task NAME: its phase and why, its object, and its history.
+def show(name: str, namespace: str | None, output: str | None, **given: Any) -> int:
+    """Show the task NAME: its phase and why, and its history.
 
     Exit codes: 0 done; 1 there is no such task; 2 wrong usage, or a store or server that can't be used.
     """
@@ -169,12 +189,15 @@ def show(name: str, namespace: str | None, as_json: bool, **given: Any) -> int:
 
     from .showing import page  # noqa: PLC0415
 
-    where = namespace or namespace_of(name, given)
-    if given["server"] is not None:
+    where, name = named_task(name, namespace, given)
+    if given["gate"] is not None:
         found = remote(given).show(where, name)
     else:
         found = in_store(given, lambda tables: document(tables.get(where, name), time.time()))
-    click.echo(_json(found) if as_json else "\n".join(page(found, time.time())))
+    if output == "name":
+        names([f"{NAME}/{found.name}"])
+    else:
+        click.echo(written(found, output) if output else "\n".join(page(found, time.time())))
     return DONE
 
 
@@ -188,9 +211,10 @@ def show(name: str, namespace: str | None, as_json: bool, **given: Any) -> int:
 @place_options
 @cluster_options
 def logs(name: str, namespace: str | None, follow: bool, container: str, **given: Any) -> int:
-    """Print the log of the task NAME: the output of the pods of its current attempt.
+    """Print the log of the task NAME.
 
-    While that attempt has none, the log of the one before is printed; stderr says so.
+    That is the output of the pods of its current attempt. While that attempt has none, the log of the one before is
+    printed; stderr says so.
 
     For an object with several pods (a Job, a Spark application) each line begins with the pod's name. Once a pod is
     deleted, its log is gone.
@@ -202,10 +226,10 @@ def logs(name: str, namespace: str | None, follow: bool, container: str, **given
     used.
     """
     needs_packages()
-    if given["server"] is not None:
-        if any(given[name] for name in ("upstream", "kubeconfig", "context", "config", "settings")):
-            raise BadInput("with --server the server asks the cluster: leave out settings and cluster options")
-        where = namespace or namespace_of(name, given)
+    if given["gate"] is not None:
+        if any(given[name] for name in ("apiserver", "kubeconfig", "context", "config", "settings")):
+            raise BadInput("with --gate the server asks the cluster: leave out settings and cluster options")
+        where, name = named_task(name, namespace, given)
         for piece in remote(given).log(where, name, container, partial(click.echo, err=True), follow=follow):
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
@@ -216,10 +240,10 @@ def logs(name: str, namespace: str | None, follow: bool, container: str, **given
 
     from .running import print_log  # noqa: PLC0415
 
-    named = namespace or namespace_of(name, given), name
+    named = named_task(name, namespace, given)
     log_to_stderr(logging.WARNING)
     platform = Platform(given["config"], given["settings"])
-    cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
+    cluster = find_cluster(given["apiserver"], given["kubeconfig"], given["context"])
     file = store_file(given["store"])
     try:
         heeding(lambda: asyncio.run(print_log(file, cluster, platform, named, container, follow=follow)))
@@ -243,41 +267,41 @@ def logs(name: str, namespace: str | None, follow: bool, container: str, **given
     help="How long to wait for its end.",
 )
 @POLICY
-@AS_JSON
+@output_options(*DOCUMENT)
 @place_options
 @cluster_options
-def abort(name: str, namespace: str | None, seconds: float, as_json: bool, **given: Any) -> int:
-    """End the task NAME: its object is deleted, and no further attempt is made. This can't be undone.
+def abort(name: str, namespace: str | None, seconds: float, output: str | None, **given: Any) -> int:
+    """End the task NAME, and delete its object.
 
-    The request is written to the store for the manager that runs there; if there is none, this command ends the task
-    itself.
+    No further attempt is made; this can't be undone. The request is written to the store for the manager that runs
+    there; if there is none, this command ends the task itself.
 
     Exit codes: 0 it has ended; 1 there is no such task, or it is still running; 2 wrong usage, or a store, server or
     cluster that can't be used.
     """
     needs_packages()
-    where = namespace or namespace_of(name, given)
+    where, name = named_task(name, namespace, given)
     task: TaskItem
-    if given["server"] is not None:
+    if given["gate"] is not None:
         task = remote(given).abort(where, name)
     else:
         from .running import Run  # noqa: PLC0415 - loads the plugin manager
         from .showing import View  # noqa: PLC0415
 
         log_to_stderr(logging.WARNING)
-        cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
+        cluster = find_cluster(given["apiserver"], given["kubeconfig"], given["context"])
         platform = Platform(given["config"], given["settings"])
         set_policy(given["policy"], platform.policy())
         running = Run(store_file(given["store"]), cluster, platform, namespaces=[where])
         heeding(lambda: asyncio.run(running.abort(where, name, View(), seconds)))
         (task,) = running.items.values()
-    if as_json:
-        click.echo(_json(task))
+    if output:
+        click.echo(written(task, output))
     elif task.unfinished:
         click.echo(f"task {task.namespace}/{name} will end, and is still {task.phase}")
     else:
         click.echo(f"task {task.namespace}/{name} has ended: {task.phase}")
-    return FAILED if task.unfinished and given["server"] is None else DONE
+    return FAILED if task.unfinished and given["gate"] is None else DONE
 
 
 @command.command("signal")
@@ -287,10 +311,10 @@ def abort(name: str, namespace: str | None, seconds: float, as_json: bool, **giv
 @place_options
 @reach_options
 def signal(name: str, namespace: str | None, text: str, **given: Any) -> int:
-    """Signal the task NAME, of the type signal, which is Paused until then. It succeeds, with the value as its output.
+    """Signal the task NAME, which is Paused until then.
 
-    The signal is written to the store for the manager that runs there, also before the task waits for it. It can't be
-    taken back or changed.
+    It has the type signal, and succeeds with the value as its output. The signal is written to the store for the
+    manager that runs there, also before the task waits for it. It can't be taken back or changed.
 
     \b
     backoff-ctrl task signal approve --value '{"by": "ada"}'
@@ -307,8 +331,8 @@ def signal(name: str, namespace: str | None, text: str, **given: Any) -> int:
         raise BadInput(f"--value: not JSON ({error}): write a text as '\"yes\"', in both quotes") from None
     if flaw := flaw_of_signal(value):
         raise BadInput(f"--value: {flaw}")
-    where = namespace or namespace_of(name, given)
-    if given["server"] is not None:
+    where, name = named_task(name, namespace, given)
+    if given["gate"] is not None:
         remote(given).signal(where, name, value)
     else:
         in_store(given, lambda store: store.signal(where, name, value, user_here()))
@@ -322,14 +346,16 @@ def signal(name: str, namespace: str | None, text: str, **given: Any) -> int:
 @place_options
 @reach_options
 def delete(name: str, namespace: str | None, **given: Any) -> int:
-    """Forget the task NAME, which has ended: its name becomes free, and its history is gone.
+    """Forget the task NAME, which has ended.
+
+    Its name becomes free, and its history is gone. NAME may begin with its kind or namespace, as in all subcommands.
 
     Exit codes: 0 done; 1 there is no such task, or it has not ended; 2 wrong usage, or a store or server that can't be
     used.
     """
     needs_packages()
-    where = namespace or namespace_of(name, given)
-    if given["server"] is not None:
+    where, name = named_task(name, namespace, given)
+    if given["gate"] is not None:
         remote(given).delete(where, name)
     else:
         in_store(given, lambda tables: tables.delete(where, name))
@@ -366,7 +392,7 @@ def _again(files: tuple[str, ...], name: str | None, namespace: str | None, give
         changes = [read_change(each) for each in fields]
     except TaskSpecError as error:
         raise BadInput(f"--set {error}") from None
-    return Again(namespace or namespace_of(name, given), name, changes)
+    return Again(*named_task(name, namespace, given), changes)
 
 
 def _run_there(
@@ -375,14 +401,14 @@ def _run_there(
     namespace: str | None,
     *,
     abort_on_exit: bool,
-    as_json: bool,
+    output: str | None,
     given: Mapping[str, Any],
 ) -> int:
     if abort_on_exit or any(
-        given[name] for name in ("store", "upstream", "kubeconfig", "context", "config", "settings", "policy")
+        given[name] for name in ("store", "apiserver", "kubeconfig", "context", "config", "settings", "policy")
     ):
         raise BadInput(
-            "with --server the manager runs there: leave out --store, --abort-on-exit, settings and cluster options"
+            "with --gate the manager runs there: leave out --store, --abort-on-exit, settings and cluster options"
         )
     from .showing import ended_before  # noqa: PLC0415 - loads pydantic
 
@@ -392,7 +418,7 @@ def _run_there(
     else:
         made = there.create(files, namespace or "default") if files else there.items(namespace)
     items = {each.uid: each for each in made if files or each.unfinished}
-    view = _view(items, as_json=as_json)()
+    view = _view(items, output)()
     for each in items.values():
         if not each.unfinished:
             view.say(ended_before(each, time.time(), again_here()))
@@ -403,14 +429,14 @@ def _run_there(
             click.echo("\n".join(come_back(items.values(), by_others=True, namespaces=True)), err=True)
     finally:
         view.close()
-    return _told(items, as_json=as_json, namespace=namespace or "")
+    return _told(items, output, namespace=namespace or "")
 
 
-def _view(items: Mapping[str, TaskItem], *, as_json: bool) -> Callable[[], View]:
+def _view(items: Mapping[str, TaskItem], output: str | None) -> Callable[[], View]:
     from .showing import Lines, LiveTable, View  # noqa: PLC0415 - loads pydantic
 
     def make() -> View:
-        if as_json:
+        if output:
             return View()
         if not sys.stdout.isatty():
             return Lines()
@@ -421,26 +447,20 @@ def _view(items: Mapping[str, TaskItem], *, as_json: bool) -> Callable[[], View]
     return make
 
 
-def _told(items: Mapping[str, TaskItem], *, as_json: bool, namespace: str) -> int:
+def _told(items: Mapping[str, TaskItem], output: str | None, *, namespace: str) -> int:
     """Print how it ended, and return the exit code. ``namespace`` is the one that was looked at; empty: all were."""
     from backoff_ctrl.k8s.tasks.stepping import NOT_NEEDED  # noqa: PLC0415 - loads pydantic
 
     from .showing import summary  # noqa: PLC0415
 
-    if as_json:
-        click.echo(_json({"items": list(items.values())}))
+    if output:
+        click.echo(written({"items": list(items.values())}, output))
     elif items:
         click.echo(summary(items))
     else:
         where = f" in namespace {namespace}" if namespace else ""
         click.echo(f"nothing is unfinished{where}: backoff-ctrl task run -f FILE runs more")
     return DONE if all(each.phase == "Success" or each.code == NOT_NEEDED for each in items.values()) else FAILED
-
-
-def _json(found: Any) -> str:
-    from dataclasses import asdict  # noqa: PLC0415
-
-    return json.dumps(found, default=asdict, indent=2)
 
 
 def _serve(admin: str | None) -> None:

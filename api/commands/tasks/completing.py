@@ -55,9 +55,11 @@ def task_types(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
 
 def _items(given: Mapping[str, Any]) -> Iterable[TaskItem]:
     from .options import store_file  # noqa: PLC0415 - loads much, at a key that is pressed
-    from .places import items_in  # noqa: PLC0415
+    from .places import cluster_of, in_cluster, items_in  # noqa: PLC0415
 
-    file = store_file(given["store"]) if given["server"] is None else None
+    if in_cluster(given):  # few may list all
+        return items_in(given["namespace"] or cluster_of(given).namespace, given)
+    file = store_file(given["store"]) if given["gate"] is None else None
     return () if file is not None and not file.exists() else items_in(given["namespace"], given)
 
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.tasks.documents import TaskItem
 
 RUN: Final = "backoff-ctrl task run"
-PLACE: Final = frozenset({"store", "server", "token_file", "upstream", "kubeconfig", "context"})
+PLACE: Final = frozenset({"store", "gate", "token_file", "apiserver", "kubeconfig", "context"})
 """The options that lead to the tasks."""
 OF_ONE_RUN: Final = frozenset({"files", "again", "namespace"})
 """Options of ``task run`` that choose tasks: to continue is to take up what is unfinished."""
-OF_A_LOOK: Final = frozenset({"admin", "abort_on_exit", "as_json"})
+OF_A_LOOK: Final = frozenset({"admin", "abort_on_exit", "as_json", "output"})
 """Options of ``task run`` that change how it is shown or left."""
 NOT_YET: Final = frozenset({"NotReady", "WaitingForResources", "Paused", "RetryableFailure"})
 """Phases in which an attempt has nothing yet, or nothing more, in the cluster or at a service."""

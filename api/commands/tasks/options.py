@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from backoff_ctrl.api.commands.options import CONTEXT, KUBECONFIG
+from backoff_ctrl.api.commands.cluster_options import CONTEXT, KUBECONFIG
+from backoff_ctrl.api.commands.renamed import Renamed
 from backoff_ctrl.api.exits import BadInput
 
 if TYPE_CHECKING:
@@ -176,10 +177,16 @@ NAMESPACE: Final = click.option("-n", "--namespace", metavar="NAME", help="The n
 
 
 def place_options(command: F) -> F:
-    """Add ``--store``, ``--server`` and ``--token-file``, which choose where the tasks are."""
+    """Add ``--store``, ``--gate`` and ``--token-file``, which choose where the tasks are."""
     for option in (
-        click.option("--token-file", metavar="FILE", help="With --server: the file with the token to send."),
-        click.option("--server", metavar="URL", help="Ask `backoff-ctrl serve --store` at this URL, not a store here."),
+        click.option("--token-file", metavar="FILE", help="With --gate: the file with the token to send."),
+        click.option(
+            "--gate",
+            cls=Renamed,
+            old="--server",
+            metavar="URL",
+            help="Ask `backoff-ctrl serve --store` at this URL, not a store here.",
+        ),
         click.option(
             "--store",
             metavar="FILE",
@@ -202,12 +209,14 @@ def cluster_options(command: F) -> F:
 
 
 def reach_options(command: F) -> F:
-    """Add ``--upstream``, ``--kubeconfig`` and ``--context``, which choose the cluster."""
+    """Add ``--apiserver``, ``--kubeconfig`` and ``--context``, which choose the cluster."""
     for option in (
         CONTEXT,
         KUBECONFIG,
         click.option(
-            "--upstream",
+            "--apiserver",
+            cls=Renamed,
+            old="--upstream",
             metavar="URL",
             help="The URL of an API server that needs no credentials, such as the sandbox.",
         ),
@@ -243,16 +252,16 @@ def manifests_in(files: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name if len(found) == 1 else f"{name}, document {number}", manifest
 
 
-def find_cluster(upstream: str | None, kubeconfig: str | None, context: str | None) -> ClusterAccess:
+def find_cluster(apiserver: str | None, kubeconfig: str | None, context: str | None) -> ClusterAccess:
     """Return the cluster that the options choose. Raises ``BadInput``."""
-    if upstream is not None and (kubeconfig is not None or context is not None):
-        raise BadInput("--upstream cannot be combined with --kubeconfig or --context: give only one of them")
+    if apiserver is not None and (kubeconfig is not None or context is not None):
+        raise BadInput("--apiserver cannot be combined with --kubeconfig or --context: give only one of them")
     from backoff_ctrl.k8s.cluster.asking import ReachError, find_api_server  # noqa: PLC0415 - the client
 
     try:
-        return find_api_server(upstream, kubeconfig, context, None, patient=True)
+        return find_api_server(apiserver, kubeconfig, context, None, patient=True)
     except ReachError as error:
-        raise BadInput(str(error).replace("--server", "--upstream")) from None
+        raise BadInput(str(error)) from None
 
 
 def can_run_tasks() -> bool:

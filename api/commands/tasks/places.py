@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import getpass
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from backoff_ctrl.api.commands.namespaces import SHOW_ALL, at_a_gate, check_namespaces, hint, known
+from backoff_ctrl.api.commands.naming import split_task
 from backoff_ctrl.api.exits import BadInput, Failed
 
 from .hints import placed
@@ -23,12 +26,47 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-_REACH = ("upstream", "kubeconfig", "context")
+_REACH = ("apiserver", "kubeconfig", "context")
 
 
-def items_in(namespace: str | None, given: Mapping[str, Any], *, everywhere: bool = False) -> list[TaskItem]:
-    """Return the tasks of a namespace, or (None) of all. In the cluster that takes ``everywhere``: few may list all."""
-    if given["server"] is not None:
+def in_cluster(given: Mapping[str, Any]) -> bool:
+    """Return whether the tasks are custom resources. Raises ``BadInput``."""
+    return given["gate"] is None and store_file(given["store"]) is None
+
+
+def namespace_to_list(namespace: str | None, given: Mapping[str, Any], *, everywhere: bool) -> str | None:
+    """Return the namespace to list; None: all. Raises ``BadInput``."""
+    if not in_cluster(given):
+        return at_a_gate(
+            namespace, everywhere=everywhere, kubeconfig=given.get("kubeconfig"), context=given.get("context")
+        )
+    named = check_namespaces(namespace, everywhere=everywhere)
+    return None if everywhere else named[0] if named else cluster_of(given).namespace
+
+
+def hint_on_tasks(namespace: str, given: Mapping[str, Any]) -> None:
+    """Tell of other namespaces after an empty list: a misspelt name is empty, too."""
+    if in_cluster(given):
+        from backoff_ctrl.k8s.cluster.asking import Reach, ReachError  # noqa: PLC0415 - imports the client
+
+        reach = Reach(cluster_of(given))
+        try:
+            absence = reach.absence(namespace)
+        except ReachError:  # the tasks themselves were listed
+            absence = None
+        finally:
+            reach.close()
+        hint(absence or SHOW_ALL)
+        return
+    others = Counter(each.namespace for each in items_in(None, given))
+    if others:
+        count = f"{others.total()} task{' is' if others.total() == 1 else 's are'}"
+        hint(f"{count} in other namespaces{known(namespace, others)}: {SHOW_ALL}")
+
+
+def items_in(namespace: str | None, given: Mapping[str, Any]) -> list[TaskItem]:
+    """Return the tasks of a namespace, or (None) of all."""
+    if given["gate"] is not None:
         return remote(given).items(namespace)
     from backoff_ctrl.k8s.tasks.documents import item  # noqa: PLC0415 - loads pydantic
 
@@ -40,20 +78,18 @@ def items_in(namespace: str | None, given: Mapping[str, Any], *, everywhere: boo
             after = page[-1].number
         return items
 
-    if store_file(given["store"]) is None and not everywhere:
-        namespace = namespace or cluster_of(given).namespace
     return in_store(given, read, [] if namespace is None else [namespace])
 
 
 def remote(given: Mapping[str, Any]) -> RemoteTasks:
     """Return the server that is asked. Raises ``BadInput``."""
     if given["store"] is not None:
-        raise BadInput("--store and --server name two different stores: give only one of them")
+        raise BadInput("--store and --gate name two different stores: give only one of them")
     if any(given.get(name) for name in _REACH):
-        raise BadInput("with --server the server asks the cluster: leave out --upstream, --kubeconfig and --context")
+        raise BadInput("with --gate the server asks the cluster: leave out --apiserver, --kubeconfig and --context")
     from .remote import RemoteTasks  # noqa: PLC0415 - loads pydantic
 
-    return RemoteTasks(given["server"], given["token_file"])
+    return RemoteTasks(given["gate"], given["token_file"])
 
 
 def user_here() -> str:
@@ -111,12 +147,23 @@ def heeding(work: Callable[[], T]) -> T:
         raise BadInput(placed(str(error))) from None
 
 
-def namespace_of(name: str, given: Mapping[str, Any]) -> str:
+def named_task(text: str, namespace: str | None, given: Mapping[str, Any]) -> tuple[str, str]:
+    """Return namespace and name of the task that is named: ``train``, ``task/train`` or ``team/train``.
+
+    Raises ``Failed``, ``BadInput``.
+    """
+    within, name = split_task(text)
+    if within and namespace and within != namespace:
+        raise BadInput(f"{text} is in namespace {within}, and -n says {namespace}: give only one of them")
+    return within or namespace or _namespace_of(name, given), name
+
+
+def _namespace_of(name: str, given: Mapping[str, Any]) -> str:
     """Return the one namespace with a task of this name; in the cluster that of the context, as kubectl does.
 
     Raises ``Failed``, ``BadInput``.
     """
-    if given["server"] is None and store_file(given["store"]) is None:
+    if in_cluster(given):
         return cluster_of(given).namespace
     found = sorted({each.namespace for each in items_in(None, given) if each.name == name})
     if not found:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from backoff_ctrl.api.commands.amounts import clock, span
+from backoff_ctrl.api.commands.amounts import clock, rounded, span
 from backoff_ctrl.api.commands.typed import pasted
 from backoff_ctrl.k8s.answers.printing import in_one_line, printable
 from backoff_ctrl.k8s.creates.wait import reason_words
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 KEPT_LINES: Final = 6
 """Lines of the terminal that are not rows of tasks."""
 HEAD: Final = ("namespace", "name", "type", "phase", "try", "age", "place", "estimate", "reason")
+WIDE: Final = (*HEAD[:-1], "plugin", "object", HEAD[-1])
 NUMBERS: Final = ("try", "age", "place", "estimate")
 REASON_WIDTH: Final = 100
 BEGINS: Final = frozenset({"Queued", "Initializing"})
@@ -52,24 +53,31 @@ def row(item: TaskItem, now: float) -> tuple[str, ...]:
     )
 
 
+def wide_row(item: TaskItem, now: float) -> tuple[str, ...]:
+    """Return the columns of ``WIDE``; nothing is cut."""
+    made = "" if item.object is None else f"{item.object.kind}/{item.object.name}"
+    return *row(item, now)[:-1], printable(item.plugin or ""), made, reason_of(item, None)
+
+
 def phase_of(item: TaskItem) -> str:
     """Return the phase, and whether its end was requested."""
     return f"{item.phase} (aborting)" if item.abort and item.unfinished and item.phase != "Aborted" else item.phase
 
 
-def reason_of(item: TaskItem) -> str:
-    """Return the reason of its phase, in one line."""
+def reason_of(item: TaskItem, width: int | None = REASON_WIDTH) -> str:
+    """Return the reason of its phase, in one line, cut to ``width``."""
     text = item.reason if item.wait is None else waits_for(item.wait)
     if item.code is not None:
         text = f"{item.code}: {text}"
     text = in_one_line(text)
-    return text if len(text) <= REASON_WIDTH else f"{text[: REASON_WIDTH - 3]}..."
+    return text if width is None or len(text) <= width else f"{text[: width - 3]}..."
 
 
 def waits_for(wait: TaskWait) -> str:
     if not wait.quota:
         return reason_words(wait.reason)
-    amounts = f"{wait.resource} asks {wait.asked}, {wait.left} of {wait.limited} left"
+    asked, remains, limited = (rounded(n, wait.resource, wait.limited) for n in (wait.asked, wait.left, wait.limited))
+    amounts = f"{wait.resource} asks {asked}, {remains} of {limited} left"
     reason = "" if wait.reason == "quota" else f"{reason_words(wait.reason)}: "
     return f"{reason}quota {wait.quota}: {amounts}"
 

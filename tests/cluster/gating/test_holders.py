@@ -237,7 +237,7 @@ async def test_a_charge_without_an_object_is_a_leak(room: Room, asking: Asking) 
     assert [found[name]["leaked"] for name in ("pods", "requests.cpu")] == ["1", "1"]
     assert held(found["pods"]) == {"Pod/x": "1"}
     page = await asking.page()
-    assert "pods: 2 of 2 used (100 %): FULL" in page
+    assert "pods: 2 of 2 used (100%): FULL" in page
     assert "(leaked: held by no object)" in page
     assert "Next: 1 of pods of q is charged but used by no object" in page
     assert "within 5 minutes" in " ".join(page.split())

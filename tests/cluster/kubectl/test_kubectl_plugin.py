@@ -40,7 +40,7 @@ def test_a_real_kubectl_finds_and_completes_it(
         return done.stdout
 
     crowd.wait_with("second")
-    listed = json.loads(kubectl("backoff", "waiting", "--server", crowd.url, "--json"))
+    listed = json.loads(kubectl("backoff", "waiting", "--gate", crowd.url, "--json"))
     assert [each["name"] for each in listed["items"]] == ["second"]
     assert str(tmp_path / "kubectl-backoff") in kubectl("plugin", "list")
     completed = kubectl("__complete", "backoff", "wai").splitlines()

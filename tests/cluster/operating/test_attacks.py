@@ -223,7 +223,7 @@ async def test_attacks_delay_no_other_tenant(bed: Bed, tenants: Tenants, say: Sa
 
         await other.limit(0)
         await other.create(job("released"))
-        said = await run(bed, "jobs", "release", "--all")
+        said = await run(bed, "jobs", "release", "--all", "-A")
         assert "released" in said
         assert not (await other.get("released"))["spec"].get("suspend")
         for each in (await one_leads(replicas), *replicas):

@@ -65,7 +65,7 @@ async def test_a_job_that_is_nested_deeply_stops_no_other(bed: Bed, tenants: Ten
         await other.until("first", lambda seen: not seen["spec"].get("suspend"))
         await named(found, f"{his.namespace}/odd of jobs in all namespaces is read only in part")
         await other.create(job("second"))
-        said = await run(bed, "jobs", "release", "--all")
+        said = await run(bed, "jobs", "release", "--all", "-A")
         assert "second" in said
         assert "odd" in said
         for path in (other.path("second"), his.path("odd")):

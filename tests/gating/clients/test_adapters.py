@@ -215,7 +215,7 @@ def test_doctor_names_the_clients_and_says_which_is_not_supported(
     found = {"backoff-ctrl": "0.1.0", "kubernetes": "30.1.0", "kubernetes_asyncio": "36.1.0"}
     monkeypatch.setattr("importlib.metadata.version", found.__getitem__)
     monkeypatch.setattr(generations, "version", found.__getitem__)
-    done = CliRunner().invoke(doctor, ["--server", sandbox.url, "-n", "team", "--json"], standalone_mode=False)
+    done = CliRunner().invoke(doctor, ["--apiserver", sandbox.url, "-n", "team", "--json"], standalone_mode=False)
 
     first = json.loads(done.stdout)["checks"][0]
     assert first["ok"] is False

@@ -104,7 +104,7 @@ def test_a_typo_is_logged_once_and_doctor_reports_it(
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
 
     assert [each.getMessage().partition(" is")[0] for each in errors] == ["BACKOFF_CTRL_MODE='typo-of-this-test'"]
-    assert run(["doctor", "--server", sandbox.url, "-n", "team"]) == 1
+    assert run(["doctor", "--apiserver", sandbox.url, "-n", "team"]) == 1
     assert "no  environment             BACKOFF_CTRL_MODE='typo-of-this-test'" in capsys.readouterr().out
 
 

@@ -209,7 +209,7 @@ async def run(folder: Path) -> int:
         (folder / "settings.yaml").write_text(yaml.safe_dump(_settings(connector.port)))
         (folder / "tasks.yaml").write_text(yaml.safe_dump_all(manifests(hook_url)))
         store = folder / "tasks.db"
-        words = ["--store", str(store), "--config", str(folder / "settings.yaml"), "--upstream", cluster]
+        words = ["--store", str(store), "--config", str(folder / "settings.yaml"), "--apiserver", cluster]
         manager = Manager(folder, "-f", str(folder / "tasks.yaml"), *words)
         stack.callback(manager.kill)
         began = time.monotonic()

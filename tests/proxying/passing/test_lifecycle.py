@@ -29,7 +29,7 @@ PROGRAM = [sys.executable, "-m", "backoff_ctrl", "proxy"]
 @asynccontextmanager
 async def _running(upstream: Upstream, *arguments: str) -> AsyncIterator[tuple[subprocess.Popen[str], int]]:
     """Start the proxy and answer its first question; yield it and its port."""
-    command = [*PROGRAM, "--listen", "127.0.0.1:0", "--upstream", f"http://127.0.0.1:{upstream.port}", *arguments]
+    command = [*PROGRAM, "--listen", "127.0.0.1:0", "--apiserver", f"http://127.0.0.1:{upstream.port}", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220 - uvloop hangs on its own
     try:
         server = await upstream.connection()
@@ -87,7 +87,7 @@ def test_a_socket_at_a_path_outlives_a_process_that_it_was_handed_to(tmp_path: P
         listening.bind(str(path))
         listening.listen()
         for _ in range(2):
-            process = given_a_socket(listening, "--listen", f"unix:{path}", "--upstream", script.url)
+            process = given_a_socket(listening, "--listen", f"unix:{path}", "--apiserver", script.url)
             assert process.stdout is not None
             assert process.stdout.readline() == f"listening on unix:{path}\n"
             process.terminate()
@@ -228,7 +228,7 @@ async def test_a_sidecar_listens_before_the_api_server_answers_and_waits_for_it(
         for each in (one, other):
             each.bind(("127.0.0.1", 0))
         away, probes = one.getsockname()[1], other.getsockname()[1]
-    command = [*PROGRAM, "--listen=127.0.0.1:0", f"--upstream=http://127.0.0.1:{away}", "--listen-first"]
+    command = [*PROGRAM, "--listen=127.0.0.1:0", f"--apiserver=http://127.0.0.1:{away}", "--listen-first"]
     command.append(f"--probe-listen=127.0.0.1:{probes}")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: ASYNC220 - as above
         try:
@@ -264,13 +264,13 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path, capsys: pytes
     wrong = write_kubeconfig(tmp_path / "c", "https://127.0.0.1:1", None, **{"certificate-authority": "none.crt"})
     with scripted_server(lambda _: VERSION) as script:
         port = script.url.rpartition(":")[2]
-        here = ["--listen", "127.0.0.1:0", "--upstream"]
+        here = ["--listen", "127.0.0.1:0", "--apiserver"]
         given = ["--tls-cert", str(tmp_path / "none.crt"), "--tls-key", str(tmp_path / "none.key")]
         for arguments, sentence in (
-            (["--listen", "0.0.0.0:0", "--upstream", script.url], "without TLS they would read its tokens"),
-            (["--listen", "0.0.0.0:0", "--upstream", script.url, "--use-own-credentials"], "act as the proxy"),
-            (["--listen", f"127.0.0.1:{port}", "--upstream", script.url], "Address already in use"),
-            ([*here, "ftp://x"], "--upstream must be a URL such as"),
+            (["--listen", "0.0.0.0:0", "--apiserver", script.url], "without TLS they would read its tokens"),
+            (["--listen", "0.0.0.0:0", "--apiserver", script.url, "--use-own-credentials"], "act as the proxy"),
+            (["--listen", f"127.0.0.1:{port}", "--apiserver", script.url], "Address already in use"),
+            ([*here, "ftp://x"], "--apiserver must be a URL such as"),
             (
                 ["--listen", "127.0.0.1:0", "--kubeconfig", str(tmp_path / "none")],
                 f"there is no kubeconfig {tmp_path / 'none'}",
@@ -344,7 +344,7 @@ def test_it_starts_with_little_work(tmp_path: Path) -> None:
     """
     program = (
         "import sys; from backoff_ctrl.api.main import run\n"
-        "code = run(['proxy', '--listen', '127.0.0.1:0', '--upstream', sys.argv[1]])\n"
+        "code = run(['proxy', '--listen', '127.0.0.1:0', '--apiserver', sys.argv[1]])\n"
         "late = {'kubernetes', 'aiohttp', 'yaml', 'cryptography'} & set(sys.modules)\n"
         "assert not late, late\nsys.exit(code)"
     )
@@ -374,7 +374,7 @@ def test_a_signal_while_it_still_loads_ends_it_with_zero(loading: str, number: s
         *PROGRAM[1:],
         "--listen",
         "127.0.0.1:0",
-        "--upstream",
+        "--apiserver",
         "http://[::1]:9",
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -401,7 +401,7 @@ def test_over_plain_http_it_says_that_go_programs_send_no_token(
         url = f"{scheme}://127.0.0.1:{bound.getsockname()[1]}"
         where = f"unix:{tmp_path / 'socket'}" if listen == "unix" else listen
         done = subprocess.run(
-            [*PROGRAM, f"--listen={where}", f"--upstream={url}"],
+            [*PROGRAM, f"--listen={where}", f"--apiserver={url}"],
             capture_output=True,
             text=True,
             check=False,

@@ -102,7 +102,7 @@ def test_a_kubeconfig_that_can_not_be_used_is_one_sentence(tmp_path: Path, docum
 @pytest.mark.parametrize("url", ["ftp://a", "127.0.0.1:80", "http://", "http://a:99999", "http://a:x", "http://a/?b"])
 def test_an_address_that_is_none(url: str) -> None:
     """Is named."""
-    with pytest.raises(PlaceError, match="--upstream must be a URL such as"):
+    with pytest.raises(PlaceError, match="--apiserver must be a URL such as"):
         find_place(url, None)
 
 

@@ -46,7 +46,7 @@ class Desk:
 
     def words(self, verb: str, *arguments: str) -> list[str]:
         """The command line for this store and this cluster."""
-        cluster = ["--upstream", self.sandbox.url] if verb in ("run", "abort", "logs") else []
+        cluster = ["--apiserver", self.sandbox.url] if verb in ("run", "abort", "logs") else []
         return [*COMMAND, verb, "--store", str(self.store), *cluster, *arguments]
 
     def task(self, verb: str, *arguments: str, code: int = 0) -> str:

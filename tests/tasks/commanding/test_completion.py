@@ -54,7 +54,7 @@ def test_names_of_tasks_that_the_command_can_use(tmp_path: Path, words: tuple[st
 
 @pytest.mark.parametrize(
     "place",
-    [["--store", "absent/tasks.db"], ["--server", "http://127.0.0.1:1"], ["--server", "nonsense"],
+    [["--store", "absent/tasks.db"], ["--gate", "http://127.0.0.1:1"], ["--gate", "nonsense"],
      ["--store", "cluster", "--kubeconfig", "absent"]],
 )  # fmt: skip
 def test_nothing_is_offered_where_nothing_can_be_read(

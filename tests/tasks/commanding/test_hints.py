@@ -174,9 +174,9 @@ def test_after_ctrl_c_the_printed_command_goes_on(lasting: Desk, tmp_path: Path)
 def test_after_ctrl_c_the_tasks_of_a_server_are_watched(lasting: Desk, tmp_path: Path) -> None:
     """With the token file, from another folder; the server carries them out meanwhile."""
     (tmp_path / "a b").mkdir()
-    with serving("--server", lasting.sandbox.url, "--store", str(tmp_path / "served.db"), quiet=False) as url:
+    with serving("--apiserver", lasting.sandbox.url, "--store", str(tmp_path / "served.db"), quiet=False) as url:
         file = lasting.write(*several(2))
-        with pasted(shlex.join(["backoff-ctrl", "task", "run", "-f", file, "--server", url]), tmp_path) as process:
+        with pasted(shlex.join(["backoff-ctrl", "task", "run", "-f", file, "--gate", url]), tmp_path) as process:
             until(lambda: len(lasting.pods()) == 2)
             process.send_signal(signal.SIGINT)
             _, told = process.communicate(timeout=PATIENCE)
@@ -210,8 +210,8 @@ def test_at_a_server_what_failed_by_its_need_runs_again_too(desk: Desk, tmp_path
     desk.sandbox.create_quota(NAMESPACE, "cpu", {"requests.cpu": "1"})
     large = {"image": "busybox", "resources": {"requests": {"cpu": "4"}}}
     file = desk.write(manifest("train", container=large), manifest("report", container=large, needs=["train"]))
-    with serving("--server", desk.sandbox.url, "--store", str(tmp_path / "served.db"), quiet=False) as url:
-        at = ["--server", url]
+    with serving("--apiserver", desk.sandbox.url, "--store", str(tmp_path / "served.db"), quiet=False) as url:
+        at = ["--gate", url]
         with pasted(shlex.join(["backoff-ctrl", "task", "run", "-f", file, *at]), tmp_path) as process:
             assert process.wait(PATIENCE) == 1
         desk.core.patch_namespaced_resource_quota("cpu", NAMESPACE, {"spec": {"hard": {"requests.cpu": "8"}}})

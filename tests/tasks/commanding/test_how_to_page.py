@@ -60,15 +60,15 @@ def test_its_commands_do_what_it_says(sandbox: str, tmp_path: Path) -> None:
         assert done.returncode == 0, done
         return done.stdout
 
-    (first,) = (each for each in COMMANDS if each.startswith("backoff-ctrl task run -f") and "--upstream" in each)
+    (first,) = (each for each in COMMANDS if each.startswith("backoff-ctrl task run -f") and "--apiserver" in each)
     said = run(first)
     shown, printed = ([as_shown(line) for line in text.splitlines()] for text in (PRINTED[first], said))
     assert {line for line in shown if not SHORT.search(line)} <= set(printed)
     assert {of_any_task(line) for line in printed} <= {of_any_task(line) for line in shown}
     assert (printed[:2], printed[-1]) == (shown[:2], shown[-1])
     for command in COMMANDS:
-        if command.split()[:3] == ["backoff-ctrl", "task", "run"] and "--server" not in command:
-            assert run(command, *([] if "--upstream" in command else ["--upstream", sandbox]))
+        if command.split()[:3] == ["backoff-ctrl", "task", "run"] and "--gate" not in command:
+            assert run(command, *([] if "--apiserver" in command else ["--apiserver", sandbox]))
     head, train, _ = (line.split() for line in PRINTED["backoff-ctrl task list"].splitlines())
     listed = [line.split() for line in run("backoff-ctrl task list").splitlines()]
     assert listed[0] == head

@@ -62,7 +62,7 @@ def test_ctrl_c_leaves_and_the_next_run_goes_on(lasting: Desk) -> None:
         _, told = process.communicate(timeout=PATIENCE)
         assert process.returncode == 1, told
         assert "3 tasks are unfinished: 2 run on in the cluster, 1 waits until you continue." in told
-        place = f"--store {lasting.store} --upstream {lasting.sandbox.url}"
+        place = f"--store {lasting.store} --apiserver {lasting.sandbox.url}"
         assert f"Continue with: backoff-ctrl task run {place}" in told
     before = {pod.metadata.uid for pod in lasting.pods()}
     assert len(before) == 2
@@ -197,7 +197,7 @@ def test_what_has_ended_is_not_run_again_and_says_how_it_would_be(desk: Desk) ->
     file = desk.write(manifest("web", container={"image": "busybox", "resources": {"requests": {"cpu": "4"}}}))
     desk.task("run", "-f", file, code=1)
     said = desk.task("run", "-f", file, code=1)
-    place = f"--store {desk.store} --upstream {desk.sandbox.url}"
+    place = f"--store {desk.store} --apiserver {desk.sandbox.url}"
     again = f"`backoff-ctrl task run --again web -n {NAMESPACE} {place}`"
     assert re.search(rf"ended \d+ s ago; {re.escape(again)} to run it again \(ResourceRequestsExceedLimits: ", said), (
         said
@@ -235,8 +235,8 @@ def test_while_a_retry_waits_the_log_of_the_attempt_before_is_printed(lasting: D
         until(lambda: lasting.listed()["one"]["attempt"] == 1 and lasting.listed()["one"]["wait"])
         note = "task team/one has no object yet, it is WaitingForResources; this is the log of attempt 1\n"
         words = lasting.words("logs", "one")
-        with serving("--server", lasting.sandbox.url, "--store", str(lasting.store), quiet=False) as url:
-            for each in (words, [*COMMAND, "logs", "one", "-n", NAMESPACE, "--server", url]):
+        with serving("--apiserver", lasting.sandbox.url, "--store", str(lasting.store), quiet=False) as url:
+            for each in (words, [*COMMAND, "logs", "one", "-n", NAMESPACE, "--gate", url]):
                 done = subprocess.run(each, capture_output=True, text=True, timeout=PATIENCE, check=False)
                 assert (done.returncode, done.stderr) == (0, note), done
                 assert "there is no container, and so no log." in done.stdout

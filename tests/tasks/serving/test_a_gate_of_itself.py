@@ -29,7 +29,7 @@ def one_waits(folder: Path) -> Iterator[tuple[BackgroundSandbox, str]]:
     with running_sandbox() as sandbox:
         sandbox.create_namespace(NAMESPACE)
         sandbox.create_quota(NAMESPACE, "q", {"pods": "1"})
-        with serving("--server", sandbox.url, "--store", str(folder / "tasks.db"), quiet=False) as url:
+        with serving("--apiserver", sandbox.url, "--store", str(folder / "tasks.db"), quiet=False) as url:
             assert post(url, manifest("one")).status == 201
             until(lambda: sandbox.used(NAMESPACE, "q") == {"pods": "1"})
             assert post(url, manifest("two")).status == 201
@@ -44,7 +44,7 @@ def listed(url: str, what: str) -> list[Any]:
 
 def act(url: str, *arguments: str) -> str:
     """Act on it as its user does: the command finds the token."""
-    command = [sys.executable, "-m", "backoff_ctrl", "act", *arguments, "--server", url]
+    command = [sys.executable, "-m", "backoff_ctrl", "act", *arguments, "--gate", url]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
 
 
@@ -98,7 +98,7 @@ def test_without_the_lease_it_says_that_it_has_no_line(tmp_path: Path) -> None:
     store = tmp_path / "tasks.db"
     with (
         one_waits(tmp_path) as (sandbox, _),
-        serving("--server", sandbox.url, "--store", str(store), quiet=False) as second,
+        serving("--apiserver", sandbox.url, "--store", str(store), quiet=False) as second,
     ):
         until(lambda: ask(second, "/v1/waiting").json["unreachable"])
         page = ask(second, "/v1/waiting").json

@@ -35,7 +35,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with running_sandbox() as sandbox, kubelet(sandbox.url, 0.3):
         sandbox.create_namespace(NAMESPACE)
         sandbox.create_quota(NAMESPACE, "q", {"pods": "2"})
-        with serving("--server", sandbox.url, "--store", str(store)) as url:
+        with serving("--apiserver", sandbox.url, "--store", str(store)) as url:
             yield url
 
 
@@ -117,13 +117,13 @@ def test_on_this_machine_the_token_of_the_server_is_needed(served: str) -> None:
 
 
 def test_the_command_asks_there(served: str, tmp_path: Path) -> None:
-    """``task run --server`` follows to the end; list, show and abort ask the same place."""
+    """``task run --gate`` follows to the end; list, show and abort ask the same place."""
     file = tmp_path / "task.json"
     file.write_text(json.dumps(manifest("mine")))
 
     def task(*words: str, code: int = 0) -> str:
         done = subprocess.run(
-            [*COMMAND, *words, "--server", served], capture_output=True, text=True, timeout=PATIENCE, check=False
+            [*COMMAND, *words, "--gate", served], capture_output=True, text=True, timeout=PATIENCE, check=False
         )
         assert done.returncode == code, done
         return done.stdout or done.stderr
@@ -150,7 +150,7 @@ def test_a_signal_and_another_run_are_asked_for_there(served: str) -> None:
         assert (found.status, found.json["errors"][0]["pointer"]) == (status, pointer)
     assert post(served, {"set": []}, f"{place}/again").status == 409
     assert ask(served, f"{place}/signal", method="POST", body=b'{"value": 1}', Content_Type=JSON).status == 401
-    words = [*COMMAND, "signal", "gate", "--value", '["a"]', "--server", served]
+    words = [*COMMAND, "signal", "gate", "--value", '["a"]', "--gate", served]
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done
     until(lambda: ask(served, place).json["phase"] == "Success")
@@ -162,7 +162,7 @@ def test_a_signal_and_another_run_are_asked_for_there(served: str) -> None:
     assert (wrong.status, "spec.priority" in wrong.json["detail"]) == (422, True)
     assert post(served, {"set": "spec.priority"}, f"{place}/again").status == 422
     assert ask(served, place).json["uid"] == before["uid"]
-    words = [*COMMAND, "run", "--again", "gate", "--set", "spec.signal=2", "--server", served]
+    words = [*COMMAND, "run", "--again", "gate", "--set", "spec.signal=2", "--gate", served]
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, "1 Success" in done.stdout) == (0, True), done
     after = ask(served, place, Authorization=bearer).json
@@ -172,11 +172,11 @@ def test_a_signal_and_another_run_are_asked_for_there(served: str) -> None:
 def test_without_a_store_it_says_how_to_have_one() -> None:
     """404 with what to do; and a store that can't be used is one sentence at the start."""
     with running_sandbox() as sandbox:
-        with serving("--server", sandbox.url) as url:
+        with serving("--apiserver", sandbox.url) as url:
             found = ask(url, "/v1/tasks")
             assert (found.status, "--store FILE" in found.json["detail"]) == (404, True)
         done = subprocess.run(
-            [sys.executable, "-m", "backoff_ctrl", "serve", "--listen", "127.0.0.1:0", "--server", sandbox.url,
+            [sys.executable, "-m", "backoff_ctrl", "serve", "--listen", "127.0.0.1:0", "--apiserver", sandbox.url,
              "--store", "/"],
             capture_output=True, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
@@ -200,7 +200,7 @@ def test_a_tasks_log_is_read_and_the_task_forgotten_over_http(served: str) -> No
     assert ask(served, f"/v1/tasks/{NAMESPACE}/nobody/log", Authorization=key).status == 404
 
     def command(*words: str) -> subprocess.CompletedProcess[str]:
-        done = [*COMMAND, *words, "--server", served]
+        done = [*COMMAND, *words, "--gate", served]
         return subprocess.run(done, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
     for options in ((), ("-f",)):
@@ -211,14 +211,14 @@ def test_a_tasks_log_is_read_and_the_task_forgotten_over_http(served: str) -> No
     assert (command("delete", "waits").returncode, ask(served, path, method="DELETE").status) == (1, 401)
     file = json.dumps(manifest("logged"))
     again = subprocess.run(
-        [*COMMAND, "run", "-f", "-", "--server", served],
+        [*COMMAND, "run", "-f", "-", "--gate", served],
         input=file,
         capture_output=True,
         text=True,
         timeout=PATIENCE,
         check=False,
     )
-    hint = f"`backoff-ctrl task run --again logged -n {NAMESPACE} --server {served}` to run it again"
+    hint = f"`backoff-ctrl task run --again logged -n {NAMESPACE} --gate {served}` to run it again"
     assert hint in again.stdout, again
     assert command("delete", "logged").stdout == f"task {NAMESPACE}/logged is forgotten\n"
     assert ask(served, path).status == 404
@@ -258,7 +258,7 @@ def test_who_follows_a_log_is_told_that_the_server_ends(tmp_path: Path) -> None:
     """Before the first line there is a sentence to give, and nothing to be logged."""
     with running_sandbox() as sandbox, ThreadPoolExecutor() as others:
         sandbox.create_namespace(NAMESPACE)
-        with serving("--server", sandbox.url, "--store", str(tmp_path / "tasks.db")) as url:
+        with serving("--apiserver", sandbox.url, "--store", str(tmp_path / "tasks.db")) as url:
             assert post(url, manifest("waits", needs=["nobody-ends"])).status == 201
             path, key = f"/v1/tasks/{NAMESPACE}/waits/log", f"Bearer {token(url)}"
             follower = http.client.HTTPConnection(urlsplit(url).hostname or "", urlsplit(url).port, timeout=PATIENCE)

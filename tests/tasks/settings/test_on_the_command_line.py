@@ -67,14 +67,14 @@ def test_a_wrong_flag(files: list[str], capsys: pytest.CaptureFixture[str], flag
 
 def test_settings_belong_to_the_manager(capsys: pytest.CaptureFixture[str]) -> None:
     """One that runs elsewhere has its own."""
-    assert run(["task", "run", "--server", "http://127.0.0.1:9", "--set", "plugins.k8s.default-cpus=2"]) == 2
+    assert run(["task", "run", "--gate", "http://127.0.0.1:9", "--set", "plugins.k8s.default-cpus=2"]) == 2
     assert "leave out --store, --abort-on-exit, settings" in capsys.readouterr().err
 
 
 def test_serve_takes_settings_of_its_tasks_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As ``task run`` does; a wrong one is a sentence with its key, before anything is served."""
     with running_sandbox() as sandbox:
-        words = ["serve", "--listen", "127.0.0.1:0", "--server", sandbox.url]
+        words = ["serve", "--listen", "127.0.0.1:0", "--apiserver", sandbox.url]
         assert run([*words, "--set", "plugins.k8s.default-cpus=2"]) == 2
         assert "--set is for the plugins of the tasks: give --store as well" in capsys.readouterr().err
         assert run([*words, "--store", str(tmp_path / "t.db"), "--set", "plugins.ray-jobs.caching.workers=0"]) == 2

@@ -69,7 +69,7 @@ def test_each_source_sets_the_policy_and_the_nearer_one_wins(sandbox: Background
     }
     (tmp_path / "task.json").write_text(json.dumps(manifest))
     words = ["task", "run", "-f", str(tmp_path / "task.json"), "--store", str(tmp_path / "tasks.db")]
-    words += ["--upstream", sandbox.url, "--config", str(tmp_path / "config.yaml")]
+    words += ["--apiserver", sandbox.url, "--config", str(tmp_path / "config.yaml")]
     options = ("--policy", "cap=90", "--policy", "on-never-fits=wait")
     with running(*words, *options, BACKOFF_CTRL_POLICY="cap=80,wait_max=600") as found:
         assert (found["base"], found["cap"], found["wait_max"], found["on_never_fits"]) == (2, 90, 600, "wait")
@@ -78,7 +78,7 @@ def test_each_source_sets_the_policy_and_the_nearer_one_wins(sandbox: Background
 @pytest.mark.long
 def test_the_sidecar_has_a_policy_too(sandbox: BackgroundSandbox) -> None:
     """By the same option."""
-    with running("proxy", "--listen", "127.0.0.1:0", "--upstream", sandbox.url, "--policy", "waiters_max=7") as found:
+    with running("proxy", "--listen", "127.0.0.1:0", "--apiserver", sandbox.url, "--policy", "waiters_max=7") as found:
         assert found["waiters_max"] == 7
 
 
@@ -105,7 +105,7 @@ def test_a_server_without_a_gate_of_its_own_takes_none(capsys: pytest.CaptureFix
     """Nor does a command whose manager is elsewhere."""
     assert run(["serve", "--policy", "base=2"]) == 2
     assert "give --store as well" in capsys.readouterr().err
-    assert run(["task", "run", "--server", "http://127.0.0.1:9", "--policy", "base=2"]) == 2
+    assert run(["task", "run", "--gate", "http://127.0.0.1:9", "--policy", "base=2"]) == 2
     assert "leave out" in capsys.readouterr().err
 
 

@@ -68,7 +68,7 @@ def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 def test_pools_are_seen_and_paused_as_namespaces_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By the commands, in the metrics, and no longer once the pools are closed."""
     with pools_elsewhere(tmp_path) as (url, process):
-        at = ("-n", "pool.connector", "--server", url)
+        at = ("-n", "pool.connector", "--gate", url)
         one, two = asked(capsys, "waiting", *at)
         assert (one["kind"], one["name"], one["place"], one["reason"]) == ("tokens", "team/task-1-0", 1, "quota")
         assert [each["resource"] for each in one["blockers"]] == ["tokens", "tokens.project/a"]
@@ -79,7 +79,7 @@ def test_pools_are_seen_and_paused_as_namespaces_are(tmp_path: Path, capsys: pyt
         of = 'namespace="pool.connector",resourcequota="pool",resource="tokens.project/b"'
         assert f"backoff_ctrl_ceiling_headroom{{{of}}} 1" in metrics
         assert 'backoff_ctrl_waiting{namespace="pool.connector",reason="quota"} 2' in metrics
-        assert run(["act", "pause", "pool.connector", "--server", url]) == 0
+        assert run(["act", "pause", "pool.connector", "--gate", url]) == 0
         assert "creates in namespace pool.connector wait until you resume it" in capsys.readouterr().out
         assert [each["reason"] for each in asked(capsys, "waiting", *at)] == ["paused-by-operator"] * 2
         assert process.stdin is not None
@@ -87,4 +87,4 @@ def test_pools_are_seen_and_paused_as_namespaces_are(tmp_path: Path, capsys: pyt
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.stdout.readline() == "0\n"
-        assert asked(capsys, "ceilings", "--server", url) == []
+        assert asked(capsys, "ceilings", "--gate", url) == []

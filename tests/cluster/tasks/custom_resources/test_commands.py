@@ -94,6 +94,11 @@ async def test_another_namespace_and_all_are_chosen(kind: Api, namespace: str, t
     assert "give only one of them" in await elsewhere.there("list", "-A", "-n", "default", code=2)
     assert "there is no task default/go" in await elsewhere.there("show", "go", code=1)
     assert "signal" in await elsewhere.there("show", "go", "-n", namespace)
+    named = (await elsewhere.there("list", "-n", namespace, "-o", "name")).strip()
+    assert "signal" in await elsewhere.there("show", named, "-n", namespace)
+    assert "signal" in await elsewhere.there("show", f"{namespace}/go")
+    assert "namespace taem does not exist" in await elsewhere.there("list", "-n", "taem")
+    assert "does not exist" not in await elsewhere.there("list")
 
 
 async def test_the_shell_completes_names_of_the_cluster(kind: Api, namespace: str, tmp_path: Path) -> None:
