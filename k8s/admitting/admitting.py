@@ -38,6 +38,7 @@ from .children import DEPTH, Child, Children
 from .desk import Counts, Desk, Patching
 from .kinds import KINDS, AdmissibleKind, Left, controller_of, kind_of, left_waiting
 from .life import Seen, State, seen_of
+from .shape import shaped
 from .surroundings import Surroundings
 from .telling import Teller, waiting_document
 
@@ -175,7 +176,8 @@ class Admitting:
             if times == 2 and kind.plural in NEEDED:  # a server that has just started refuses everything once
                 log.warning("%s in %s can't be watched: %s", kind.plural, where or "all namespaces", error)
 
-        cache = Cache(kind, place, made, changed, read, refused)
+        shape = partial(shaped, about) if isinstance(about, AdmissibleKind) else None
+        cache = Cache(kind, place, made, changed, read, refused, shape)
         self._unread.add(cache)
         informer = Informer(
             source, cache, self.record, random.Random(), longest_pause=LONGEST_PAUSE, ask_again=ASK_AGAIN

@@ -45,11 +45,12 @@ from .asking import (
     templates_of,
 )
 from .children import Child
-from .desk import Desk
+from .desk import CONFLICT, Desk
 from .kinds import ADMITTED, AdmissibleKind, field_at
 from .life import Act, Seen, State, step
 from .needs import Needs
-from .patches import admitted_gang, grown, noted, resumed
+from .patches import admitted_gang, grown, noted, replaces_list, resumed
+from .shape import shaped
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,6 @@ LONGEST_PAUSE: Final = 10.0
 """Seconds between two tries of a patch that was not answered, or not taken; the first and the longest."""
 TRIES: Final = 5
 """Tries to note what is not worth waiting for."""
-CONFLICT: Final = 409
 DENIALS: Final = frozenset({400, 401, 403, 405, 415, 422})
 """Answers to a patch that will not change by themselves."""
 
@@ -206,7 +206,7 @@ class Case:
                 await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
             else:
                 if answer is not None:
-                    self.body = self._shaped(answer)
+                    self.body = shaped(self.kind, answer)
                     desk.noted(self.kind, self.body)
                 return noted_again
         return again.seen(self.body, Suspender(), datetime.now(UTC))
@@ -297,8 +297,7 @@ class Case:
 
     def _count(self, child: Child, *, lived: bool) -> bool:
         charged = child.charge(self._needs.devices)
-        mine = any(part.resource == child.resource for part in self._parts)
-        if self.gang is None or charged is None or not mine:
+        if self.gang is None or charged is None or all(part.resource != child.resource for part in self._parts):
             return False
         self.gang.charged(child.uid, charged, child.resource, lived=lived)
         return True
@@ -320,10 +319,11 @@ class Case:
         desk, tries, with_label = self._desk, 0, field_at(self.body, "status.startTime") is None
         while self.state is State.GRANTED:
             try:
+                body = await self._patched(with_label=with_label)
                 async with desk.patching:
                     if self.state is not State.GRANTED:
                         return
-                    patch = self._patch(with_label=with_label)
+                    patch = self._patch(body, with_label=with_label)
                     self._sent.add(patch["metadata"]["annotations"][ADMITTED])
                     answer = await desk.objects.patch(self.served, self.body, patch)
             except ClusterError as error:
@@ -343,21 +343,27 @@ class Case:
             if answer is None:
                 self.step(Seen.GONE)
             elif self.state is State.GRANTED:  # else the watch was faster
-                self.body = self._shaped(answer)
+                self.body = shaped(self.kind, answer)
                 self._resumed()
         await self._change(self._wider)  # it may have grown while the patch was under way
 
-    def _patch(self, *, with_label: bool) -> JSON:
-        gang, elastic = self.gang, self._elastic
-        reserved = gang is not None and gang.gang is not None
-        mode = self._desk.gate.mode(self.namespace)
+    async def _patched(self, *, with_label: bool) -> JSON:
+        """Return what the patch is made from: where that replaces a list, the object as it is stored."""
+        replaces = with_label and self._has_reserved() and replaces_list(templates_of(self.kind, self._parts))
+        return await self._desk.stored(self.served, self.body) if replaces else self.body
+
+    def _has_reserved(self) -> bool:
+        return self.gang is not None and self.gang.gang is not None
+
+    def _patch(self, body: JSON, *, with_label: bool) -> JSON:
+        gang, elastic, reserved = self.gang, self._elastic, self._has_reserved()
         pods = pods_of(self._parts, self._size)
-        granted: dict[str, Any] = {"pods": pods} if reserved else {"mode": mode}
+        granted: dict[str, Any] = {"pods": pods} if reserved else {"mode": self._desk.gate.mode(self.namespace)}
         if self._again is not None and not self._again.has_changed(self.body):
             granted["times"] = self._again.times
         return resumed(
             self.kind,
-            self.body,
+            body,
             now=datetime.now(UTC),
             granted=granted,
             label=gang.label if reserved and gang is not None else "",
@@ -374,8 +380,7 @@ class Case:
             self._begin(self._stand())
 
     def _resumed(self) -> None:
-        reserved = self.gang is not None and self.gang.gang is not None
-        (self._desk.counts.admitted if reserved else self._desk.counts.ungated)[self.kind.resource] += 1
+        (self._desk.counts.admitted if self._has_reserved() else self._desk.counts.ungated)[self.kind.resource] += 1
         self._note_root()
         self._desk.say(self, "admitted", "")
         self.step(Seen.RESUMED)
@@ -388,7 +393,7 @@ class Case:
             if found is None or text(metadata_of(found).get("uid")) != self.uid:
                 self.step(Seen.GONE)
                 return
-            before, self.body = self._parts, self._shaped(found)
+            before, self.body = self._parts, shaped(self.kind, found)
             self._desk.noted(self.kind, self.body)
             self.step(await self._desk.seen(self.kind, self.body))
             if self.state is State.GRANTED:
@@ -397,9 +402,6 @@ class Case:
                         self.state = State.WAITING
                         self._drop()
                         self._begin(self._join())
-
-    def _shaped(self, answer: JSON) -> JSON:
-        return {"apiVersion": self.kind.api_version, "kind": self.kind.kind, **answer}
 
     def _note_root(self) -> None:
         """Let its pods be known: by its gang's label, or as its own."""
@@ -498,7 +500,7 @@ class Case:
                 await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
                 continue
             if answer is not None:
-                self.body = self._shaped(answer)
+                self.body = shaped(self.kind, answer)
                 self._desk.noted(self.kind, self.body)
             break
         return True

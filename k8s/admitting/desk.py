@@ -6,18 +6,22 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from backoff_ctrl.k8s.answers.fields import metadata_of, text
 from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
 from backoff_ctrl.k8s.plugins.protocol import JSON
+from backoff_ctrl.k8s.plugins.protocol import Kind as Served
 from backoff_ctrl.k8s.status.admission_rules import Item
 
 from .children import Child, Children
 from .kinds import AdmissibleKind
 from .life import Seen
+
+CONFLICT: Final = 409
 
 
 @dataclass
@@ -71,3 +75,14 @@ class Desk:
     """Returns what controllers have made of a case's object, and of its pods, of these resources."""
     patching: Patching
     counts: Counts = field(default_factory=Counts)
+
+    async def stored(self, served: Served, body: JSON) -> JSON:
+        """Return the whole of an object of which a shape is kept. Raises ``ClusterError``, also where it has changed.
+
+        A patch from it names its version: an object that changes later conflicts.
+        """
+        metadata = metadata_of(body)
+        found = await self.objects.read(served, text(metadata.get("namespace")), text(metadata.get("name")))
+        if found is None or metadata_of(found).get("resourceVersion") != metadata.get("resourceVersion"):
+            raise ClusterError(f"read {text(metadata.get('name'))} as it was", "it has changed meanwhile", CONFLICT)
+        return found

@@ -46,6 +46,9 @@ Place = tuple[str, str, str]
 Changed = Callable[[JSON, bool], object]
 """Called with an object that is new, has changed or is gone; the second argument is True if it is gone."""
 
+Shaping = Callable[[Mapping[str, Any]], JSON]
+"""Returns what is kept of an object."""
+
 MADE_OFTEN: Final = "managedFields"
 """A field of metadata that is not needed here, and takes up a third of an object."""
 
@@ -53,7 +56,8 @@ MADE_OFTEN: Final = "managedFields"
 class Cache(Observer):
     """An observer that keeps what it sees. ``fed``: it has listed everything, and changes are reported.
 
-    ``made`` is the API version and the kind of the objects: lists return them without.
+    ``made`` is the API version and the kind of the objects: lists return them without. ``shape`` returns what is kept
+    of an object; without it, all but its ``managedFields``.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Cache(Observer):
         changed: Changed,
         on_fed: Callable[[], object],
         on_refused: Callable[[str | None, Refusal, int], object],
+        shape: Shaping | None = None,
     ) -> None:
         super().__init__(kind, namespace)
         self.fed = False
@@ -71,6 +76,7 @@ class Cache(Observer):
         self._changed = changed
         self._on_fed = on_fed
         self._on_refused = on_refused
+        self._shape = shape or without_managers
         self._objects: dict[tuple[str, str], JSON] = {}
         self._listed: set[tuple[str, str]] | None = None
 
@@ -141,8 +147,11 @@ class Cache(Observer):
         self._changed(known if last is None else self._shaped(last), True)
 
     def _shaped(self, body: Mapping[str, Any]) -> JSON:
-        metadata = {name: value for name, value in metadata_of(body).items() if name != MADE_OFTEN}
-        return {"apiVersion": self._made[0], "kind": self._made[1], **body, "metadata": metadata}
+        return {"apiVersion": self._made[0], "kind": self._made[1], **self._shape(body)}
+
+
+def without_managers(body: Mapping[str, Any]) -> JSON:
+    return {**body, "metadata": {name: value for name, value in metadata_of(body).items() if name != MADE_OFTEN}}
 
 
 class EventStream(Cache):
