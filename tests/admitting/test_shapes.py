@@ -49,6 +49,19 @@ def test_a_job_and_a_job_set_are_charged_the_same_by_what_is_kept(key: str) -> N
         assert parts_made(kind, shaped(kind, body)) == parts_made(kind, body)
 
 
+def test_a_claim_is_charged_to_its_class_by_what_is_kept() -> None:
+    """The class may be in an annotation of the claim's own, as in Kubernetes 1.5."""
+    claim = {
+        "metadata": {"annotations": {"volume.beta.kubernetes.io/storage-class": "fast", **NAMES}},
+        "spec": {"resources": {"requests": {"storage": "1Gi"}}, "volumeAttributesClassName": "gold"},
+    }
+    body = job("a")
+    body["spec"]["template"]["spec"]["volumes"] = [{"name": "v", "ephemeral": {"volumeClaimTemplate": claim}}]
+    assert parts_made(JOB, shaped(JOB, body)) == parts_made(JOB, body)
+    assert "fast.storageclass.storage.k8s.io/requests.storage" in str(parts_made(JOB, body))
+    assert values_in(shaped(JOB, body)) < FEW
+
+
 @pytest.mark.parametrize(("kind", "name"), KINDS_OF_EXAMPLES, ids=[name for _, name in KINDS_OF_EXAMPLES])
 def test_the_examples_of_other_operators_make_the_same_by_what_is_kept(kind: AdmissibleKind, name: str) -> None:
     body = example(name)

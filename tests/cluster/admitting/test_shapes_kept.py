@@ -74,11 +74,12 @@ async def test_large_jobs_of_one_namespace_are_not_kept_whole_and_others_start(
         for number in range(0, LARGE_JOBS, 2):
             stored = await jobs.until(f"large{number}", lambda body: body["spec"]["suspend"] is False)
             assert len(stored["spec"]["template"]["spec"]["containers"][0]["env"]) == ENTRIES
-        assert len(found._caches[0][1].everything()) == LARGE_JOBS + 1
+        assert len(list(found._caches[0][1].everything())) == LARGE_JOBS + 1
         assert kept_by(found) < 2 * (LARGE_JOBS + 1) * OF_ONE_JOB
 
 
 async def test_a_job_that_is_let_in_keeps_what_is_not_read(api: Api, server: Server, namespace: str) -> None:
+    """The patch that resumes it leaves its env, args, volumes and labels as they are."""
     jobs = Jobs(api, namespace)
     await jobs.limit(1)
     written = of_the_user("full")
