@@ -22,7 +22,7 @@ def main(*, as_plugin: bool = False) -> None:
     if sys.argv[1:2] and sys.argv[1] in SERVERS:
         signal.signal(signal.SIGINT, _leave)
         signal.signal(signal.SIGTERM, _leave)
-        listen_early(sys.argv[2:])
+        listen_early(sys.argv[1], sys.argv[2:])
     else:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -12,29 +12,58 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Final
 
-_OPTION: Final = "--probe-listen"
+PAGE: Final = "serve"
+"""The command whose probes ask at the same address as everybody."""
+STALLED: Final = 10.0
+"""Seconds for which a client of the page may read nothing of an answer before its connection is closed."""
 _SHARED: Final = "--reuse-port"
 _QUEUE: Final = 32
+_PAGE_QUEUE: Final = 128
 _held: dict[tuple[str, int], socket.socket] = {}
 
 
-def listen_early(arguments: Sequence[str]) -> None:
-    """Listen at the address of ``--probe-listen=HOST:PORT``. The command itself reports an address that it can't have.
+def listen_early(command: str, arguments: Sequence[str]) -> None:
+    """Listen where probes will ask: at ``--probe-listen=HOST:PORT``, or at the ``--listen`` of the page.
 
-    A port that another process may share is left alone: a connection to this one would wait while that one serves.
+    The command itself reports an address that it can't have. A port that another process may share is left alone: a
+    connection to this one would wait while that one serves.
     """
-    given = [each.partition("=")[2] for each in arguments if each.startswith(f"{_OPTION}=")]
-    given += [value for name, value in pairwise(arguments) if name == _OPTION]
+    option = "--listen" if command == PAGE else "--probe-listen"
+    given = [each.partition("=")[2] for each in arguments if each.startswith(f"{option}=")]
+    given += [value for name, value in pairwise(arguments) if name == option]
     if len(given) != 1 or _SHARED in arguments:
         return
     host, _, port = given[0].rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if host and port.isascii() and port.isdecimal() and 0 < int(port) < 65_536:
         with suppress(OSError):
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            _held[host, int(port)] = socket.create_server((host, int(port)), family=family, backlog=_QUEUE)
+            if command == PAGE:
+                _held[host, int(port)] = open_page(host, int(port))
+            else:
+                family = socket.AF_INET6 if ":" in host else socket.AF_INET
+                _held[host, int(port)] = socket.create_server((host, int(port)), family=family, backlog=_QUEUE)
 
 
 def listening_early(host: str, port: int) -> socket.socket | None:
     """Hand over the socket that listens at this address since the program began, if one does."""
     return _held.pop((host, port), None)
+
+
+def open_page(host: str, port: int, stalled: float = STALLED) -> socket.socket:
+    """Return a socket for the page that listens there. Raises ``OSError``.
+
+    Its connections end by themselves if the client reads nothing for ``stalled`` seconds (where the kernel can do
+    that): a slow listener is dropped, and nothing waits for it.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named: else asyncio sets no TCP_NODELAY
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit it
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(stalled * 1000))
+    try:
+        bound.bind((host, port))
+        bound.listen(_PAGE_QUEUE)
+    except OSError:
+        bound.close()
+        raise
+    return bound

@@ -96,7 +96,7 @@ def headroom(scope: Scope, *more: str) -> str:
 
 
 def fullness(scope: Scope, *more: str) -> str:
-    """The part of a ceiling that is used, held or reserved; 1 is full. Without ceilings of 0, which are paused."""
+    """The part of a ceiling that is used, held or reserved; 1 is full. Without ceilings of 0: they forbid."""
     taken = f"{used(scope, *more)} + {held(scope, *more)} + {reserved(scope, *more)}"
     return f"({taken}) / ({limited(scope, *more)} > 0)"
 

@@ -10,18 +10,19 @@ from typing import Any, Final
 from backoff_ctrl.k8s.answers.fields import FieldError, items, mapping, text
 from backoff_ctrl.k8s.answers.paging import EndlessListError, is_list
 from backoff_ctrl.k8s.charges.attribution import Snapshot, charged_kinds, limits_extended, quota_name
-from backoff_ctrl.k8s.charges.devices import pays_for, pod_of, with_extended
+from backoff_ctrl.k8s.charges.device_claims import drive, reading_classes
+from backoff_ctrl.k8s.charges.devices import Classes, pays_for, pod_of, with_extended
 from backoff_ctrl.k8s.charges.live import Live, live
 from backoff_ctrl.k8s.charges.resources import DEVICE_CLAIMS, DEVICE_CLASSES, PODS, WHOLE
 from backoff_ctrl.k8s.cluster.asking import Reach
 from backoff_ctrl.k8s.cluster.finding import ReachError
 from backoff_ctrl.k8s.cluster.paths import group_path, path_to
-from backoff_ctrl.k8s.device_classes import UNREAD, read_device_classes
 
 JSON = dict[str, Any]
 Progress = Callable[[str, int, int], None]
 
 _QUOTAS: Final = "resourcequotas"
+_UNREAD: Final = "this account may not list {0}: ask for a role that allows list on {0}"
 _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _FRESH_STARTS: Final = 3
 _MALFORMED: Final = (
@@ -67,11 +68,11 @@ class HoldingsReader:
         objects: list[Live] = []
         unread: dict[str, str] = {}
         malformed = 0
-        classes = read_device_classes(self._reach) if limits_extended(before) else {}
+        classes = self._classes() if limits_extended(before) else {}
         extended = None if classes is None else tuple(classes.values())
         claims = self._objects(DEVICE_CLAIMS) if extended is None else []
         if claims and not isinstance(claims, str):
-            unread[DEVICE_CLASSES] = UNREAD  # without claims, they don't matter
+            unread[DEVICE_CLASSES] = _UNREAD.format(DEVICE_CLASSES)  # without claims, they don't matter
         pods: dict[str, tuple[JSON, Live]] = {}
         for kind in charged_kinds(before, extended or ()):
             items = self._objects(kind)
@@ -91,6 +92,16 @@ class HoldingsReader:
                 except (FieldError, *_MALFORMED):
                     malformed += 1
         return Snapshot(self._namespace, before, objects, self._quotas(quota), unread, malformed, extended)
+
+    def _classes(self) -> Classes | None:
+        """Return the DeviceClasses that stand for an extended resource; None: they can't be listed."""
+
+        def ask(path: str) -> tuple[int, JSON]:
+            status, page = self._reach.ask("GET", path)
+            self._reach.insist_on_credentials(status, page)
+            return status, page
+
+        return drive(reading_classes(), ask)
 
     def _quotas(self, wanted: str | None) -> list[JSON]:
         listed = self._objects(_QUOTAS)
@@ -122,7 +133,7 @@ class HoldingsReader:
                     return [item for page in self._pages(version, plural, kind) for item in page]
                 except _RefusedError as refused:
                     if refused.status == 403:
-                        return f"this account may not list {kind}: ask for a role that allows list on {kind}"
+                        return _UNREAD.format(kind)
                     if refused.status == 404:
                         break
             else:

@@ -8,8 +8,9 @@ and their tables. ``proxy`` and ``sandbox`` run until they are stopped; ``tasks`
 subcommands. ``inject`` and ``serve`` are in rooms of their own beside this one; ``demo``, which also shows the page of
 ``serve``, is in ``api`` itself.
 
-``options`` has the options that several commands share, ``amounts`` formats quantities, durations and tables.
-``cluster_ceilings`` reads ceilings from the cluster for ``ceilings --kubeconfig``.
+``options`` has the options that several commands share, ``bounded_log`` what the long-running ones log with.
+``amounts`` formats quantities, durations and tables. ``cluster_ceilings`` reads ceilings from the cluster for
+``ceilings --kubeconfig``.
 
 ``api.main`` lists all commands by name, and imports one only when it is called, so a command starts fast: modules here
 import heavy libraries inside the function that needs them. A command ends with the exit codes of ``api.exits``: errors

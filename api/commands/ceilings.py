@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from fractions import Fraction
 from typing import Final
 
 import click
 
 from backoff_ctrl.api.exits import DONE, BadInput
-from backoff_ctrl.engine.quantities import parse_quantity
+from backoff_ctrl.engine.quantities import parse_quantity, taken_share
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.status.shapes import Ceiling
 
@@ -90,17 +89,27 @@ def _show(
         click.echo(_none({name: value for name, value in chosen.items() if value}, who))
 
 
-def fullness(ceiling: Ceiling) -> Fraction:
-    """Return the share that is taken, 1 for a limit of 0. Raises ``ValueError`` for an invalid amount."""
-    limited = parse_quantity(ceiling.limited)
-    taken = sum(map(parse_quantity, (ceiling.used, ceiling.held or "0", ceiling.reserved or "0")))
-    return Fraction(taken, limited) if limited > 0 else Fraction(1)
+def fullness(ceiling: Ceiling) -> float:
+    """Return the share that is taken. Raises ``ValueError`` for an invalid amount."""
+    asked = ceiling.block is not None or bool(ceiling.waiting)
+    return taken_share(_taken(ceiling), parse_quantity(ceiling.limited), asked=asked)
+
+
+def percent(ceiling: Ceiling) -> str:
+    """Return how full it is. A limit of 0 is ``paused`` where creates ask for it, and forbids else: ``none``."""
+    if (limited := parse_quantity(ceiling.limited)) > 0:
+        return f"{100 * _taken(ceiling) // limited}%"
+    return "paused" if fullness(ceiling) else "none"
+
+
+def _taken(ceiling: Ceiling) -> int:
+    return sum(map(parse_quantity, (ceiling.used, ceiling.held or "0", ceiling.reserved or "0")))
 
 
 def fullest_first(ceilings: Sequence[Ceiling]) -> list[int]:
     """Return their order; of equally full ones those that block creates come first."""
 
-    def key(number: int) -> tuple[Fraction, bool, str, str, str]:
+    def key(number: int) -> tuple[float, bool, str, str, str]:
         each = ceilings[number]
         return -fullness(each), each.block is None, each.namespace, each.quota, each.resource
 
@@ -108,8 +117,6 @@ def fullest_first(ceilings: Sequence[Ceiling]) -> list[int]:
 
 
 def _row(ceiling: Ceiling, at: datetime) -> tuple[str, ...]:
-    share = fullness(ceiling)
-
     def amount(text: str | None) -> str:
         return "-" if not text else rounded(text, ceiling.resource, ceiling.limited)
 
@@ -122,7 +129,7 @@ def _row(ceiling: Ceiling, at: datetime) -> tuple[str, ...]:
         amount(ceiling.reserved),
         amount(ceiling.limited),
         amount(ceiling.headroom),
-        f"{int(100 * share)}%" if parse_quantity(ceiling.limited) else "paused",
+        percent(ceiling),
         _signed(ceiling.trend and amount(ceiling.trend)),
         ceiling.source,
         ago((at - read_time(ceiling.heard_at)).total_seconds()),

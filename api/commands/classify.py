@@ -140,8 +140,8 @@ def _advice(rejection: Rejection) -> str:
         return "It requests more than the whole quota, so it can never fit. Reduce it, or ask for a larger quota."
     if "enough allocatable resources: " in rejection.message:
         return "The pod would request more than its node can give. Request less, or create it anew on a larger node."
-    if rejection.lane is Lane.QUOTA and 0 in rejection.limited.values():
-        return "The quota is paused: its limit is 0. Wait until an administrator raises it."
+    if paused := [name for name, asked in rejection.requested.items() if asked and rejection.limited.get(name) == 0]:
+        return f"The quota is paused: its limit of {', '.join(paused)} is 0. Wait until an administrator raises it."
     return ADVICE[rejection.lane]
 
 

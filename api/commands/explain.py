@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from datetime import datetime
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -21,13 +23,13 @@ from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, re
 from backoff_ctrl.k8s.cluster.paths import path_to
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.bodies import namespace_of
-from backoff_ctrl.k8s.status.shapes import Blocker, Confirmation, Explained, ExplainedPart
+from backoff_ctrl.k8s.status.shapes import Blocker, Confirmation, Explained, ExplainedPart, LetIn
 
 from .instance import Instance, find_place, token_in
 from .instance_options import AS_JSON, SERVER, TIMEOUT, cluster_instead
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.charges.devices import Classes
+    from backoff_ctrl.k8s.admitting.jobs import WaitingJob
     from backoff_ctrl.k8s.cluster.asking import Reach
     from backoff_ctrl.k8s.status.admission_rules import Item
     from backoff_ctrl.k8s.status.explaining import Ask
@@ -62,8 +64,9 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
 
     A running instance knows who is already waiting, and estimates how long it takes; with --kubeconfig the answer comes
     from the quotas and LimitRanges of the cluster. Nothing is created. For an object that makes pods, such as a Job,
-    there is one answer for its create and one for its pods. With --confirm the API server itself is asked, by a dry run
-    of the create; the output also says what a dry run can't show.
+    there is one answer for its create and one for its pods. Of what waits suspended, the cluster's quotas also say
+    whether the operator lets it in, and why not. With --confirm the API server itself is asked, by a dry run of the
+    create; the output also says what a dry run can't show.
 
     \b
     backoff-ctrl explain -f job.yaml
@@ -105,12 +108,24 @@ def _by_instance(server: str | None, timeout: float, confirm: bool, token_file: 
     more = "&confirm=true" if confirm else ""
 
     def explain(manifest: dict[str, Any], namespace: str | None) -> Answer:
-        place = namespace_of(manifest, namespace)
+        place = namespace_of(manifest, namespace or _of_context(manifest))
         body = json.dumps(manifest, default=str).encode()
         found, document = instance.post(f"/v1/explain?namespace={quote(place, safe='')}{more}", body, Explained)
         return place, found, document
 
     return explain
+
+
+def _of_context(manifest: Mapping[str, Any]) -> str | None:
+    """Return the namespace of the kubeconfig's context, or of this pod, for a manifest that names none."""
+    from backoff_ctrl.k8s.cluster.finding import ReachError, find_place  # noqa: PLC0415 - the client: 0.25 s
+
+    if metadata_of(manifest).get("namespace"):
+        return None
+    try:
+        return find_place(None, None, None, None).namespace
+    except ReachError:
+        raise BadInput("name the namespace, in the manifest or with -n: no kubeconfig names one") from None
 
 
 def _by_cluster(kubeconfig: str | None, context: str | None, *, confirm: bool) -> Explain:
@@ -126,7 +141,7 @@ def _by_cluster(kubeconfig: str | None, context: str | None, *, confirm: bool) -
         reach.version()  # fails early if the address or the credentials are wrong
     except asking.ReachError as error:
         raise BadInput(str(error)) from error
-    known: dict[str, tuple[explaining.Ask, list[str], Sequence[Item] | None, Classes | None]] = {}
+    known: dict[str, _Listed] = {}
 
     def explain(manifest: dict[str, Any], namespace: str | None) -> Answer:
         named = metadata_of(manifest).get("namespace")
@@ -134,12 +149,13 @@ def _by_cluster(kubeconfig: str | None, context: str | None, *, confirm: bool) -
         try:
             if place not in known:
                 known[place] = _listed(reach, place)
-            ask, unreadable, ranges, classes = known[place]
+            listed = known[place]
             devices = explaining.devices_of(place, reach.ask)
-            found, _ = explaining.explain(manifest, ask, ranges, time.time(), classes, devices)
-            if unreadable:
-                left_out = f"quotas that can't be read are left out: {', '.join(map(printable, unreadable))}"
-                found.note = f"{found.note}; {left_out}" if found.note else left_out
+            found, _ = explaining.explain(manifest, listed.ask, listed.ranges, time.time(), devices)
+            found.let_in = _let_in(manifest, place, listed, reach)
+            if listed.unreadable:
+                left_out = f"quotas that can't be read are left out: {', '.join(map(printable, listed.unreadable))}"
+                explaining.note_on(found, left_out)
             if confirm:
                 found.confirmation = explaining.confirm(manifest, place, found, reach.ask)
         except asking.ReachError as error:
@@ -149,13 +165,39 @@ def _by_cluster(kubeconfig: str | None, context: str | None, *, confirm: bool) -
     return explain
 
 
-def _listed(reach: Reach, namespace: str) -> tuple[Ask, list[str], Sequence[Item] | None, Classes | None]:
-    """List the quotas of a namespace, and what else decides, if this account may: LimitRanges, device classes.
+@dataclass
+class _Listed:
+    """What was listed of a namespace. ``line``: what waits suspended there; None: not known."""
+
+    ask: Ask
+    quotas: Sequence[Mapping[str, Any]]
+    unreadable: list[str]
+    ranges: Sequence[Item] | None
+    line: Sequence[WaitingJob] | None = None
+    line_is_read: bool = False
+
+
+def _let_in(manifest: Mapping[str, Any], namespace: str, listed: _Listed, reach: Reach) -> LetIn | None:
+    """Return whether the operator lets a manifest in that waits suspended. Raises ``ReachError``."""
+    from backoff_ctrl.k8s.admitting.judging import Surroundings, judged, kind_of_manifest  # noqa: PLC0415 - the engine
+
+    if kind_of_manifest(manifest) is None:
+        return None
+    if not listed.line_is_read:
+        from backoff_ctrl.k8s.admitting.jobs import JobsError, list_jobs  # noqa: PLC0415 - imports aiohttp
+
+        with suppress(JobsError):
+            listed.line = asyncio.run(list_jobs(reach.place.configuration, namespaces=(namespace,))).jobs
+        listed.line_is_read = True
+    around = Surroundings(listed.quotas, listed.ranges or (), listed.line)
+    return judged(manifest, namespace, around, listed.ask, reach.ask, datetime.now(UTC))
+
+
+def _listed(reach: Reach, namespace: str) -> _Listed:
+    """List the quotas of a namespace, and what else decides, if this account may: LimitRanges.
 
     Raises ``BadInput``, ``ReachError``.
     """
-    from backoff_ctrl.k8s.charges.attribution import limits_extended  # noqa: PLC0415 - loads the engine
-    from backoff_ctrl.k8s.device_classes import read_device_classes  # noqa: PLC0415 - the client: 0.25 s
     from backoff_ctrl.k8s.status.admission_rules import items_of  # noqa: PLC0415 - loads the engine
     from backoff_ctrl.k8s.status.explaining import asking_listed  # noqa: PLC0415
 
@@ -168,11 +210,10 @@ def _listed(reach: Reach, namespace: str) -> tuple[Ask, list[str], Sequence[Item
             f"the quotas of namespace {printable(namespace)} can't be listed ({said}): use an account that may, "
             "such as one with the role view"
         )
-    items = quotas["items"] or ()
+    items = [each for each in quotas["items"] or () if isinstance(each, dict)]
     ask, unreadable = asking_listed(namespace, items)
-    classes = read_device_classes(reach) if limits_extended(each for each in items if isinstance(each, dict)) else {}
     may_list = ranges_status == 200 and is_list(ranges)
-    return ask, unreadable, items_of(ranges["items"] or ()) if may_list else None, classes
+    return _Listed(ask, items, unreadable, items_of(ranges["items"] or ()) if may_list else None)
 
 
 _CREATE: Final = {
@@ -189,6 +230,15 @@ _PODS: Final = {
     "refused": "its pods would be refused",
     "unknown": "not known here whether the objects that it makes would fit",
 }
+_LET_IN: Final = {
+    "now": "lets it in now",
+    "wait": "has it wait in line",
+    "never": "never lets it in",
+    "left": "leaves it alone",
+    "unknown": "may let it in, which is not known here",
+}
+SHOWN: Final = 5
+"""Objects that are named of those that go first."""
 
 
 def sentences(manifest: Mapping[str, Any], namespace: str, found: Explained) -> str:
@@ -196,11 +246,17 @@ def sentences(manifest: Mapping[str, Any], namespace: str, found: Explained) -> 
     metadata = metadata_of(manifest)
     name = metadata.get("name") or metadata.get("generateName")
     title = f"{found.footprint.kind or 'object'} {namespace}/{name or '?'}"
-    lines = []
+    lines, made = [], found.footprint.parts
+    suspended = bool(made) and all(each.suspended for each in made)
     for part in found.parts:
-        words = f"{title}: {_CREATE.get(part.verdict, part.verdict)}" if part.part == "create" else _pods(part)
+        if part.part == "pods" and part.verdict != "refused" and found.let_in is not None:
+            continue  # the operator's answer is about the same
+        created = f"{title}: {_CREATE.get(part.verdict, part.verdict)}"
+        words = created if part.part == "create" else _pods(part, suspended=suspended)
         lines.append(f"{words}{_estimate(part, found.as_of)}")
         lines += [f"  {each}" for each in (*part.why, *map(_blocker, part.blockers))]
+    if found.let_in is not None:
+        lines += _in_line(found.let_in)
     if found.confirmation is not None:
         lines += _confirmation(found.confirmation)
     if found.note:
@@ -218,8 +274,19 @@ def _confirmation(found: Confirmation) -> list[str]:
     return lines + [f"a dry run can't show: {each}" for each in found.untold]
 
 
-def _pods(part: ExplainedPart) -> str:
-    return f"  and then {_PODS.get(part.verdict, part.verdict)}"
+def _in_line(found: LetIn) -> list[str]:
+    """Return whether the operator lets it in, and what is in the way."""
+    place = f", at place {found.place}" if found.place is not None else ""
+    lines = [f"  the operator {_LET_IN.get(found.verdict, found.verdict)}{place}"]
+    lines += [f"  {each}" for each in (*found.why, *map(_blocker, found.blockers))]
+    if found.behind:
+        first, more = found.behind[:SHOWN], len(found.behind) - SHOWN
+        lines.append(f"  before it: {', '.join(first)}{f' and {more} more' if more > 0 else ''}")
+    return lines
+
+
+def _pods(part: ExplainedPart, *, suspended: bool) -> str:
+    return f"  and {'once it is resumed' if suspended else 'then'} {_PODS.get(part.verdict, part.verdict)}"
 
 
 def _estimate(part: ExplainedPart, as_of: str) -> str:

@@ -1,6 +1,7 @@
 """The output of ``holders``: a page of at most 100 columns for people, a JSON document for scripts.
 
-Both end with the next step: what helps most, or that nothing is wrong.
+Both end with the next step: what helps most, or that nothing is wrong. A quota that is not full may have too little
+left for a create: only gates know who waits, so without them (``waiting`` is None) it is not said that all is well.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ def _title(holding: Holding) -> str:
     if holding.used > holding.hard:
         return f"{words}: over its limit by {_amount(holding, holding.used - holding.hard)}"
     if holding.full:
-        return f"{words}: FULL" if holding.hard else f"{words}: paused, its limit is 0"
-    return words
+        return f"{words}: FULL"
+    return f"{words}: its limit allows none" if holding.forbids else words
 
 
 def _rows(holding: Holding, now: datetime) -> Iterator[str]:
@@ -175,13 +176,16 @@ def _percent(part: int, whole: int) -> str:
 # -- for scripts ---------
 
 
-def document(report: Report) -> dict[str, Any]:
-    """Return the document for ``--json``: amounts are quantity strings, times RFC 3339."""
+def document(report: Report, waiting: int | None = None) -> dict[str, Any]:
+    """Return the document for ``--json``: amounts are quantity strings, times RFC 3339.
+
+    ``waiting`` is the number of creates that wait in the namespace; None: not known.
+    """
     return {
         "namespace": report.namespace,
         "at": _moment(report.at),
-        "ok": not report.wrong,
-        "next": printable(next_step(report)),
+        "ok": not report.wrong and not waiting,
+        "next": printable(next_step(report, waiting)),
         "quotas": [
             {
                 "name": quota.name,
@@ -250,7 +254,8 @@ def _moment(when: datetime | None) -> str | None:
 # -- the next step ---------
 
 
-def next_step(report: Report) -> str:
+def next_step(report: Report, waiting: int | None = None) -> str:
+    """Return what helps most. ``waiting`` is the number of creates that wait in the namespace; None: not known."""
     if not report.quotas:
         return f"Namespace {report.namespace} has no quota: nothing is held, and no create can be rejected for a quota."
     full = [(quota, holding) for quota, holding in report.holdings if holding.full]
@@ -263,15 +268,30 @@ def next_step(report: Report) -> str:
         )
         return f"Next: {first}{more}."
     if step := _when_not_full(report):
-        return f"No quota is full, but {step}."
-    known = "Nothing is wrong: no quota is full, no deletion is stuck and no charge is leaked"
-    if report.wrong:
-        known = f"No quota is full{_not_known(report)}"
+        return f"No quota is full, but {step}.{_who_waits(waiting)}"
+    known = f"No quota is full{_not_known(report)}"
+    if not report.wrong:
+        known = "No quota is full, no deletion is stuck and no charge is leaked"
+        if waiting == 0:
+            known = "Nothing is wrong: no quota is full, no deletion is stuck, no charge is leaked and nothing waits"
+    if forbidden := [f"{holding.resource} of {quota}" for quota, holding in report.holdings if holding.forbids]:
+        more = f" and {len(forbidden) - _FEW} more" if len(forbidden) > _FEW else ""
+        known += f"; a limit of 0 allows no {', '.join(forbidden[:_FEW])}{more}"
     counted = [(quota, holding) for quota, holding in report.holdings if holding.hard and holding.used is not None]
-    if not counted:
-        return f"{known}."
-    quota, fullest = max(counted, key=lambda each: each[1].fullness)
-    return f"{known}; the fullest resource is {fullest.resource} of {quota} at {100 * fullest.fullness:.0f}%."
+    if counted:
+        quota, fullest = max(counted, key=lambda each: each[1].fullness)
+        known += f"; the fullest resource is {fullest.resource} of {quota} at {100 * fullest.fullness:.0f}%"
+    return f"{known}.{_who_waits(waiting)}"
+
+
+def _who_waits(waiting: int | None) -> str:
+    """Return who waits although no quota is full, as a sentence of its own."""
+    if waiting is None:
+        return " What asks for more than is left waits: backoff-ctrl waiting shows it, and jobs list what is suspended."
+    if not waiting:
+        return ""
+    creates = "1 create waits" if waiting == 1 else f"{waiting} creates wait"
+    return f" Still {creates}, for more than is left or for another reason: backoff-ctrl waiting shows what for."
 
 
 def _not_known(report: Report) -> str:
@@ -291,8 +311,6 @@ def _not_known(report: Report) -> str:
 def _when_full(report: Report, quota: str, holding: Holding) -> str:
     """Return what makes room in a full resource, the least disruptive step first."""
     what = f"{holding.resource} of {quota}"
-    if holding.hard == 0 and not holding.used:
-        return f"{what} is paused (its limit is 0): raise the limit to allow creates"
     if step := _unheld(report, holding, what):
         return step
     if step := _stuck(report, holding) or _finished(report, holding):

@@ -15,6 +15,8 @@ import click
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.engine.errors import PolicyError
 
+from .bounded_log import BoundedLog
+
 F = TypeVar("F", bound=Callable[..., object])
 
 KUBECONFIG: Callable[[Any], Any] = click.option(
@@ -69,10 +71,10 @@ def set_policy(given: Iterable[str], below: Mapping[str, float] | None = None) -
 
 
 def log_to_stderr(level: int) -> None:
-    """Log from this level on, with times in UTC as everywhere. Does nothing where logging is set up already."""
+    """Log from this level on, within bounds, with times in UTC. Does nothing where logging is set up already."""
     formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     formatter.converter = time.gmtime
     formatter.default_time_format, formatter.default_msec_format = "%Y-%m-%dT%H:%M:%S", "%s.%03dZ"
-    handler = logging.StreamHandler()
+    handler = BoundedLog()
     handler.setFormatter(formatter)
     logging.basicConfig(level=level, handlers=[handler])

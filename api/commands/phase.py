@@ -196,9 +196,9 @@ def _page(document: dict[str, Any]) -> str:
     if document["reason"]:
         lines.append(f"  reason: {' '.join(document['reason'].split())}")
     if document["kind"]:
-        whose = "its user's" if document["kind"] == "USER" else "the platform's"
-        again = ", another attempt may help" if document["phase"] == "RetryableFailure" else ", for good"
-        lines.append(f"  failure: {document['code']} ({document['kind']}: {whose}){again}")
+        cause = "the user's code" if document["kind"] == "USER" else "the platform"
+        again = "may be retried" if document["phase"] == "RetryableFailure" else "is not retried"
+        lines.append(f"  failure: {document['code']}, caused by {cause} ({document['kind']}); {again}")
     if document["cleanup_on_failure"]:
         lines.append("  the object still holds resources: it has to be deleted")
     lines += [f"  {name}: {json.dumps(value, default=str)}" for name, value in document["custom"].items()]

@@ -22,7 +22,7 @@ from backoff_ctrl.k8s.creates.wait import reason_words
 from backoff_ctrl.k8s.status.shapes import Ceiling, Decision
 
 from .amounts import clock, rounded, span
-from .ceilings import fullness, waits_for
+from .ceilings import fullness, percent, waits_for
 from .instance import Instance, read_time
 from .top_look import Feed, Look
 from .waiting import cells
@@ -203,11 +203,9 @@ def bars(ceilings: list[Ceiling], width: int, at: datetime) -> Text:
     length = max(BAR_MIN, min(BAR_MAX, width - names - numbers - 32))
     whole = Text()
     for each, name, amount in zip(ceilings, named, amounts, strict=True):
-        full = float(fullness(each))
         whole.append(f"{name.ljust(names)}  ")
         whole.append_text(_bar(each, length))
-        percent = f"{int(100 * full)}%" if parse_quantity(each.limited) else "paused"
-        whole.append(f" {percent.rjust(6)}", _style(full))
+        whole.append(f" {percent(each).rjust(6)}", _style(fullness(each)))
         whole.append(f"  {amount.ljust(numbers)}")
         blocked = waits_for(each, at)
         whole.append(f"  waits for {blocked}\n" if blocked else "\n", "yellow")
@@ -222,7 +220,7 @@ def _bar(ceiling: Ceiling, length: int) -> Text:
     used = min(length, length * parse_quantity(ceiling.used) // limited)
     more = parse_quantity(ceiling.held or "0") + parse_quantity(ceiling.reserved or "0")
     taken = min(length - used, -(-length * more // limited))
-    style = _style(float(fullness(ceiling)))
+    style = _style(fullness(ceiling))
     return Text.assemble((_USED * used, style), (_TAKEN * taken, style), (_FREE * (length - used - taken), "dim"))
 
 

@@ -21,6 +21,7 @@ from backoff_ctrl.k8s.plugins.registry import Entry
 from backoff_ctrl.k8s.plugins.signal import flaw_of_signal
 from backoff_ctrl.k8s.tasks.cluster.objects import inherited, read_spec, stored
 from backoff_ctrl.k8s.tasks.cluster.schema import GROUP, PLURAL
+from backoff_ctrl.k8s.tasks.model import NOTED_WITH
 from backoff_ctrl.k8s.tasks.permitting import ChangedError, changes, to_change, to_create
 from backoff_ctrl.k8s.tasks.store import ConflictError, Wish, is_new_signal
 
@@ -31,6 +32,8 @@ Check: TypeAlias = Callable[[Wish], Entry]
 """Returns the plugin of a task, after it has checked the task. Raises ``TaskSpecError``."""
 REMEDY: Final = "bind the account of the webhooks to the ClusterRole system:auth-delegator"
 ALLOWED: Final = "allowed"
+FOR_OTHERS: Final = Right("patch", f"{PLURAL}/status", group=GROUP)
+"""The right of servers of tasks, which sign for those that ask them."""
 
 
 @dataclass(eq=False)
@@ -74,6 +77,7 @@ class TaskReviews:
             self._insist_on_author(request)
             entry, spec = self._readable(request, body)
             self._insist(request, to_create(entry, spec))
+            self._check_signaller(request, spec)
         elif request.get("operation") == "UPDATE":
             self._judge_change(request, old, body)
 
@@ -102,10 +106,21 @@ class TaskReviews:
         self._insist_on_author(request)
         entry = self._known(text(spec.get("type")))
         self._insist(request, (*to_change(entry, spec, changed), *(to_create(entry, spec) if marks else ())))
-        if "signalled" in changed and "signal" not in changed:
-            raise _Refusal("changed", 422, "Invalid", "spec.signalled can't be changed: it is written with the signal")
+        for asked, note in NOTED_WITH.items():
+            if note in changed and asked not in changed:
+                raise _Refusal("changed", 422, "Invalid", f"spec.{note} can't be changed: it is written with {asked}")
         if "signal" in changed:
             _check_signal(old, spec.get("signal"))
+            self._check_signaller(request, spec)
+
+    def _check_signaller(self, request: JSON, spec: Mapping[str, Any]) -> None:
+        """Raise ``_Refusal`` for a signal in another's name. A server that writes status signals for its callers."""
+        by, subject = text(mapping(spec.get("signalled")).get("by")), Subject.of(mapping(request.get("userInfo")))
+        if by not in ("", subject.name) and not self._may(subject, namespace_of(request), FOR_OTHERS):
+            told = (
+                f"spec.signalled.by: you are {subject.name}, and can't signal as {by[:253]}: leave spec.signalled out"
+            )
+            raise _Refusal("forbidden", 403, "Forbidden", told)
 
     def _readable(self, request: JSON, body: Mapping[str, Any]) -> tuple[Entry, Mapping[str, Any]]:
         """Return the plugin and the spec of a new Task. Raises ``_Refusal`` for one that could never run."""

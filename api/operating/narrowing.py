@@ -105,12 +105,13 @@ def _namespaces_of(deployment: Mapping[str, Any]) -> Sequence[str]:
     """Return the namespaces that a Deployment's operator works for, by its arguments; none: all."""
     from .command import command  # noqa: PLC0415 - loads what other commands do not need
 
+    lenient: dict[str, Any] = {"resilient_parsing": True, "ignore_unknown_options": True, "allow_extra_args": True}
     spec = mapping(mapping(mapping(deployment.get("spec")).get("template")).get("spec"))
     found: list[str] = []
     for container in mappings(spec.get("containers")):
         word, *args = [*map(text, items(container.get("args"))), ""]
         if word == command.name:
-            with command.make_context(word, args[:-1], resilient_parsing=True) as context:
+            with command.make_context(word, args[:-1], **lenient) as context:  # another version may have written them
                 found += context.params["namespaces"]
     return found
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import click
 
 from backoff_ctrl.api.commands.instance import read_url
-from backoff_ctrl.api.commands.options import POLICY, check_cluster_options, cluster_options, set_policy
+from backoff_ctrl.api.commands.options import POLICY, check_cluster_options, cluster_options, log_to_stderr, set_policy
 from backoff_ctrl.api.commands.tasks.options import SET
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.status.address import PORT, is_loopback, split_address
@@ -109,6 +110,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     connecting = _connecting(urls, gates_in, gate_ca, gate_token_file)
     bound = bind(host, port)
     cluster = _cluster(server, kubeconfig, context, namespaces)
+    log_to_stderr(logging.WARNING)
     try:
         tasks = None if store is None else _tasks(store, config, settings, policy, cluster, bound, tls=tls is not None)
         serve(make_app(cluster, connecting, _access(host, cluster), tasks), bound, tls)

@@ -101,7 +101,9 @@ class Endpoints:
         checked_name(query.namespace, "#/query/namespace")
         await caller.permit(query.namespace)
         await caller.permit(query.namespace, HOLDERS)
-        return await run_in_threadpool(self._cluster.holders, query.namespace, query.quota)
+        await self._gates.renew(query.namespace)
+        waiting = None if self._gates.unlisted else self._overview.waiting(query.namespace)
+        return await run_in_threadpool(self._cluster.holders, query.namespace, query.quota, waiting)
 
     # -- of the gates ---------
 

@@ -50,6 +50,8 @@ class Explaining:
             notes.append(SILENT.format(", ".join(silent)))
         if longer := merge(found, told):
             notes.append(IN_LINE.format(", ".join(longer)))
+        if explaining.is_suspended(found):
+            notes.append(explaining.LET_IN)
         if found.verdict == "never":
             said = " ".join(each.note or "" for _, each in told)
             notes += [words for words in explaining.NEVER.values() if words in said]
@@ -67,9 +69,9 @@ class Explaining:
         def ask(wanted: Sequence[tuple[Demand, int]]) -> Outlook:
             return self._cluster.source.outlook(namespace, wanted, elsewhere)
 
-        ranges, classes = self._cluster.limit_ranges(namespace), self._cluster.device_classes()
+        ranges = self._cluster.limit_ranges(namespace)
         devices = explaining.devices_of(namespace, self._cluster.ask)
-        return explaining.explain(manifest, ask, ranges, time.time(), classes, devices)
+        return explaining.explain(manifest, ask, ranges, time.time(), devices)
 
 
 def merge(found: Explained, told: Iterable[tuple[str, Explained]]) -> list[str]:

@@ -25,7 +25,7 @@ from starlette.concurrency import run_in_threadpool
 from yarl import URL
 
 from backoff_ctrl.api.commands.instance import LINE_MAX, Events, detail_of, read
-from backoff_ctrl.engine.quantities import parse_quantity
+from backoff_ctrl.engine.quantities import parse_quantity, taken_share
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.decisions import Decisions, Ring
@@ -98,6 +98,11 @@ class Hold:
         """The amount that is not free because of it."""
         return self.held + self.reserved
 
+    @property
+    def asked(self) -> bool:
+        """Whether creates ask for room there in vain."""
+        return self.block is not None or self.waiting > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Told:
@@ -111,12 +116,7 @@ class Told:
     @property
     def share(self) -> float:
         """The used share of the limit, from 0 to 1 and above."""
-        return share(self.used, self.limited)
-
-
-def share(amount: int, limited: int) -> float:
-    """Return an amount as a share of a limit, from 0 to 1 and above; 1 of a limit of 0."""
-    return max(0.0, amount / limited) if limited > 0 else 1.0
+        return taken_share(self.used, self.limited, asked=self.hold.asked)
 
 
 def told_of(item: Mapping[str, Any]) -> Told:

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backoff_ctrl.api.connections import Clients
 from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.early import STALLED, listening_early, open_page
 from backoff_ctrl.k8s.cluster.asking import find_place
 from backoff_ctrl.k8s.status.address import PORT
 
@@ -31,32 +32,17 @@ GOODBYE: Final = 2
 """Seconds for answers under way to end: streams never do by themselves."""
 CONNECTIONS_MAX: Final = 512
 """Connections at a time, open pages included: fewer than the files that most systems let a process open, 1024."""
-BACKLOG: Final = 128
 RENEWAL_TICKS: Final = 600
-STALLED: Final = 10.0
-"""Seconds for which a client may read nothing of an answer before its connection is closed."""
 
 
 def bind(host: str, port: int, stalled: float = STALLED) -> socket.socket:
-    """Return a socket that listens there. Raises ``BadInput`` if the address can't be used.
-
-    Its connections end by themselves if the client reads nothing for ``stalled`` seconds (where the kernel can do
-    that): a slow listener is dropped, and nothing waits for it.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named: else no TCP_NODELAY
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit it
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(stalled * 1000))
+    """Return a socket that listens there, perhaps since the program began. Raises ``BadInput`` if it can't be had."""
     try:
-        bound.bind((host, port))
-        bound.listen(BACKLOG)
+        return listening_early(host, port) or open_page(host, port, stalled)
     except OSError as error:
-        bound.close()
         raise BadInput(
             f"--listen: can't listen on {host} port {port} ({error.strerror or error}): {_instead(host, port, error)}"
         ) from None
-    return bound
 
 
 def _instead(host: str, port: int, error: OSError) -> str:
@@ -83,6 +69,7 @@ def serve(app: FastAPI, bound: socket.socket, tls: tuple[Path, Path] | None) -> 
     config = uvicorn.Config(
         _noting(app, clients),
         loop="asyncio",
+        log_config=None,  # its lines are the command's, within the bounds of those
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -10,13 +10,11 @@ from typing import Any, Final
 
 from backoff_ctrl.api.commands.holders_page import document
 from backoff_ctrl.k8s.answers.paging import is_list
-from backoff_ctrl.k8s.charges.attribution import attribute
-from backoff_ctrl.k8s.charges.devices import Classes
+from backoff_ctrl.k8s.charges.attribution import Report, attribute
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, Recent
 from backoff_ctrl.k8s.cluster.finding import ClusterAccess
 from backoff_ctrl.k8s.cluster.paths import PathError, path_to
 from backoff_ctrl.k8s.cluster.rights import page
-from backoff_ctrl.k8s.device_classes import read_device_classes
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.holders import AbsentError, HoldingsReader
 from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
@@ -124,27 +122,19 @@ class Cluster:
 
         return self._answers.get(("limits", namespace), read)
 
-    def device_classes(self) -> Classes | None:
-        """Return the device classes that stand for an extended resource; None if they can't be read."""
+    def holders(self, namespace: str, quota: str | None, waiting: int | None = None) -> dict[str, Any]:
+        """Return the holders of the quotas of a namespace. Raises ``ProblemError``.
 
-        def read() -> Classes | None:
-            try:
-                return read_device_classes(self.reach)
-            except ReachError:
-                return None
+        ``waiting`` is the number of creates that wait there by the gates; None: not known.
+        """
 
-        return self._answers.get(("device classes",), read)
-
-    def holders(self, namespace: str, quota: str | None) -> dict[str, Any]:
-        """Return the holders of the quotas of a namespace. Raises ``ProblemError``."""
-
-        def read() -> dict[str, Any]:
+        def read() -> Report:
             if not self._reading.acquire(timeout=KEPT):
                 raise ProblemError(503, "holders are being read for others: try again")
             try:
                 reach = Reach(replace(self.place, namespace=namespace))
                 try:
-                    return document(attribute(HoldingsReader(reach).read(quota), datetime.now(UTC)))
+                    return attribute(HoldingsReader(reach).read(quota), datetime.now(UTC))
                 finally:
                     reach.close()
             except AbsentError as error:
@@ -155,4 +145,4 @@ class Cluster:
             finally:
                 self._reading.release()
 
-        return self._answers.get(("holders", namespace, quota or ""), read)
+        return document(self._answers.get(("holders", namespace, quota or ""), read), waiting)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from backoff_ctrl.api.commands.amounts import rounded
-from backoff_ctrl.engine.quantities import quantity
+from backoff_ctrl.engine.quantities import quantity, taken_share
 from backoff_ctrl.k8s.status.documents import namespace_item
 from backoff_ctrl.k8s.status.shapes import Watch
 from backoff_ctrl.k8s.status.slices import sliced
 
-from .gates import Hold, share
+from .gates import Hold
 from .history import chart
 
 if TYPE_CHECKING:
@@ -58,7 +58,10 @@ class SeenNamespace:
     watch: Watch | None
     quotas: int
     fullest: float | None
-    """The used share of its fullest quota, from 0 to 1 and above; null: it has no quota."""
+    """The used share of its fullest quota, from 0 to 1 and above; null: it has no quota.
+
+    A limit of 0 of which nothing is used counts as 1 where a create waits for it, else as 0.
+    """
     waiting: int | None
     """Creates that wait, in all gates together. Null: no gate is connected that answers."""
     oldest_since: str | None
@@ -132,6 +135,7 @@ class Overview:
         self._until = float("-inf")
         self._order: list[tuple[float, str]] = []
         self._shares: dict[str, float | None] = {}  # by namespace, negative; None: it has no quota
+        self._forbidden: dict[str, list[Key]] = {}  # by namespace: limits of 0, which are full once a create asks
         self._upto = 0  # the last change that these include
 
     def seen(self, name: str) -> SeenNamespace:
@@ -140,6 +144,7 @@ class Overview:
         found = self._source.namespace(name)
         told = self.unwatched.of(name)
         shares = [_fullest(found[0])] if found is not None and found[0].quotas else []
+        shares += [1.0] if found is not None and self._asks(name, _forbidden(found[0])) else []
         shares += [each.share for _, each in told.values()]
         quotas = {quota for quota, _ in told} - (set() if found is None else found[0].quotas.keys())
         return SeenNamespace(
@@ -179,9 +184,14 @@ class Overview:
                 for changes in sliced(self._changes()):
                     for name in changes.gone:
                         self._shares.pop(name, None)
+                        self._forbidden.pop(name, None)
                     for name, found in changes.items.items():
                         self._shares[name] = -_fullest(found) if found.quotas else None
+                        self._forbidden[name] = _forbidden(found)
                 shares = {name: share for name, share in self._shares.items() if share is not None}
+                for name, keys in sliced(self._forbidden.items()):
+                    if self._asks(name, keys):
+                        shares[name] = min(shares.get(name, 0.0), -1.0)
                 for name in sliced(self.unwatched.names()):
                     told = [-each.share for _, each in self.unwatched.of(name).values()]
                     if told:
@@ -190,6 +200,11 @@ class Overview:
                 self._until = self._clock() + KEPT
             return self._order
 
+    def _asks(self, name: str, keys: Sequence[Key]) -> bool:
+        """Return whether a create waits, at a gate, for one of these ceilings of a namespace."""
+        holds = (self._gates.holds(name) or {}) if keys else {}
+        return any(holds[key].asked for key in keys if key in holds)
+
     def _changes(self) -> Iterator[Changes]:
         """Yield the changes since the last time: of 10,000 namespaces few have changed."""
         more = True
@@ -197,6 +212,7 @@ class Overview:
             found = self._source.changes(self._upto)
             if found.lost:
                 self._shares.clear()
+                self._forbidden.clear()
                 self._upto = 0
                 continue
             yield found
@@ -207,14 +223,14 @@ class Overview:
         holds = self._gates.holds(name) or {}
         bars = [
             _bar(
-                (quota, resource), ceiling.used, ceiling.limited, holds.get((quota, resource), Hold()).amount,
+                (quota, resource), ceiling.used, ceiling.limited, holds.get((quota, resource), Hold()),
                 trend=_arrow(ceiling.trend, resource, ceiling.limited),
             )
             for quota, resources in (sliced(found[0].quotas.items()) if found is not None else ())
             for resource, ceiling in resources.items()
         ]  # fmt: skip
         bars += [
-            _bar(key, told.used, told.limited, holds.get(key, Hold()).amount, gate_url=url)
+            _bar(key, told.used, told.limited, holds.get(key, Hold()), gate_url=url)
             for key, (url, told) in self.unwatched.of(name).items()
         ]
         if found is None and not bars:
@@ -229,6 +245,10 @@ class Overview:
     def _chart(self, name: str, bar: Bar) -> Chart | None:
         points, now = self._history.of(name, bar.quota, bar.resource)
         return chart(points, now, lambda amount: rounded(amount, bar.resource, points[-1].limited))
+
+    def waiting(self, name: str) -> int | None:
+        """Return how many creates wait in a namespace; None: no gate answers."""
+        return self._waits(name)["waiting"]
 
     def _waits(self, name: str) -> Waits:
         """Sum up the gates' reports on a namespace; null if there are none at all."""
@@ -261,14 +281,28 @@ def _summed(told: Sequence[Mapping[str, Any]]) -> Waits:
 
 def _fullest(found: NamespaceSnapshot) -> float:
     return max(
-        (share(each.used, each.limited) for resources in found.quotas.values() for each in resources.values()),
+        (
+            taken_share(each.used, each.limited, asked=each.block is not None)
+            for resources in found.quotas.values()
+            for each in resources.values()
+        ),
         default=0.0,
     )
 
 
-def _bar(key: Key, used: int, limited: int, held: int, *, trend: str = "", gate_url: str = "") -> Bar:
+def _forbidden(found: NamespaceSnapshot) -> list[Key]:
+    """Return the ceilings of 0 of which nothing is used."""
+    return [
+        (quota, resource)
+        for quota, resources in found.quotas.items()
+        for resource, each in resources.items()
+        if each.limited == 0 and each.used <= 0
+    ]
+
+
+def _bar(key: Key, used: int, limited: int, hold: Hold, *, trend: str = "", gate_url: str = "") -> Bar:
     """Return the bar of a ceiling with what gates hold there; ``gate_url``: it is known from there alone."""
-    quota, resource = key
+    (quota, resource), held = key, hold.amount
     return Bar(
         quota=quota,
         resource=resource,
@@ -276,9 +310,10 @@ def _bar(key: Key, used: int, limited: int, held: int, *, trend: str = "", gate_
         limited=rounded(limited, resource, limited),
         free=rounded(max(0, limited - used - held), resource, limited),
         exact=f"{quantity(used, resource)} of {quantity(limited, resource)}",
-        used_share=share(used, limited),
-        reserved_share=share(held, limited) if limited else 0.0,
-        full=used >= limited,  # by the quota: what gates hold may be used by now, and count twice
+        used_share=taken_share(used, limited, asked=hold.asked),
+        reserved_share=taken_share(held, limited) if limited else 0.0,
+        # By the quota: what gates hold may be used by now, and count twice.
+        full=used >= limited and (limited > 0 or used > 0 or hold.asked),
         trend=trend,
         gate_url=gate_url,
     )

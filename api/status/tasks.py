@@ -48,6 +48,7 @@ from backoff_ctrl.k8s.tasks.store import (
     Stored,
     StoreError,
     Wish,
+    asked_by,
     signalled,
 )
 
@@ -143,7 +144,9 @@ class TaskEndpoints:
         await self._permit(caller, wish.namespace, to_create(entry, wish.spec))
         if wish.abort or "signal" in wish.spec:  # an existing equal task, perhaps of somebody else, would end
             await self._permit(caller, wish.namespace, entry.rights("delete", wish.spec))
-            given = signalled(wish.spec["signal"], await caller.name(), self._clock()) if "signal" in wish.spec else {}
+            who, now = await caller.name(), self._clock()
+            given = signalled(wish.spec["signal"], who, now) if "signal" in wish.spec else {}
+            given |= {"aborted": asked_by(who, now)} if wish.abort else {}
             wish = replace(wish, spec={**wish.spec, **given})
         await self._check_name(caller, wish)
         try:
@@ -168,7 +171,7 @@ class TaskEndpoints:
         """Request the end of a task; the answer is the task."""
         task = await self._to_end(query, caller)
         with _refusals():
-            task = await self._there.store.request_abort(task.namespace, task.name)
+            task = await self._there.store.request_abort(task.namespace, task.name, await caller.name())
         await self._note(caller, "asked to end", task)
         return await self._document(caller, task)
 

@@ -78,6 +78,16 @@ def quantity(amount: int, resource: str) -> str:
     return format_quantity(amount, binary="memory" in resource or "storage" in resource)
 
 
+def taken_share(taken: int, limited: int, *, asked: bool = False) -> float:
+    """Return the taken share of a limit, from 0 to 1 and above.
+
+    A limit of 0 is full where anything is taken, or a create ``asked`` for it in vain. Else it only forbids a resource.
+    """
+    if limited > 0:
+        return max(0.0, taken / limited)
+    return 1.0 if taken > 0 or asked else 0.0
+
+
 def _largest_suffix(amount: int, factors: dict[str, int], suffix: str, factor: int) -> str:
     """Write the amount with the last of the ascending factors that divides it."""
     for candidate, size in factors.items():

@@ -105,32 +105,29 @@ def counts_of(
     pods = sum(count for part, count in zip(parts, counts, strict=True) if part.kind == POD)
     if kind is not JOB or not pods:
         return counts
-    left = min(pods, _left(body, succeeded))
-    return tuple(_still(part, pods, left, max(0, _done(body, succeeded) - before)) for part in parts)
+    to_come, done = _to_come(body, pods, succeeded), _done(body, succeeded)
+    left, kept = min(pods, to_come), to_come + max(0, done - before) if to_come else 0
+    in_all = pods if (completions := _completions(body)) is None else completions
+    return tuple(
+        min(count, count * kept // in_all) if part.kind == CLAIM else count * left // pods
+        for part, count in zip(parts, counts, strict=True)
+    )
 
 
-def _still(part: Part, pods: int, left: int, done: int) -> int:
-    """Return how many objects of a part of a Job are still wanted, of whose ``pods`` at a time so many are ``left``.
+def _to_come(body: Mapping[str, Any], pods: int, succeeded: int) -> int:
+    """Return how many pods of a Job run from now on: of one with completions in all, else at a time.
 
-    A pod that has ended keeps the claims of its volumes until it is deleted; its ResourceClaims go at once.
+    One without completions makes no new pods once one has succeeded (``manageJob`` of the Job controller). A pod that
+    has ended keeps the claims of its volumes until it is deleted; its ResourceClaims go at once.
     """
-    count = part.count or 0
-    kept = left + done if part.kind == CLAIM and left else left
-    return min(count, count * kept // pods)
+    status, done = mapping(body.get("status")), _done(body, succeeded)
+    if (completions := _completions(body)) is None:
+        return min(pods, _number(status.get("active"))) if done else pods
+    return max(0, completions - done - _indexes(status.get("failedIndexes")))
 
 
-def _left(body: Mapping[str, Any], succeeded: int) -> int:
-    """Return how many pods of a Job may run at a time from now on.
-
-    One without completions makes no new pods once one has succeeded (``manageJob`` of the Job controller).
-    """
-    spec, status = mapping(body.get("spec")), mapping(body.get("status"))
-    parallelism, completions = (count_at(spec, name, "spec") for name in ("parallelism", "completions"))
-    wanted = 1 if parallelism is None else parallelism
-    done = _done(body, succeeded)
-    if completions is None:
-        return min(wanted, _number(status.get("active"))) if done else wanted
-    return max(0, min(wanted, completions - done - _indexes(status.get("failedIndexes"))))
+def _completions(body: Mapping[str, Any]) -> int | None:
+    return count_at(mapping(body.get("spec")), "completions", "spec")
 
 
 def _done(body: Mapping[str, Any], succeeded: int) -> int:
@@ -238,13 +235,17 @@ def pods_of(parts: Sequence[Part], counts: Sequence[int]) -> int:
     return sum(count for part, count in zip(parts, counts, strict=True) if part.kind == POD)
 
 
-def for_one_more(parts: Sequence[Part]) -> tuple[int, ...] | None:
-    """Return how many objects of each part one more pod needs; None: there are several kinds of pods, or none."""
+def for_one_more(body: Mapping[str, Any], parts: Sequence[Part]) -> tuple[int, ...] | None:
+    """Return how many objects of each part a Job needs for one more pod at a time; None: its pods are not of one kind.
+
+    The claims of the volumes of all its completions are among its parts already.
+    """
     counts = [part.count or 0 for part in parts]
     pods = pods_of(parts, counts)
     if not pods or sum(part.kind == POD for part in parts) != 1:
         return None
-    return tuple(count // pods for count in counts)
+    asked = {CLAIM} if _completions(body) is not None else ()
+    return tuple(0 if part.kind in asked else count // pods for part, count in zip(parts, counts, strict=True))
 
 
 def more_of(asked: GangAsked, each: Sequence[int], number: int, priority: int) -> GangAsked:

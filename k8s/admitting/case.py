@@ -159,6 +159,8 @@ class Case:
                 self.gang = await self._gang(asked)
         except GangRefused as error:
             self.refusal = f"it can't be let in as a whole: {error.detail}"
+            if error.reason == "never-fits":
+                self.refusal = f"it never fits: {error.detail}"
             self._desk.say(self, error.reason, self.refusal)
             self.step(Seen.REFUSAL)
             return
@@ -222,13 +224,13 @@ class Case:
         await needs.look_around(body, waits=True)
         enforced = self._desk.gate.mode(self.namespace) == "enforce"
         if enforced and (said := needs.why_never(body)):
-            raise GangRefused(said, "never-fits", said)
+            raise GangRefused(said, "never-fits", f"{said}; make it smaller, or ask for a larger quota")
         self._parts = needs.still_to_come(body)
         self._size = needs.counts(body, self._parts)
         if not any(self._size):
             return None
         if max(self._size) > MEMBERS_MAX and enforced:
-            said = f"it asks for {max(self._size)} pods of one kind, and {MEMBERS_MAX} are let in together at most"
+            said = f"it asks for {max(self._size)} objects of one kind, and {MEMBERS_MAX} are let in together at most"
             raise GangRefused(said, "never-fits", said)  # not let in as what can't be read: it would pass the line
         self._priority, ignored = await self._ask_priority()
         if ignored:
@@ -543,7 +545,7 @@ class Case:
 
     def _exceeds(self, counts: Sequence[int]) -> bool:
         """Return whether it should have more pods than are reserved; only kinds with equal pods grow."""
-        if not self.kind.parallelism or for_one_more(self._parts) is None or len(counts) != len(self._parts):
+        if not self.kind.parallelism or for_one_more(self.body, self._parts) is None or len(counts) != len(self._parts):
             return False
         return pods_of(self._parts, counts) > pods_of(self._parts, self._size) > 0
 
@@ -555,7 +557,7 @@ class Case:
         """Reserve what fits now, else one pod more, behind those who wait, and let the Job have it: one patch each."""
         try:
             while self._asked is not None and self.gang is not None and not self.gang.over and self._wants_more():
-                each = for_one_more(self._parts)
+                each = for_one_more(self.body, self._parts)
                 if each is None:
                     return
                 most = pods_of(*self._wanted()) - pods_of(self._parts, self._size)

@@ -2,7 +2,7 @@
 
 The pods of a later stage can't be held back once the stage before is over, so room for them is reserved from the start.
 Where one stage needs at least as much of everything as each other one, its pods are reserved; else those of all. Jobs
-that have ended stay until their JobSet goes, so that all of them are counted. Pure.
+that have ended stay until their JobSet goes, and with their pods the claims of these: all of them are counted. Pure.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from backoff_ctrl.k8s.charges.parts import Part, parts_of
 
 RESOURCE: Final = "jobsets.jobset.x-k8s.io"
 JOB: Final = "Job"
+POD: Final = "Pod"
+CLAIM: Final = "PersistentVolumeClaim"
 STAGES_MAX: Final = 64
 """Stages that are weighed; of a JobSet with more all are taken to run side by side."""
 
@@ -28,14 +30,20 @@ def parts_at_peak(body: Mapping[str, Any]) -> tuple[Part, ...]:
     everything = parts_of(_only(body, frozenset(_name(job) for job in jobs)), resource=RESOURCE)
     for parts, most in zip(stages, amounts, strict=True):
         if all(most.get(name, 0) >= amount for each in amounts for name, amount in each.items()):
-            return _with_jobs_of(parts, everything)
+            return _with_all_that_stays(parts, everything)
     return everything
 
 
-def _with_jobs_of(parts: Sequence[Part], everything: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the parts of a stage with the Jobs of all stages."""
-    counts = {each.demand.key: each.count for each in everything if each.kind == JOB}
-    return tuple(replace(each, count=counts[each.demand.key]) if each.kind == JOB else each for each in parts)
+def _with_all_that_stays(parts: Sequence[Part], everything: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the parts of a stage with what stays of all stages, in the order of ``everything``."""
+    of_stage = {replace(each, count=None): each for each in parts}
+    found = (each if _stays(each) else of_stage.get(replace(each, count=None)) for each in everything)
+    return tuple(each for each in found if each is not None)
+
+
+def _stays(part: Part) -> bool:
+    """Return whether it outlives its stage: a Job, or the claim of a pod's volume."""
+    return part.kind == JOB or (part.kind == CLAIM and part.made_by == POD)
 
 
 def _stages(jobs: Sequence[Mapping[str, Any]]) -> list[frozenset[str]]:
@@ -80,9 +88,9 @@ def _name(job: Mapping[str, Any]) -> str:
 
 
 def _amounts(parts: Sequence[Part]) -> dict[str, int]:
-    """Return what a stage is charged, without the Jobs, which stay."""
+    """Return what a stage is charged, without what stays."""
     found: dict[str, int] = {}
     for part in parts:
-        for name, amount in part.demand.amounts.items() if part.kind != JOB else ():
+        for name, amount in part.demand.amounts.items() if not _stays(part) else ():
             found[name] = found.get(name, 0) + amount * (part.count or 0)
     return found

@@ -11,31 +11,29 @@ from typing import Any, Final, TypeVar
 
 from backoff_ctrl.engine.backoff import full_jitter
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
-from backoff_ctrl.k8s.answers.fields import annotations_of, mappings, metadata_of, text
+from backoff_ctrl.k8s.answers.fields import mappings, metadata_of, text
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.cluster.paths import PathError
 from backoff_ctrl.k8s.creates.calls import quotas_url
-from backoff_ctrl.k8s.creates.creation import PRIORITY_MAX, Owner
+from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.gate.any_gate import NAMES
 from backoff_ctrl.k8s.plugins.manager.objects import Objects
 from backoff_ctrl.k8s.plugins.protocol import JSON
 from backoff_ctrl.k8s.runtime.places import Path, Places
 from backoff_ctrl.k8s.status.admission_rules import Item, items_of
-from backoff_ctrl.k8s.status.bodies import found_at
 from backoff_ctrl.k8s.watching.gangs import path_of
 from backoff_ctrl.k8s.watching.informer import ClusterSource
 from backoff_ctrl.k8s.watching.objects import Kind as Watched
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 
-from .kinds import PRIORITY, WAITING_NAMESPACES, AdmissibleKind, controller_of, kind_of, whole_number
+from .kinds import WAITING_NAMESPACES, AdmissibleKind, controller_of, kind_of
+from .priorities import Priorities, priority_allowed, priority_asked
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_PRIORITY: Final = "backoff-ctrl.dev/max-priority"
-"""The annotation of a ResourceQuota up to which objects of its namespace may set a priority of their own."""
 DEPTH: Final = 5
 """Controllers above an object that are followed."""
 NAMED_MAX: Final = 300
@@ -78,8 +76,7 @@ class Surroundings:
         self._kinds = kinds
         self._limit_ranges: dict[str, dict[str, JSON]] = {}
         self._items: dict[str, Sequence[Item]] = {}
-        self._priorities: dict[str, int] = {}
-        self._default_class = ""
+        self._priorities = Priorities()
         self.waiting_in: set[str] = set()
         """The namespaces whose label asks for waiting, as far as this account may know."""
         # The controller of each object, by how it is named: who may write an object names any uid under any name.
@@ -127,14 +124,7 @@ class Surroundings:
     # -- priority ---------
 
     def _priority_class(self, body: JSON, gone: bool) -> None:
-        name, value = text(metadata_of(body).get("name")), body.get("value")
-        self._priorities.pop(name, None)
-        if not gone and isinstance(value, int):
-            self._priorities[name] = max(-PRIORITY_MAX, min(value, PRIORITY_MAX))
-        if body.get("globalDefault") is True and not gone:
-            self._default_class = name
-        elif self._default_class == name:
-            self._default_class = ""
+        self._priorities.changed(body, gone=gone)
 
     async def priority(self, body: Mapping[str, Any], parts: Sequence[Part]) -> tuple[int, str]:
         """Return the priority of an object, its annotation's or else the highest of its pods' PriorityClasses.
@@ -142,34 +132,20 @@ class Surroundings:
         The annotation may not go above 0, unless who may update the quotas there has allowed it on one of them. Why it
         does not count as it stands is returned, too: a sentence, or nothing.
         """
-        said = text(annotations_of(body).get(PRIORITY))
-        wanted = _priority(said)
+        wanted, wrong = priority_asked(body)
         if wanted is None:
-            wrong = f"{PRIORITY} must be a whole number, not {said!r}: its PriorityClass counts" if said else ""
-            names = [
-                text((found_at(f"{part.template}.spec", body) or {}).get("priorityClassName")) or self._default_class
-                for part in parts
-                if part.template and isinstance(found_at(f"{part.template}.spec", body), dict)
-            ]
-            return max((self._priorities.get(name, 0) for name in names), default=0), wrong
-        allowed = wanted if wanted <= 0 else await self._allowed(text(metadata_of(body).get("namespace")))
-        if wanted <= allowed:
-            return wanted, ""
-        return allowed, (
-            f"{PRIORITY} is {wanted} but counts as {allowed}: more has to be allowed by the annotation "
-            f"{MAX_PRIORITY} of a ResourceQuota of its namespace"
-        )
+            return self._priorities.of(body, parts), wrong
+        quotas = await self._quotas_of(text(metadata_of(body).get("namespace"))) if wanted > 0 else ()
+        return priority_allowed(wanted, quotas)
 
-    async def _allowed(self, namespace: str) -> int:
+    async def _quotas_of(self, namespace: str) -> Sequence[Mapping[str, Any]]:
         try:
-            listed = await self._answered(namespace, lambda: self._quotas(namespace))
+            return await self._answered(namespace, lambda: self._quotas(namespace))
         except UnansweredError as error:
             log.warning(
                 "no priority above 0 counts in %s for now, since its quotas can't be read: %s", namespace, error
             )
-            return 0
-        numbers = [_priority(text(annotations_of(each).get(MAX_PRIORITY))) for each in listed]
-        return max((number for number in numbers if number is not None), default=0)
+            return ()
 
     async def _quotas(self, namespace: str) -> Sequence[Mapping[str, Any]]:
         answer = await self._objects.ask("GET", quotas_url("", namespace))
@@ -257,8 +233,3 @@ def _has_room(places: Places, path: Path) -> bool:
 def _ends(owner: Owner, kinds: Sequence[AdmissibleKind]) -> bool:
     group = owner.api_version.rpartition("/")[0]
     return (group, owner.kind) == CRON_JOB or kind_of(owner, kinds) is not None
-
-
-def _priority(said: str) -> int | None:
-    number = whole_number(said)
-    return None if number is None else max(-PRIORITY_MAX, min(number, PRIORITY_MAX))

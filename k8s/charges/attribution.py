@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
+from backoff_ctrl.engine.quantities import taken_share
 from backoff_ctrl.engine.quotas import ObservedQuota
 from backoff_ctrl.k8s.answers.fields import FieldError, items, mapping, mappings, metadata_of
 from backoff_ctrl.k8s.charges.live import By, Ending, Live, Termination
@@ -77,14 +78,18 @@ class Holding:
 
     @property
     def full(self) -> bool:
-        return self.hard is not None and self.used is not None and self.used >= self.hard
+        """Whether nothing is left of it. A limit of 0 of which nothing is used is not full: it forbids a resource."""
+        return self.hard is not None and self.used is not None and self.used >= self.hard and not self.forbids
 
     @property
     def fullness(self) -> float:
-        """``used`` divided by ``hard``, for sorting; infinite for a limit of 0, and 0 if unknown."""
-        if self.hard is None or self.used is None:
-            return 0.0
-        return self.used / self.hard if self.hard else float("inf")
+        """The used share of the limit; 0 if it is unknown."""
+        return 0.0 if self.hard is None or self.used is None else taken_share(self.used, self.hard)
+
+    @property
+    def forbids(self) -> bool:
+        """Whether its limit is 0, and nothing is used."""
+        return self.hard == 0 == self.used
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,9 +86,10 @@ class KubernetesLoader(BoundedLoader):
         return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e21 else value
 
     def construct_time(self, node: yaml.ScalarNode) -> str:
-        """Return the text of a date or a time. Raises ``ValueError`` and others for one that is none."""
-        self.construct_yaml_timestamp(node)
+        """Return the text of a date or a time, also of one in month 13. Raises ``ValueError`` for any other text."""
         text: str = node.value
+        if self.timestamp_regexp.match(text) is None:
+            raise ValueError(f"cannot decode {text[:80]!r} as a !!timestamp")
         return text
 
 
@@ -98,7 +99,7 @@ KubernetesLoader.yaml_implicit_resolvers = {
 for _name, _pattern, _first in (
     ("bool", r"[yYnN]\Z", "yYnN"),
     ("int", r"[-+]?0[oO][0-7_]+\Z", "-+0"),
-    ("float", r"[-+]?(?:\.[0-9_]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?\Z", "-+.0123456789"),
+    ("float", r"[-+]?(?:\.[0-9][0-9_]*|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?\Z", "-+.0123456789"),
 ):
     KubernetesLoader.add_implicit_resolver(_TAG + _name, re.compile(_pattern), list(_first))
 for _name in ("int", "float"):

@@ -7,14 +7,12 @@ Source: ``addExtendedResourceQuota`` of ``pkg/quota/v1/evaluator/core/resource_c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.k8s.answers.fields import annotations_of, mapping, mappings, metadata_of, text
 
 from .footprint import OF_DEVICE_CLASS
-from .parts import Footprint
 from .resources import DEVICE_CLAIMS
 
 Classes = Mapping[str, str]
@@ -56,20 +54,6 @@ def with_extended(demand: Demand, classes: Classes, paid: Mapping[str, int] | No
         if amounts[name] <= 0:
             del amounts[name]
     return Demand(amounts, demand.scopes)
-
-
-def footprint_with_extended(whole: Footprint, classes: Classes) -> Footprint:
-    """Return a footprint whose ResourceClaims, its own and those that it makes, have their extended resources."""
-    parts = tuple(replace(part, demand=with_extended(part.demand, classes)) for part in whole.parts)
-    if not whole.parts:
-        return replace(whole, demand=with_extended(whole.demand, classes))
-    amounts = dict(whole.demand.amounts)
-    for before, part in zip(whole.parts, parts, strict=True):
-        for name, amount in part.demand.amounts.items():
-            more = amount - before.demand.amounts.get(name, 0)
-            if more and part.count and not part.suspended:
-                amounts[name] = amounts.get(name, 0) + more * part.count
-    return replace(whole, demand=Demand(amounts, whole.demand.scopes), parts=parts)
 
 
 def pod_of(claim: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -1,9 +1,10 @@
 """Compute the parts of a manifest: the objects that controllers make of it, with what each is charged.
 
-A *part* is a number of equal objects. The parts of a manifest exist at the same time, so they must fit together. They
-are what the controllers of Kubernetes and of well-known operators make (``workloads``, ``operators``, ``spark``), as
-far as the manifest shows. Like ``footprint``, they lack what admission adds. ``footprint_of`` adds them to the charge
-of the create itself, and marks the sum as estimated. Pure.
+A *part* is a number of equal objects. The parts of a manifest exist at the same time, so they must fit together: also
+the claims of volumes that a Job's pods leave behind when they end, which stay as long as the Job. Parts are what the
+controllers of Kubernetes and of well-known operators make (``workloads``, ``operators``, ``spark``), as far as the
+manifest shows. Like ``footprint``, they lack what admission adds. ``footprint_of`` adds them to the charge of the
+create itself, and marks the sum as estimated. Pure.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def all_parts(manifest: Mapping[str, Any], resource: str) -> tuple[Part, ...]:
         version=text_at(manifest, "apiVersion", "").rpartition("/")[2],
     )
     found: dict[tuple[object, ...], Part] = {}
-    for part in _parts(root, 1, suspended=False):
+    for part in _parts(root, 1, 1, suspended=False):
         key = (part.demand.key, part.kind, part.made_by, part.template, part.suspended, part.claim_template)
         found[key] = _together(found[key], part) if key in found else part
     return tuple(found.values())
@@ -136,17 +137,22 @@ def is_custom(resource: str) -> bool:
     return "." in group and not group.endswith(".k8s.io")
 
 
-def _parts(made: Made, number: int | None, *, suspended: bool) -> Iterator[Part]:
-    """Go through what ``number`` objects make, and what that makes in turn."""
+def _parts(made: Made, number: int | None, in_all: int | None, *, suspended: bool) -> Iterator[Part]:
+    """Go through what ``number`` objects make, ``in_all`` with those that have ended, and what that makes in turn."""
     own = _MAKERS.get(made.resource)
     for child in (*made.makes, *(own(made) if own else ())):
-        count = None if number is None or child.number is None else number * child.number
+        count = _times(in_all if child.outlasts else number, child.number)
+        in_the_end = count if child.in_all is None else _times(number, child.in_all)
         waits = suspended or child.suspended
         document = {"kind": child.kind, "metadata": child.metadata, "spec": child.spec}
         demand = charge(document, child.resource, child.at)
         template = child.template if child.kind == "Pod" else ""
         yield Part(demand, count, child.kind, made.kind, template, waits, child.claim_template)
-        yield from _parts(child, count, suspended=waits)
+        yield from _parts(child, count, in_the_end, suspended=waits)
+
+
+def _times(number: int | None, each: int | None) -> int | None:
+    return None if number is None or each is None else number * each
 
 
 def _together(one: Part, other: Part) -> Part:

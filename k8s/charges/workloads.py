@@ -22,13 +22,17 @@ JOB_CONTROLLER: Final = "kubernetes.io/job-controller"
 
 
 def _job(made: Made) -> Iterator[Made]:
-    """Pods that run at once: parallelism, but never more than the completions (indexed or not)."""
+    """Pods that run at once: parallelism, but never more than the completions (indexed or not).
+
+    Those that have ended stay until the Job is deleted, as many as it has completions at its end.
+    """
     if is_managed_elsewhere(made.spec, made.at, JOB_CONTROLLER):
         return
     parallelism, completions = count_at(made.spec, "parallelism", made.at), count_at(made.spec, "completions", made.at)
     number = 1 if parallelism is None else parallelism
     number = number if completions is None else min(number, completions)
-    yield replace(_pods(made, number), suspended=flag_at(made.spec, "suspend", made.at))
+    in_all = completions if number else number
+    yield replace(_pods(made, number), in_all=in_all, suspended=flag_at(made.spec, "suspend", made.at))
 
 
 def _cron_job(made: Made) -> Iterator[Made]:
@@ -66,14 +70,15 @@ def _daemon_set(made: Made) -> Iterator[Made]:
 def _pod(made: Made) -> Iterator[Made]:
     """A claim for each ephemeral volume, and a ResourceClaim for each template of one that the pod names.
 
-    The devices of such a ResourceClaim are in the template, which is another object (``device_claims``).
+    The claim of a volume goes when its pod is deleted; the ResourceClaim as soon as the pod has ended. The devices of
+    the latter are in the template, which is another object (``device_claims``).
     """
     for index, volume in enumerate(mappings_at(made.spec, "volumes", made.at)):
         at = f"{made.at}.volumes[{index}]"
         ephemeral = mapping_at(volume, "ephemeral", at)
         if ephemeral.get("volumeClaimTemplate") is not None:
             claim = mapping_at(ephemeral, "volumeClaimTemplate", f"{at}.ephemeral")
-            yield claims_from(claim, f"{at}.ephemeral.volumeClaimTemplate")
+            yield replace(claims_from(claim, f"{at}.ephemeral.volumeClaimTemplate"), outlasts=True)
     for index, claim in enumerate(mappings_at(made.spec, "resourceClaims", made.at)):
         if name := text_at(claim, "resourceClaimTemplateName", f"{made.at}.resourceClaims[{index}]"):
             yield replace(counted("ResourceClaim", "resourceclaims.resource.k8s.io"), claim_template=name)
@@ -116,6 +121,10 @@ class Made:
     """The version in ``apiVersion``; only known of the manifest itself."""
     number: int | None = 1
     """The number that each maker makes; ``None`` where only the cluster knows it."""
+    in_all: int | None = None
+    """The number at the end of the maker, together with those that have ended by then; ``None``: ``number``."""
+    outlasts: bool = False
+    """It stays when the object that it is made for has ended."""
     template: str = ""
     """The path of the section that a pod is made from, where its labels can be set."""
     claim_template: str = ""

@@ -190,8 +190,8 @@ def operator(
     found += [Right(verb, "priorityclasses", worth, "scheduling.k8s.io", namespace=ALL) for verb in ("list", "watch")]
     asks = "the label of a namespace does not count where no webhook suspends: allow list and watch"
     found += [Right(verb, "namespaces", asks, namespace=ALL) for verb in ("list", "watch")]
-    stands = "the extended resource of a DeviceClass is not weighed: allow get"
-    found.append(Right("get", "deviceclasses", stands, _DEVICES, namespace=ALL))
+    stands = "the extended resource of a DeviceClass is not weighed: allow list"
+    found.append(Right("list", "deviceclasses", stands, _DEVICES, namespace=ALL))
     devices = "the devices of ResourceClaimTemplates are not weighed: allow get"
     brings = "what a controller has made counts as made, though a quota may refuse it: allow list and watch"
     quotas = "the operator learns of room from refusals alone: allow list and watch on quotas"
@@ -249,8 +249,8 @@ def page(gates_in: Sequence[str] = (), namespaces: Sequence[str] = (), *, asks_w
             Right("create", "tokenreviews", who, "authentication.k8s.io", namespace=ALL),
             Right("create", "subjectaccessreviews", who, "authorization.k8s.io", namespace=ALL),
         ]
-    stands = "`explain` does not know the extended resource of a DeviceClass"
-    found.append(Right("get", "deviceclasses", stands, _DEVICES, namespace=ALL))
+    lost = "`explain` and `holders` do not know the extended resources of device classes"
+    found.append(Right("list", "deviceclasses", lost, _DEVICES, namespace=ALL))
     for each in namespaces or (ALL,):
         found += [
             Right("list", "resourcequotas", "no quota is shown: allow list and watch", namespace=each),
@@ -260,8 +260,5 @@ def page(gates_in: Sequence[str] = (), namespaces: Sequence[str] = (), *, asks_w
             Right("list", "pods", "`holders` does not know the pods that hold a quota", namespace=each),
             Right("get", "namespaces", "`holders` does not see whether a namespace exists", namespace=each),
         ]
-    if not namespaces:
-        lost = "`explain` and `holders` do not know the extended resources of device classes"
-        found.append(Right("list", "deviceclasses", lost, "resource.k8s.io", namespace=ALL))
     found += [Right("list", "pods", "no gates are found there", namespace=each) for each in gates_in]
     return each_once(found)

@@ -38,7 +38,7 @@ from .unfinished import Signal, Turn, Unfinished
 Makes: TypeAlias = Callable[[Mapping[str, Any], str], Iterable[Part]]
 GangLife: TypeAlias = Generator[Turn | Call, Any, None]
 
-_PART: Final = re.compile(r"\bpart (?P<number>\d+)")
+_PART: Final = re.compile(r"\b(?P<how>by|a member of) part (?P<number>\d+)")
 
 
 class GangRefused(Exception):  # noqa: N818 - the engine's word for it
@@ -81,11 +81,14 @@ class GangAsked:
     """The value of ``GANG_LABEL`` in what others make of it; empty: a new one."""
 
     def in_words(self, detail: str) -> str:
-        """Name the parts that an explanation counts: ``part 2`` becomes ``part 2, the pods of Job train``."""
-        return _PART.sub(lambda found: self._titled(found[0], int(found["number"])), detail)
+        """Name the parts that an explanation counts: ``by part 2`` becomes ``for the pods of Job train``."""
+        return _PART.sub(lambda found: self._titled(found[0], found["how"], int(found["number"])), detail)
 
-    def _titled(self, said: str, number: int) -> str:
-        return f"{said}, {self.titles[number - 1]}" if 0 < number <= len(self.titles) else said
+    def _titled(self, said: str, how: str, number: int) -> str:
+        if not 0 < number <= len(self.titles):
+            return said
+        title = self.titles[number - 1]
+        return f"for {title}" if how == "by" else f"one of {title}" if title.startswith("the ") else title
 
     @property
     def count(self) -> int:

@@ -39,10 +39,10 @@ def _check(task: TaskContext) -> None:
         raise TaskSpecError("spec.signal", flaw)
 
 
-def _told(signalled: Mapping[str, Any]) -> str:
-    """Return the reason of the success: who signalled the task, and when, as far as that is known."""
-    by, at = text(signalled.get("by")), text(signalled.get("at"))
-    return " ".join(filter(None, ("it was signalled", f"by {by}" if by else "", f"at {at}" if at else "")))
+def by_whom(what: str, asked: Mapping[str, Any]) -> str:
+    """Return what was asked of a task, by whom and when, as far as that is known."""
+    by, at = text(asked.get("by")), text(asked.get("at"))
+    return " ".join(filter(None, (what, f"by {by}" if by else "", f"at {at}" if at else "")))
 
 
 class SignalPlugin:
@@ -57,7 +57,9 @@ class SignalPlugin:
             return Handled(paused(f"waits for its signal: backoff-ctrl task signal {name} --value JSON"), begun)
         if flaw := flaw_of_signal(value):
             return Handled(failed("BadTaskFormat", f"spec.signal: {flaw}"), begun)
-        return Handled(success(_told(mapping(task.spec.get("signalled"))), outputs={OUTPUT: value}), begun)
+        return Handled(
+            success(by_whom("it was signalled", mapping(task.spec.get("signalled"))), outputs={OUTPUT: value}), begun
+        )
 
     async def abort(self, task: TaskContext, state: JSON | None) -> Handled:  # noqa: ARG002
         """Wait no longer."""

@@ -18,6 +18,7 @@ from backoff_ctrl.k8s.proxy.http.writing import refusal
 from backoff_ctrl.k8s.proxy.upstream import BUFFER
 from backoff_ctrl.k8s.status.address import is_loopback
 
+from .crowding import make_room
 from .passing import Held, Passage, Shared
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ UNREAD_S: Final = 5.0
 """If the connection breaks within so many seconds, the answer to a create counts as not read."""
 BEHIND_MAX: Final = 64 * 1024
 """Bytes that may arrive behind a request that is being answered; beyond that reading stops."""
+_CROWDED: Final = refusal(503, "too many connections to the proxy: try again soon", close=True, retry_after=1)
 _OWN: Final = "this proxy adds its own credentials"
 _EXEC_REFUSED: Final = (
     f"{_OWN}, and a web page behind pods/x/proxy could run commands with them: "
@@ -46,6 +48,7 @@ class Caller(asyncio.Protocol):
         self.shared = shared
         self.loop = loop
         self.transport: Gathering
+        self.address = ""
         self.reader = RequestReader()
         self.heard = loop.time()
         self.sends_no_more = False
@@ -65,19 +68,16 @@ class Caller(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one of a stream
         """Take the connection, or refuse it where there are too many."""
         self.transport = Gathering(transport, self.shared.server.outbox)
+        self.address = address_of(transport.get_extra_info("peername"))
         shared = self.shared
         if len(shared.callers) >= shared.limits.connections:
             shared.counts.turned_away += 1
-            if not shared.make_room(self.loop.time()):
-                self.transport.write(
-                    refusal(503, "too many connections to the proxy: try again soon", close=True, retry_after=1)
-                )
+            if not make_room(shared, self.address, self.loop.time()):
+                self.transport.write(_CROWDED)
                 self.transport.close()
                 return
         transport.set_write_buffer_limits(BUFFER)
-        shared.callers.add(self)
-        shared.silent[self] = self.loop.time()
-        shared.counts.connections += 1
+        shared.take_in(self, self.loop.time())
 
     def data_received(self, data: bytes) -> None:
         self.heard = self.loop.time()
@@ -221,7 +221,7 @@ class Caller(asyncio.Protocol):
         shared = self.shared
         if asked.upgrade or asked.length > shared.limits.body_bytes:
             return False
-        if shared.held_bytes + asked.length > shared.limits.held_bytes:
+        if not shared.held.have_room(self.address, asked.length):
             return False
         try:
             return shared.creates.reads(asked.head)
@@ -363,6 +363,20 @@ class Caller(asyncio.Protocol):
                 self.transport.close()
         elif self._current.endless:
             self.transport.close()
+
+    def give_way(self) -> None:
+        self.shared.forget(self)
+        if not isinstance(self._current, Held) or self._taking:
+            self.transport.abort()
+            return
+        self._leave()
+        self.transport.write(_CROWDED)
+        self.transport.close()
+
+
+def address_of(peer: object) -> str:
+    """Return the address of a socket's other side; empty: it came by a unix socket, or is gone."""
+    return str(peer[0]) if isinstance(peer, tuple) else ""
 
 
 def _runs(target: bytes) -> bool:

@@ -11,7 +11,6 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +18,8 @@ from backoff_ctrl.k8s.proxy.http.transports import accepted
 from backoff_ctrl.k8s.settings import read_settings
 from backoff_ctrl.k8s.status.address import is_loopback
 
-from .caller import Caller
+from .caller import Caller, address_of
+from .crowding import make_room
 from .door import BACKLOG, Door, let_fail
 from .passing import Shared
 
@@ -196,23 +196,28 @@ def url_of(bound: socket.socket, *, tls: bool) -> str:
     return f"http{'s' if tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-class Handshakes:
-    """Accepts TLS connections at a socket.
+@dataclass(slots=True, eq=False)
+class Handshake:
+    """One that is under way."""
 
-    Beyond the limit of connections, the newest replaces the longest handshake, or the connection that has sent nothing
-    for longer: an honest client takes a few milliseconds for both, so the one that goes only occupies a place.
-    """
+    shared: Shared
+    near: socket.socket
+    address: str
+    task: asyncio.Task[None] | None = None
+
+    def give_way(self) -> None:
+        self.shared.is_over(self)
+        let_fail(self.near)
+
+
+class Handshakes:
+    """Accepts TLS connections at a socket. Handshakes take places, too: see ``crowding``."""
 
     def __init__(self, shared: Shared, bound: socket.socket, tls: ssl.SSLContext) -> None:
         self._shared = shared
         self._tls = tls
         self._loop = asyncio.get_running_loop()
-        self._under_way: dict[asyncio.Task[None], tuple[socket.socket, float]] = {}
-        """The sockets of handshakes under way, and when they began."""
         self._door = Door(bound, self._take)
-
-    def __len__(self) -> int:
-        return len(self._under_way)
 
     def start(self) -> None:
         self._door.open()
@@ -220,27 +225,22 @@ class Handshakes:
     def close(self) -> None:
         """Stop accepting, and give up the handshakes under way."""
         self._door.close()
-        for near, _ in self._under_way.values():
-            let_fail(near)
+        for each in list(self._shared.handshakes):
+            each.give_way()
 
     def _take(self, near: socket.socket) -> None:
-        shared = self._shared
-        if len(shared.callers) + len(self._under_way) >= shared.limits.connections:
+        shared, address = self._shared, ""
+        with suppress(OSError):  # it is gone
+            address = address_of(near.getpeername())
+        if shared.places_taken >= shared.limits.connections:
             shared.counts.turned_away += 1
-            if not self._make_room():
+            if not make_room(shared, address, self._loop.time()):
                 near.close()
                 return
-        task = self._loop.create_task(self._shake(near))
-        self._under_way[task] = near, self._loop.time()
-        task.add_done_callback(lambda done: self._under_way.pop(done, None))
-
-    def _make_room(self) -> bool:
-        """End the connection that has occupied a place idly for longest; return whether there is one."""
-        longest = next(iter(self._under_way), None)
-        if longest is None or next(iter(self._shared.silent.values()), inf) <= self._under_way[longest][1]:
-            return self._shared.make_room(self._loop.time())
-        let_fail(self._under_way.pop(longest)[0])
-        return True
+        handshake = Handshake(shared, near, address)
+        shared.begins(handshake, self._loop.time())
+        handshake.task = self._loop.create_task(self._shake(near))
+        handshake.task.add_done_callback(lambda _: shared.is_over(handshake))
 
     async def _shake(self, near: socket.socket) -> None:
         limit = self._shared.limits.head_s

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from operator import itemgetter
 from typing import Final, Protocol
 
 from backoff_ctrl.k8s.proxy.http.answers import AnswerHead, Framing, WholeBody
@@ -16,6 +15,8 @@ from backoff_ctrl.k8s.proxy.http.requests import Asked, RequestReader
 from backoff_ctrl.k8s.proxy.http.transports import Gathering
 from backoff_ctrl.k8s.proxy.http.writing import CONTINUE, answer_head, note_for, refusal, request_head, whole
 from backoff_ctrl.k8s.proxy.upstream import REPEATABLE, ApiServer, Pool, Unreachable, UpstreamConnection
+
+from .held_bytes import HeldBytes
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class Limits:
     """Limits of sizes and times."""
 
     connections: int = 2000
-    """Connections of callers. One more replaces an idle one; if there is none, it gets a 503 at once."""
+    """Connections of callers. One more replaces another (``crowding``); if none may end, it gets a 503 at once."""
     head_s: float = 10.0
     """Seconds for a connection's first head, and for a later head from its first byte."""
     idle_s: float = 180.0
@@ -45,7 +46,7 @@ class Limits:
     body_bytes: int = LARGEST
     """Longer bodies are never held: they pass."""
     held_bytes: int = 256 * 2**20
-    """Bytes of all bodies that are held; bodies beyond that pass."""
+    """Bytes of all bodies that are held, those of an address no more than they leave free; bodies beyond that pass."""
 
 
 class Creates(Protocol):
@@ -101,7 +102,12 @@ class Shared:
     """The callers that have sent no head yet, and since when, the oldest first."""
     idle: dict[Connection, float] = field(default_factory=dict)
     """The callers between two requests, and since when, the oldest first."""
-    held_bytes: int = 0
+    handshakes: dict[Guest, float] = field(default_factory=dict)
+    """The TLS handshakes under way, and since when, the oldest first."""
+    addresses: Counter[str] = field(default_factory=Counter)
+    """How many places each address has; all who come by a unix socket have the same."""
+    held: HeldBytes = field(init=False)
+    """The bytes of bodies, by the addresses that sent them."""
     draining: bool = False
     """Whether each connection ends with its present request."""
     local_hosts_only: bool = False
@@ -109,23 +115,50 @@ class Shared:
     lends_exec: bool = False
     """Whether exec and attach, too, get the proxy's own credentials."""
 
-    def make_room(self, now: float) -> bool:
-        """End the connection that has been idle for longest; return whether there is one."""
-        gone = next(iter(self.silent), None)
-        if gone is None:
-            owing = ((each, each.heard) for each in self.callers if each.owes)
-            quiet = [*islice(self.idle.items(), 1), *owing]
-            gone, since = min(quiet, key=itemgetter(1), default=(None, now))
-            if gone is None or now - since < self.limits.spare_s:
-                return False
-        self.forget(gone)
-        gone.transport.abort()
-        return True
+    def __post_init__(self) -> None:
+        self.held = HeldBytes(self.limits.held_bytes)
+
+    @property
+    def places_taken(self) -> int:
+        return len(self.callers) + len(self.handshakes)
+
+    def take_in(self, caller: Connection, now: float) -> None:
+        """Give a place to a connection that has been made."""
+        self.callers.add(caller)
+        self.silent[caller] = now
+        self.addresses[caller.address] += 1
+        self.counts.connections += 1
 
     def forget(self, caller: Connection) -> None:
-        self.callers.discard(caller)
+        if caller in self.callers:
+            self.callers.remove(caller)
+            self._leaves(caller.address)
         self.silent.pop(caller, None)
         self.idle.pop(caller, None)
+
+    def begins(self, handshake: Guest, now: float) -> None:
+        """Give a place to a connection whose handshake begins."""
+        self.handshakes[handshake] = now
+        self.addresses[handshake.address] += 1
+
+    def is_over(self, handshake: Guest) -> None:
+        """Take its place from a handshake that has ended. Twice is no error."""
+        if self.handshakes.pop(handshake, None) is not None:
+            self._leaves(handshake.address)
+
+    def _leaves(self, address: str) -> None:
+        self.addresses[address] -= 1
+        if not self.addresses[address]:
+            del self.addresses[address]
+
+
+class Guest(Protocol):
+    """What takes a place: a connection, or a handshake under way."""
+
+    address: str
+
+    def give_way(self) -> None:
+        """End for another one."""
 
 
 class Connection(Protocol):
@@ -135,6 +168,8 @@ class Connection(Protocol):
     """
 
     transport: Gathering
+    address: str
+    """Of its other side."""
     loop: asyncio.AbstractEventLoop
     shared: Shared
     reader: RequestReader
@@ -177,6 +212,9 @@ class Connection(Protocol):
 
     def drain(self, *, at_once: bool) -> None:
         """End the connection with its present request; if there is none, with its next one, or at once."""
+
+    def give_way(self) -> None:
+        """End for another connection. The caller of a held create is asked to come again."""
 
 
 class Passage:
@@ -437,7 +475,7 @@ class Held:
         caller, limits = self._caller, self._caller.shared.limits
         self._pieces.append(piece)
         self._grow(len(piece))
-        if self._size > limits.body_bytes or caller.shared.held_bytes > limits.held_bytes:
+        if self._size > limits.body_bytes or not caller.shared.held.have_room(caller.address, 0):
             pieces, self._pieces = self._pieces, []
             self._grow(-self._size)
             passage = caller.pass_on(self._asked, continued=self._continued)
@@ -445,7 +483,7 @@ class Held:
 
     def _grow(self, size: int) -> None:
         self._size += size
-        self._caller.shared.held_bytes += size
+        self._caller.shared.held.add(self._caller.address, size)
 
     def end(self, trailers: list[tuple[bytes, bytes]]) -> None:
         del trailers

@@ -125,7 +125,7 @@ def metrics(shared: Shared) -> str:
         ("upstream_connections", "gauge", "Open connections to the API server.", shared.server.connections),
         ("connections_turned_away_total", "counter", "Connections over the limit.", counts.turned_away),
         ("requests_total", "counter", "Requests that passed, were read whole, were refused, or failed.", requests),
-        ("held_bytes", "gauge", "Bytes of the bodies of held creates.", shared.held_bytes),
+        ("held_bytes", "gauge", "Bytes of the bodies of held creates.", shared.held.total),
     ]
     text = ""
     for short, kind, about, found in families:

@@ -19,6 +19,11 @@ Path: TypeAlias = tuple[str, ...]
 NOT_NOW: Final = inf
 
 
+def leaves_as_much(places: Places, path: Path, free: int) -> bool:
+    """Say whether a tenant may have one more place: it has at most as many as it leaves free, so no other stands."""
+    return places.taken[path] < free
+
+
 @dataclass(slots=True)
 class _Branch:
     branches: dict[str, _Branch] = field(default_factory=dict)
@@ -135,6 +140,18 @@ class Places(Turns):
         if key not in self._keys:
             await self.enter(*path)
             self._keys[key] = path
+
+    def adopt(self, key: Hashable, *path: str) -> None:
+        """Count a place that is used already, whatever room there is. A second call does nothing."""
+        if key not in self._keys:
+            self.go(path)
+            self._keys[key] = path
+
+    def take_now(self, key: Hashable, *path: str) -> bool:
+        """Take a place if there is room, and say whether it is taken: then nobody waits for it."""
+        if all(self._has_room(self, path[:end]) for end in range(len(path) + 1)):
+            self.adopt(key, *path)
+        return key in self._keys
 
     def free(self, key: Hashable) -> None:
         """Give a place back. A second call does nothing."""

@@ -32,14 +32,22 @@ from backoff_ctrl.k8s.answers.fields import (
     required_mapping_at,
 )
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
-from backoff_ctrl.k8s.charges.device_claims import UNKNOWN, Devices, reading, templates_named, with_devices
-from backoff_ctrl.k8s.charges.devices import Classes, footprint_with_extended, with_extended
+from backoff_ctrl.k8s.charges.device_claims import (
+    UNKNOWN,
+    Devices,
+    drive,
+    footprint_with_devices,
+    has_devices,
+    reading,
+    templates_named,
+)
+from backoff_ctrl.k8s.charges.devices import with_extended
 from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.charges.parts import Footprint as Charged
 from backoff_ctrl.k8s.charges.parts import Part as Made
 from backoff_ctrl.k8s.charges.parts import footprint_of
 from backoff_ctrl.k8s.charges.quotas import read_quota
-from backoff_ctrl.k8s.charges.resources import DEVICE_CLAIMS, resource_of
+from backoff_ctrl.k8s.charges.resources import resource_of
 from backoff_ctrl.k8s.cluster.paths import group_path, path_to
 from backoff_ctrl.k8s.creates.naming import WAIT_LABEL
 from backoff_ctrl.k8s.gate.gangs import as_one, why_never
@@ -64,7 +72,8 @@ CLASSES: Final = "extended resources of device classes are not known here and ar
 LEARNED: Final = "the quotas are not watched: what is known was learned from refusals, and there may be more quotas"
 KEPT: Final = "there is room, but it is reserved for a create that has waited long"
 NUMBER: Final = "only the cluster knows how many {kind}s {maker} makes: one of each is counted"
-SUSPENDED: Final = "{kind}s of {maker} are left out: they are made when it is resumed"
+SUSPENDED: Final = "{kind}s of {maker} are made when it is resumed"
+LET_IN: Final = "whether the operator resumes it is known to the cluster: ask that with explain --kubeconfig FILE"
 AS_ONE: Final = "it waits for room as one, and as one it never fits: {}"
 UNREAD: Final = "the devices of these ResourceClaimTemplates are not known here and are left out: {}"
 NEVER: Final = {
@@ -97,17 +106,15 @@ def explain(
     ask: Ask,
     limit_ranges: Sequence[Item] | None,
     now: float,
-    classes: Classes | None = None,
     devices: ReadDevices = lambda _: UNKNOWN,
 ) -> tuple[Explained, Mapping[str, Any]]:
     """Return what would happen to a manifest, and the manifest with what these LimitRanges (None: unknown) fill in.
 
-    ``now`` is Unix time. ``classes``: the device classes that stand for an extended resource (None: unknown);
-    ``devices`` reads what the ResourceClaimTemplates of its pods ask for. Raises ``ProblemError`` for a malformed
-    manifest.
+    ``now`` is Unix time. ``devices`` reads what the ResourceClaims of the manifest and its pods ask for; it is called
+    where there are any. Raises ``ProblemError`` for a malformed manifest.
     """
     try:
-        return _explain(manifest, ask, limit_ranges, now, classes, devices)
+        return _explain(manifest, ask, limit_ranges, now, devices)
     except FieldError as error:
         raise malformed(error, manifest) from None
 
@@ -128,9 +135,20 @@ def explained_by(sources: Sequence[Source], manifest: Mapping[str, Any], namespa
 
     found, _ = explain(manifest, ask, None, sources[0].clock.wall() if sources else time.time())
     if found.verdict == "never" and sources:
-        words = NEVER[sources[0].ledger.policy.on_never_fits]
-        found.note = f"{found.note}; {words}" if found.note else words
+        note_on(found, NEVER[sources[0].ledger.policy.on_never_fits])
+    if is_suspended(found):
+        note_on(found, LET_IN)
     return found
+
+
+def note_on(found: Explained, words: str) -> None:
+    """Add words to the note of an explanation."""
+    found.note = f"{found.note}; {words}" if found.note else words
+
+
+def is_suspended(found: Explained) -> bool:
+    """Return whether it is about an object that makes nothing before it is resumed."""
+    return bool(found.footprint.parts) and all(part.suspended for part in found.footprint.parts)
 
 
 def asking_listed(namespace: str, quotas: Iterable[object]) -> tuple[Ask, list[str]]:
@@ -150,20 +168,7 @@ def asking_listed(namespace: str, quotas: Iterable[object]) -> tuple[Ask, list[s
 
 def devices_of(namespace: str, ask: AskServer) -> ReadDevices:
     """Return who reads what a cluster says of devices in a namespace; what may not be read is unknown."""
-
-    def read(parts: Sequence[Made]) -> Devices:
-        questions = reading(namespace, parts)
-        found: Mapping[str, Any] | None = None
-        while True:
-            try:
-                path = questions.send(found)
-            except StopIteration as end:
-                devices: Devices = end.value
-                return devices
-            status, answer = ask("GET", path, None)
-            found = answer if status == 200 else None
-
-    return read
+    return lambda parts: drive(reading(namespace, parts), lambda path: ask("GET", path, None))
 
 
 def _explain(
@@ -171,7 +176,6 @@ def _explain(
     ask: Ask,
     limit_ranges: Sequence[Item] | None,
     now: float,
-    classes: Classes | None,
     devices: ReadDevices,
 ) -> tuple[Explained, Mapping[str, Any]]:
     items = limit_ranges or ()
@@ -182,17 +186,16 @@ def _explain(
         for spec, _ in _pod_specs(filled, resource, whole.parts):
             fill_in(spec, items)
         whole = footprint_of(filled)
-    known = UNKNOWN
-    if templates_named(whole.parts):
+    known, notes = UNKNOWN, list[str]()
+    if has_devices(whole):
         known = devices(whole.parts)
-        whole = _with_devices(whole, known)
-    whole = footprint_with_extended(whole, classes or {})
-    outlook = create = ask([(with_extended(footprint(filled), classes or {}), 1)])
-    notes = [CLASSES] if classes is None and _has_devices(whole) else []
+        whole = footprint_with_devices(whole, known)
+        notes += [CLASSES] if known.classes is None else []
+    outlook = create = ask([(with_extended(footprint(filled), known.classes or {}), 1)])
     notes += [] if limit_ranges is not None or not _has_pods(resource, whole) else [NOT_COUNTED]
     parts = [_part("create", create, list(_refusals(filled, resource, items, create)), now)]
     if whole.parts:
-        made = [part for part in whole.parts if not part.suspended]
+        made = [part for part in whole.parts if not part.suspended] or list(whole.parts)
         notes += _notes_on(whole.parts)
         outlook = ask([(part.demand, 1 if part.count is None else part.count) for part in made])
         if labels_of(filled).get(WAIT_LABEL) == "true" and (said := _why_never(filled, resource, whole.parts, ask)):
@@ -217,17 +220,6 @@ def _explain(
     return document, filled
 
 
-def _with_devices(whole: Charged, known: Devices) -> Charged:
-    """Return what a manifest is charged, with the devices of its ResourceClaims."""
-    parts = with_devices(whole.parts, known)
-    amounts = dict(whole.demand.amounts)
-    for before, part in zip(whole.parts, parts, strict=True):
-        count = 0 if part.suspended else part.count or 0
-        for name, amount in part.demand.amounts.items():
-            amounts[name] = amounts.get(name, 0) + (amount - before.demand.amounts.get(name, 0)) * count
-    return replace(whole, parts=parts, demand=Demand(amounts, whole.demand.scopes))
-
-
 def _why_never(manifest: Mapping[str, Any], resource: str, made: Sequence[Made], ask: Ask) -> str:
     """Return why a manifest and all that is made of it never fit together, as a Task or the operator says it."""
     with suppress(GangError):
@@ -250,7 +242,7 @@ def _footprint(found: Charged) -> Footprint:
         amounts=_amounts(found.demand),
         scopes=sorted(found.demand.scopes),
         parts=[
-            Part(part.kind, _amounts(part.demand), sorted(part.demand.scopes), part.count, part.made_by)
+            Part(part.kind, _amounts(part.demand), sorted(part.demand.scopes), part.count, part.made_by, part.suspended)
             for part in found.parts
         ],
     )
@@ -286,10 +278,6 @@ def _pod_specs(manifest: Any, resource: str, parts: Sequence[Made]) -> Iterator[
 
 def _has_pods(resource: str, whole: Charged) -> bool:
     return resource == "pods" or any(part.kind == "Pod" for part in whole.parts)
-
-
-def _has_devices(whole: Charged) -> bool:
-    return any(f"count/{DEVICE_CLAIMS}" in each.amounts for each in (whole.demand, *(p.demand for p in whole.parts)))
 
 
 def _notes_on(parts: Sequence[Made]) -> list[str]:

@@ -305,6 +305,8 @@ class Part:
     count: int | None
     """Null: only the cluster knows, such as for a DaemonSet."""
     made_by: str
+    suspended: bool = False
+    """Made only when the manifest is resumed."""
 
 
 @dataclass
@@ -349,6 +351,25 @@ class Confirmation:
 
 
 @dataclass
+class LetIn:
+    """Whether the operator lets an object in that waits suspended.
+
+    ``now``: it fits; ``wait``: it waits in line, or for an operator; ``never``: as things are it is not let in;
+    ``left``: the operator leaves it alone; ``unknown``: not known by whoever was asked.
+    """
+
+    verdict: Literal["now", "wait", "never", "left", "unknown"]
+    why: list[str] = field(default_factory=list)
+    """A sentence each."""
+    blockers: list[Blocker] = field(default_factory=list)
+    """What it waits for; ``asked`` is what all that it makes asks together."""
+    behind: list[str] = field(default_factory=list)
+    """What goes before it in the line of its namespace, the first first: ``Job team/a``."""
+    place: int | None = None
+    """Its place as the operator has noted it on the object; null where it has not."""
+
+
+@dataclass
 class Explained:
     """What would happen if a manifest were created now. ``verdict`` and ``blockers`` are those of the create.
 
@@ -366,6 +387,8 @@ class Explained:
     """What this answer is based on, and what it can't know."""
     confirmation: Confirmation | None = None
     """The API server's own answer; null unless it was asked for (``confirm=true``)."""
+    let_in: LetIn | None = None
+    """Whether the operator lets it in; null for what does not wait suspended, and where a gate is asked."""
 
 
 @dataclass

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
 from backoff_ctrl.k8s.charges.bounded_yaml import KubernetesLoader
+from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
-from .model import API_VERSION, ASKED_LATER, JSON, KIND
+from .model import API_VERSION, ASKED_LATER, JSON, KIND, Ending
 from .reading import read_task, wish_of
+from .stepping import DEPENDENCY_FAILED
 from .store import ConflictError, Stored, Wish
 
 CHANGEABLE: Final = ("spec", "metadata.labels", "metadata.annotations")
@@ -68,6 +70,35 @@ def run_again(task: Stored, changes: Sequence[tuple[str, Any]]) -> Wish:
     if isinstance(whole["metadata"], dict):
         whole["metadata"] |= {"name": task.name, "namespace": task.namespace}
     return wish_of(read_task(whole))
+
+
+class Needing(NamedTuple):
+    """What counts of a task when others run again: how it ended, and which tasks it needs."""
+
+    phase: str
+    code: str | None
+    needs: Mapping[str, Ending]
+
+
+def failed_by_need(name: str, ended: Mapping[str, Needing]) -> list[str]:
+    """Return which of the tasks that have ended failed since ``name`` did, or since one of these did.
+
+    Each comes after those that it needs. One that would fail again by another of its needs is left out.
+    """
+    again, rest = [name], {each: task for each, task in ended.items() if task.code == DEPENDENCY_FAILED}
+    rest.pop(name, None)
+    while ready := [each for each, task in rest.items() if _may_run(task, again, ended)]:
+        again += ready
+        for each in ready:
+            del rest[each]
+    return again[1:]
+
+
+def _may_run(task: Needing, again: Sequence[str], ended: Mapping[str, Needing]) -> bool:
+    """Return whether a task needs one of those that run again, and no other that has failed."""
+    wanted = [each for each, how in task.needs.items() if how == "Success" and each not in again]
+    failed = any(each in ended and ended[each].phase != Phase.SUCCESS.title for each in wanted)
+    return not failed and any(each in again for each in task.needs)
 
 
 def _steps(path: str) -> list[str | int]:

@@ -20,6 +20,7 @@ from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskContext, TaskMeta
 from backoff_ctrl.k8s.plugins.registry import Entry, Registry
 from backoff_ctrl.k8s.plugins.signal import TYPE as SIGNAL
 
+from .model import NOTED_WITH
 from .store import Stored, StoreError, Wish
 
 _WAITS = "the API server at {} can't be reached: tasks wait until it can"
@@ -73,8 +74,9 @@ def check(wish: Wish, registry: Registry, config: K8sPluginConfig) -> Entry:
         raise TaskSpecError("spec.type", str(error)) from None
     if "signal" in wish.spec and wish.spec["type"] != SIGNAL:
         raise TaskSpecError("spec.signal", f"only tasks of the type {SIGNAL} take one: leave it out")
-    if "signalled" in wish.spec and "signal" not in wish.spec:
-        raise TaskSpecError("spec.signalled", "it is written with the signal: leave it out")
+    for asked, note in NOTED_WITH.items():
+        if note in wish.spec and not (wish.abort if asked == "abort" else asked in wish.spec):
+            raise TaskSpecError(f"spec.{note}", f"it is written with spec.{asked}: leave it out")
     nobody = "00000000-0000-0000-0000-000000000000"
     metadata = TaskMetadata(wish.namespace, wish.name, nobody, 0, f"{wish.name}-00000000-0")
     entry.check(TaskContext(metadata, wish.spec["type"], wish.spec, config))

@@ -116,9 +116,9 @@ class TaskLog:
             raise _no_object(task)
         pods = await self._pods(task, made)
         if not pods:
-            raise _NoLogError(
-                f"there is no pod of {made.kind} {task.namespace}/{made.name} (any more)", "its log is deleted with it"
-            )
+            what = f"{made.kind} {task.namespace}/{made.name}"
+            missing = f"{what} is gone" if made.kind == "Pod" else f"{what} has no pod, or none any more"
+            raise _NoLogError(missing, "a log is deleted with its pod")
         for pod in pods:
             async for line in self._of_pod(pod, follow=False):
                 yield line

@@ -26,9 +26,11 @@ RETRIES_MAX: Final = 1000
 ALIAS: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 SECRETS_MAX: Final = 64
 NEEDS_MAX: Final = 1000
-OF_SIGNAL: Final = frozenset({"signal", "signalled"})
-"""Fields of a spec that come with a signal."""
-ASKED_LATER: Final = OF_SIGNAL | {"again"}
+NOTED_WITH: Final = {"signal": "signalled", "abort": "aborted"}
+"""Fields of a spec that ask something of a task, each with the field that says who asked it, and when."""
+COMES_LATER: Final = frozenset({"signal", "signalled", "aborted"})
+"""Fields of a spec that are no part of what a task is."""
+ASKED_LATER: Final = COMES_LATER | {"again"}
 """Fields of a spec that ask something of a task that runs, or has ended."""
 MUTABLE: Final = ASKED_LATER | {"abort"}
 """What may change in the spec of a Task; a store that is no API server keeps the abort beside the spec."""
@@ -109,8 +111,8 @@ class Need(Shape):
         return self.task if self.ended == "Success" else {"task": self.task, "ended": self.ended}
 
 
-class Signalled(Shape):
-    """Who gave a signal, and when: written beside the signal by what gives it for them."""
+class Asked(Shape):
+    """Who asked something of a task, and when: written beside the request by what asks for them."""
 
     by: str = Field(default="", max_length=253)
     """A user of the cluster or of this machine, or the program that wrote it; empty: it is not known."""
@@ -178,9 +180,11 @@ class TaskSpec(Shape):
     )
     abort: bool = False
     """The request to end it, which can't be taken back."""
+    aborted: Asked | None = None
+    """Who requested its end, and when. It is written with abort, and can't be changed."""
     signal: Any = None
     """What a task of the type signal waits for: any JSON but null, which becomes its output. It can't be changed."""
-    signalled: Signalled | None = None
+    signalled: Asked | None = None
     """Who gave the signal, and when. It is written with the signal, and can't be changed."""
     again: int = Field(default=0, ge=0)
     """Of a task in the cluster: raise it, and the task runs once more when it has ended, with all its retries."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 from backoff_ctrl.k8s.cluster.rights import Right
 from backoff_ctrl.k8s.plugins.registry import Entry
 
-from .model import MUTABLE
+from .model import MUTABLE, NOTED_WITH
 from .reading import first_difference
 
 AHEAD: Final = Right("update", "resourcequotas")
@@ -52,7 +52,7 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> frozenset[str]:
         path = "spec" if found is None else found[0]
         raise ChangedError(
             f"{path} can't be changed: delete the task, or give the new one another name; only "
-            f"{', '.join(sorted(MUTABLE - {'signalled'}))} may change"
+            f"{', '.join(sorted(MUTABLE - {*NOTED_WITH.values()}))} may change"
         )
     return frozenset(name for name in MUTABLE if _canonical(old.get(name)) != _canonical(new.get(name)))
 

@@ -15,7 +15,7 @@ from backoff_ctrl.k8s.plugins.kept import LEVELS_MAX
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.plugins.wrong_values import told
 
-from .model import API_VERSION, KIND, OF_SIGNAL, Task
+from .model import API_VERSION, COMES_LATER, KIND, Task
 from .store import Wish
 
 VALUES_MAX: Final = 300_000
@@ -75,10 +75,10 @@ def wish_of(task: Task) -> Wish:
 def difference(old: Any, new: Any, path: str = "spec") -> str:
     """Return the path of the first field that differs, with both values; empty: they are equal.
 
-    A signal is no part of what a task is: it comes later.
+    A signal, and who asked for what, is no part of what a task is: it comes later.
     """
     if path == "spec" and isinstance(old, dict) and isinstance(new, dict):
-        old, new = ({key: value for key, value in each.items() if key not in OF_SIGNAL} for each in (old, new))
+        old, new = ({key: value for key, value in each.items() if key not in COMES_LATER} for each in (old, new))
     found = first_difference(old, new, path)
     return "" if found is None else f"{found[0]} is {_shown(found[1])} there and {_shown(found[2])} here"
 

@@ -260,8 +260,8 @@ class SqliteStore:
                     written.set_result(result)
         self._tell()
 
-    async def request_abort(self, namespace: str, name: str) -> Stored:
-        return await self._wished(lambda: self.tables.request_abort(namespace, name))
+    async def request_abort(self, namespace: str, name: str, by: str = "") -> Stored:
+        return await self._wished(lambda: self.tables.request_abort(namespace, name, by))
 
     async def signal(self, namespace: str, name: str, value: Any, by: str = "") -> Stored:
         return await self._wished(lambda: self.tables.signal(namespace, name, value, by))

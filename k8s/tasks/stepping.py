@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final
 
+from backoff_ctrl.k8s.answers.fields import mapping
 from backoff_ctrl.k8s.answers.printing import in_one_line
 from backoff_ctrl.k8s.creates.wait import Wait
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
@@ -23,6 +24,7 @@ from backoff_ctrl.k8s.plugins.core import CorePlugin
 from backoff_ctrl.k8s.plugins.phases import SIGNAL_TIMED_OUT, TIMED_OUT, ErrorKind, Phase, PhaseInfo, TaskError
 from backoff_ctrl.k8s.plugins.protocol import TaskContext
 from backoff_ctrl.k8s.plugins.signal import TYPE as SIGNAL
+from backoff_ctrl.k8s.plugins.signal import by_whom
 
 from .executing import context_of
 from .model import (
@@ -76,6 +78,12 @@ def reason_in_one_line(text: str) -> str:
     """Return a reason as a status keeps it. A plugin's may have several lines, such as the end of a container's log."""
     text = in_one_line(text)
     return text if len(text) <= REASON_MAX else text[: REASON_MAX - 3] + "..."
+
+
+def _asked_for(task: Stored, reason: str) -> str:
+    """Return the reason of an abort with who asked for it, and when."""
+    asked = mapping(task.spec.get("aborted"))
+    return joined(reason[: REASON_MAX // 2], by_whom("asked for", asked) if asked else "", by="; ")
 
 
 def joined(*parts: str, by: str = ": ") -> str:
@@ -353,7 +361,7 @@ class Stepper:
         if status.phase in OVER:
             return Step(once_more(status, task.again, now), 0) if task.is_asked_again else self._over(status)
         if task.abort:
-            return self._over(moved(status, Phase.ABORTED, "aborted between two attempts", now))
+            return self._over(moved(status, Phase.ABORTED, _asked_for(task, "aborted between two attempts"), now))
         left = delay_left(status, now)
         if left > 0 or not task.status.cleaned:
             return Step(status, left)
@@ -361,10 +369,14 @@ class Stepper:
 
     async def _abort(self, task: Stored) -> Step:
         handled = await self._executor.abort(self.context(task), task.status.plugin_state)
-        status = reported(task.status, handled.info, handled.state, self._clock())
-        if handled.info.phase.is_failure:  # the abort's own end
-            status = moved(status, Phase.ABORTED, joined("aborted", status.reason, by="; "), self._clock())
-        return Step(status, 0 if handled.info.phase.is_terminal else 1.0)
+        info = handled.info
+        if info.phase is Phase.ABORTED:
+            info = replace(info, reason=_asked_for(task, info.reason))
+        status = reported(task.status, info, handled.state, self._clock())
+        if info.phase.is_failure:  # the abort's own end
+            reason = _asked_for(task, joined("aborted", status.reason, by="; "))
+            status = moved(status, Phase.ABORTED, reason, self._clock())
+        return Step(status, 0 if info.phase.is_terminal else 1.0)
 
     async def _give_up(self, task: Stored, code: str, reason: str, *, retryable: bool) -> Step:
         """End an attempt whose time limit has passed, and with it the task unless another attempt may help."""

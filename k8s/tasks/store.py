@@ -17,7 +17,7 @@ from backoff_ctrl.k8s.plugins.signal import TYPE as SIGNAL
 from .model import JSON, Ending, TaskStatus, shown
 
 BY_MAX: Final = 253
-"""Characters that are kept of who signalled a task."""
+"""Characters that are kept of who asked something of a task."""
 PAGE: Final = 1000
 """Tasks on a page of ``list`` by default."""
 
@@ -147,7 +147,12 @@ def is_new_signal(task: Stored, value: Any) -> bool:
 
 def signalled(value: Any, by: str, now: float) -> JSON:
     """Return the fields of the spec of a task that is signalled now. ``by``: who signals it; empty: it is not known."""
-    return {"signal": value, "signalled": {**({"by": in_one_line(by)[:BY_MAX]} if by else {}), "at": shown(now)}}
+    return {"signal": value, "signalled": asked_by(by, now)}
+
+
+def asked_by(by: str, now: float) -> JSON:
+    """Return the note of who asks something of a task now; empty: it is not known."""
+    return {**({"by": in_one_line(by)[:BY_MAX]} if by else {}), "at": shown(now)}
 
 
 class Store(Protocol):
@@ -186,8 +191,11 @@ class Store(Protocol):
         ``times``: how often it was written in its present phase, after the first time.
         """
 
-    async def request_abort(self, namespace: str, name: str) -> Stored:
-        """Request the end of a task; one that has ended stays unchanged. Raises ``AbsentError``."""
+    async def request_abort(self, namespace: str, name: str, by: str = "") -> Stored:
+        """Request the end of a task, and keep who did and when; ``by`` is empty where that is not known.
+
+        One that has ended, or is to end already, stays unchanged. Raises ``AbsentError``.
+        """
 
     async def signal(self, namespace: str, name: str, value: Any, by: str = "") -> Stored:
         """Signal a task of the type signal, and keep who did and when; ``by`` is empty where that is not known.

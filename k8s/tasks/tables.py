@@ -39,6 +39,7 @@ from .store import (
     Stored,
     StoreError,
     Wish,
+    asked_by,
     circle,
     is_new_signal,
     needs_of,
@@ -306,7 +307,8 @@ class Tables:
                 )
             if there.open and "signal" in wish.spec:
                 there = self._signal(run, there, wish.spec["signal"], mapping(wish.spec.get("signalled")).get("by", ""))
-            return (self._abort(run, there), False) if wish.abort else (there, False)
+            by = mapping(wish.spec.get("aborted")).get("by", "")
+            return (self._abort(run, there, by), False) if wish.abort else (there, False)
         revision = _next(run)
         now = self._clock()
         status = TaskStatus(created_at=shown(now), since=shown(now), again=wish.spec.get("again", 0))
@@ -348,14 +350,16 @@ class Tables:
                 raise LeaseLostError(f"another manager has taken over {self.file}: nothing more was written")
             return [_write(run, write) for write in writes]
 
-    def request_abort(self, namespace: str, name: str) -> Stored:
+    def request_abort(self, namespace: str, name: str, by: str = "") -> Stored:
         with self.writing(through=True) as run:
-            return self._abort(run, _present(run, namespace, name))
+            return self._abort(run, _present(run, namespace, name), by)
 
-    def _abort(self, run: Run, task: Stored) -> Stored:
+    def _abort(self, run: Run, task: Stored, by: str) -> Stored:
         if task.open and not task.abort:
             revision = _next(run)
-            run("UPDATE tasks SET abort = 1, changed = ?, wished = ? WHERE uid = ?", (revision, revision, task.uid))
+            spec = {**task.spec, "aborted": asked_by(by, self._clock())}
+            run("UPDATE tasks SET spec = ?, abort = 1, changed = ?, wished = ? WHERE uid = ?",
+                (_text(spec), revision, revision, task.uid))  # fmt: skip
         return _present(run, task.namespace, task.name)
 
     def signal(self, namespace: str, name: str, value: Any, by: str = "") -> Stored:

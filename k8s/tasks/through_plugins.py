@@ -2,24 +2,28 @@
 
 An attempt stays with the core plugin that began it: its state names it, whatever the settings say meanwhile. A core
 plugin other than the manager of objects is opened at its first attempt, once for the time of a lease. One that can't be
-opened fails only what it would have begun; an attempt that it began before waits until it can.
+opened fails only what it would have begun; an attempt that it began before waits until it can. The end of one does not
+wait for ever: after ten minutes it is let go.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
-from backoff_ctrl.k8s.plugins.core import WEB, CoreEntry, CorePlugin, CoreSetup, Handled, Settles
+from backoff_ctrl.k8s.plugins.core import WEB, CoreEntry, CorePlugin, CoreSetup, Handled, Key, Settles
 from backoff_ctrl.k8s.plugins.manager.manager import PluginManager
+from backoff_ctrl.k8s.plugins.marks import key_of_task
 from backoff_ctrl.k8s.plugins.phases import NO_PLUGIN, PLUGIN_FAILED, aborted, failed, not_ready, system_failure
 from backoff_ctrl.k8s.plugins.protocol import JSON, PluginEntry, PluginError, TaskContext
-from backoff_ctrl.k8s.plugins.registry import Registry
+from backoff_ctrl.k8s.plugins.registry import Entry, Registry
+from backoff_ctrl.k8s.plugins.webapi.ending import Ending, Patience
 from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
 
 from .executing import MakeExecutor
@@ -31,6 +35,7 @@ CORE: Final = "core"
 OBJECTS: Final = ""
 OPEN_AGAIN: Final = 5.0
 """Seconds before a core plugin that could not be opened is tried again."""
+PATIENCE: Final = Patience()
 
 
 class UnavailableError(Exception):
@@ -40,10 +45,12 @@ class UnavailableError(Exception):
 class ThroughPlugins:
     """A core plugin that hands each attempt to the right one. An async context manager, for the time of one lease."""
 
-    def __init__(self, registry: Registry, setup: CoreSetup) -> None:
-        """Prepare; nothing is opened yet."""
+    def __init__(self, registry: Registry, setup: CoreSetup, patience: Patience = PATIENCE) -> None:
+        """Prepare; nothing is opened yet. ``patience``: how long the end of an attempt is tried."""
         self._registry = registry
         self._setup = setup
+        self._patience = patience
+        self._endings: dict[Key, Ending] = {}
         self._stack = AsyncExitStack()
         self._opened: dict[str, CorePlugin] = {}
         self._failed: dict[str, tuple[float, str]] = {}
@@ -95,7 +102,10 @@ class ThroughPlugins:
         except UnavailableError as error:
             if state is None:
                 return Handled(aborted("aborted before anything was created"), state)
+            if left := self._left(task, core, error):
+                return Handled(aborted(f"aborted; {left}"), state, left)
             return Handled(not_ready(f"the abort continues once it can: {error}"), state)
+        self._endings.pop(key_of_task(task.metadata), None)
         return self._marked(core, await plugin.abort(task, state))
 
     async def sweep(self, task: TaskContext, state: JSON | None) -> None:
@@ -110,12 +120,31 @@ class ThroughPlugins:
             return None
         if core != OBJECTS and state is None:
             return None  # it could not be opened, so nothing has begun
-        return await (await self._open(core)).finalize(task, state)
+        try:
+            plugin = await self._open(core)
+        except UnavailableError as error:
+            if left := self._left(task, core, error):
+                return left
+            raise
+        self._endings.pop(key_of_task(task.metadata), None)
+        return await plugin.finalize(task, state)
 
     async def settle(self, seconds: float) -> None:
         """Begin nothing more that can't be repeated, and wait until its outcomes are stored, at most so long."""
         settling = (each.settle(seconds) for each in self._opened.values() if isinstance(each, Settles))
         await asyncio.gather(*settling, return_exceptions=True)
+
+    def _left(self, task: TaskContext, core: str, error: UnavailableError) -> str:
+        """Return what may still run of an attempt that can't be ended, once its end is given up."""
+        key = key_of_task(task.metadata)
+        if key not in self._endings:
+            self._endings[key] = Ending(self._patience, time.time(), time.time, asyncio.get_running_loop().time)
+        ending = self._endings[key]
+        ending.failed(error)
+        if not ending.is_given_up:
+            return ""
+        del self._endings[key]
+        return f"what plugin {core} has begun may still run: ending it failed {ending.tries} times ({ending.said})"
 
     # -- which ---------
 
@@ -123,10 +152,7 @@ class ThroughPlugins:
         """Return the core plugin that began the attempt, else that of its type. Raises ``PluginError``."""
         if state is not None:
             return str(state.get(CORE, OBJECTS))
-        entry = self._registry.resolve(task.type)
-        if isinstance(entry, PluginEntry):
-            return OBJECTS
-        return WEB if isinstance(entry, WebPluginEntry) else entry.id
+        return core_of(self._registry.resolve(task.type))
 
     @staticmethod
     def _marked(core: str, handled: Handled) -> Handled:
@@ -164,7 +190,7 @@ class ThroughPlugins:
         if core == WEB:
             from backoff_ctrl.k8s.plugins.webapi.manager import WebManager  # noqa: PLC0415 - at the first such task
 
-            return lambda setup: WebManager(self._web_entry, setup)
+            return lambda setup: WebManager(self._web_entry, setup, patience=self._patience)
         entry = self._registry.get(core)
         if not isinstance(entry, CoreEntry):
             raise UnavailableError(f"plugin {core}, which runs this task, is not enabled: enable it")
@@ -180,13 +206,23 @@ class ThroughPlugins:
         return entry
 
 
+def core_of(entry: Entry) -> str:
+    """Return the core plugin that carries the tasks of a plugin out."""
+    if isinstance(entry, PluginEntry):
+        return OBJECTS
+    return WEB if isinstance(entry, WebPluginEntry) else entry.id
+
+
 def through_plugins(
-    registry: Registry, configuration: Any, settings: Callable[[str], Mapping[str, Any]] = lambda _: {}
+    registry: Registry,
+    configuration: Any,
+    settings: Callable[[str], Mapping[str, Any]] = lambda _: {},
+    patience: Patience = PATIENCE,
 ) -> MakeExecutor:
     """Return a maker of executors for a cluster: ``configuration`` is one of any official client.
 
     ``settings`` returns a plugin's present section ``plugins.ID``, as it was written.
     """
     return lambda store, wake, may_create, unfinished: ThroughPlugins(
-        registry, CoreSetup(store, wake, may_create, unfinished, configuration, settings)
+        registry, CoreSetup(store, wake, may_create, unfinished, configuration, settings), patience
     )

@@ -12,7 +12,8 @@ import pytest
 
 from backoff_ctrl.k8s.admitting import surroundings as asked_by
 from backoff_ctrl.k8s.admitting.kinds import KINDS, PRIORITY
-from backoff_ctrl.k8s.admitting.surroundings import MAX_PRIORITY, Surroundings
+from backoff_ctrl.k8s.admitting.priorities import MAX_PRIORITY
+from backoff_ctrl.k8s.admitting.surroundings import Surroundings
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.manager.objects import Objects

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.admitting.asking import parts_made, pods_made
+from backoff_ctrl.engine.quantities import NANO
+from backoff_ctrl.k8s.admitting.asking import CLAIM, parts_made, pods_made
 from backoff_ctrl.k8s.answers.fields import FieldError
 from tests.admitting.objects import named
 
@@ -73,6 +74,25 @@ def test_a_malformed_one_is_an_error_with_the_path_of_the_field() -> None:
     del broken["template"]
     with pytest.raises(FieldError, match=r"^spec\.replicatedJobs\[0\]\.template"):
         reserved(broken, job("train", 1, "prep"))
+
+
+def test_the_claims_of_the_pods_of_all_stages_are_counted() -> None:
+    """Pods that have ended stay as long as their Jobs, and keep the claims of their volumes: 2 of 1Gi and 4 of 2Gi."""
+
+    def with_volume(job: JSON, size: str) -> JSON:
+        claim = {"resources": {"requests": {"storage": size}}}
+        volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}
+        job["template"]["spec"]["template"]["spec"]["volumes"] = [volume]
+        return job
+
+    prep = with_volume(job("prep", 1), "1Gi")
+    prep["template"]["spec"]["completions"] = 2
+    jobs = [prep, with_volume(job("train", 4, "prep"), "2Gi")]
+    made = parts_made(JOB_SET, {"spec": {"suspend": True, "replicatedJobs": jobs}})
+    gi = 2**30 * NANO
+    sizes = [(part.demand.amounts["requests.storage"] // gi, part.count) for part in made if part.kind == CLAIM]
+    assert sizes == [(1, 2), (2, 4)]
+    assert [part.count for part in made if part.kind == "Pod"] == [4]
 
 
 def test_the_jobs_of_all_stages_are_counted() -> None:

@@ -143,10 +143,13 @@ def test_a_bar_tells_used_held_and_free_apart() -> None:
     assert crowded[3] == "170%"
 
 
-def test_a_quota_of_nothing_is_paused_and_what_blocks_is_said() -> None:
+def test_a_limit_of_0_is_paused_where_creates_ask_for_it_and_what_blocks_is_said() -> None:
     """No division by its limit."""
-    assert bars([ceiling("0", "0")], 80, AT).plain.split()[3] == "paused"
-    blocked = ceiling("1", "1", block=Block("shut", 2, "2026-11-22T10:00:30Z"))
+    block = Block("shut", 2, "2026-11-22T10:00:30Z")
+    assert bars([ceiling("0", "0")], 80, AT).plain.split()[3] == "none"
+    assert bars([ceiling("0", "0", block=block)], 80, AT).plain.split()[3] == "paused"
+    assert bars([ceiling("2", "0")], 80, AT).plain.split()[3] == "paused"
+    blocked = ceiling("1", "1", block=block)
     assert bars([blocked], 80, AT).plain.endswith("waits for room, or a probe in 30s")
     assert "No ceilings are known yet" in bars([], 80, AT).plain
 

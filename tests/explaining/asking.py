@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from backoff_ctrl.k8s.charges.device_claims import UNKNOWN, Devices
 from backoff_ctrl.k8s.status import explaining
 from backoff_ctrl.k8s.status.admission_rules import items_of
 
@@ -53,7 +54,14 @@ def limit_range(name: str, *items: JSON) -> JSON:
     return {"metadata": {"name": name, "namespace": "team"}, "spec": {"limits": list(items)}}
 
 
-def explain(manifest: JSON, *quotas: JSON, ranges: list[JSON] | None = None) -> Explained:
-    """Explain a manifest by these quotas, which are all of its namespace."""
+def explain(
+    manifest: JSON, *quotas: JSON, ranges: list[JSON] | None = None, devices: Devices | None = UNKNOWN
+) -> Explained:
+    """Explain a manifest by these quotas, which are all of its namespace. ``devices`` None: nobody may ask for them."""
+
+    def known(_: object) -> Devices:
+        assert devices is not None
+        return devices
+
     ask, _ = explaining.asking_listed("team", quotas)
-    return explaining.explain(manifest, ask, None if ranges is None else items_of(ranges), 0.0)[0]
+    return explaining.explain(manifest, ask, None if ranges is None else items_of(ranges), 0.0, known)[0]

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 from click.testing import CliRunner
+from kubernetes import config
 
 from backoff_ctrl.api.main import cli
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from backoff_ctrl.k8s.status.bodies import BODY_MAX
 from tests.explaining.asking import job, pod
+from tests.kubeconfigs import write_kubeconfig
 from tests.status.asking import Crowd, ask
 
 if TYPE_CHECKING:
@@ -153,6 +155,32 @@ def test_the_command_says_it_in_sentences(crowd: Crowd, tmp_path: Path) -> None:
         "  quota q: pods asks 2, left 0 of 1",
         "note: LimitRange defaults are not known here and are left out",
     ]
+
+
+def test_the_namespace_is_the_context_s(crowd: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where neither the manifest nor -n names one, as for kubectl; else they do."""
+    plain, named = (
+        json.dumps({**pod(), "metadata": {"name": "p", **more}}) for more in ({}, {"namespace": "elsewhere"})
+    )
+    file = write_kubeconfig(tmp_path / "config", "http://127.0.0.1:1", namespace="team")
+    monkeypatch.setattr(config.kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", file)
+    assert run("-f", "-", "--server", crowd.url, stdin=plain)[1].startswith("Pod team/p: would wait\n")
+    assert run("-f", "-", "--server", crowd.url, stdin=named)[1].startswith("Pod elsewhere/p: ")
+    assert run("-f", "-", "-n", "other", "--server", crowd.url, stdin=plain)[1].startswith("Pod other/p: ")
+    monkeypatch.setattr(config.kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "nothing"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    code, said = run("-f", "-", "--server", crowd.url, stdin=plain)
+    assert (code, "name the namespace, in the manifest or with -n" in said, said.count("\n")) == (2, True, 1), said
+
+
+def test_a_gate_knows_of_a_suspended_job_what_it_asks(crowd: Crowd) -> None:
+    """And who knows whether it is resumed."""
+    said = run("-f", "-", "--server", crowd.url, stdin=json.dumps(job(2, suspend=True)))[1].splitlines()
+    assert said[1:3] == [
+        "  and once it is resumed the objects that it makes would not all fit now",
+        "  quota q: pods asks 2, left 0 of 1",
+    ]
+    assert "whether the operator resumes it is known to the cluster" in said[3]
 
 
 def test_the_command_prints_the_document(crowd: Crowd) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.charges.device_claims import Devices
+from backoff_ctrl.k8s.status import explaining
 from backoff_ctrl.k8s.status.asked import ProblemError
 from tests.explaining.asking import JSON, explain, job, limit_range, pod, quota
 
@@ -147,7 +149,9 @@ def test_the_create_of_a_job_and_its_pods_are_told_apart() -> None:
         (job(8, {"cpu": "1"}), "wait"),  # in turns
         (job(1, {"cpu": "5"}), "never"),
         (job(1), "refused"),
-        (job(8, {"cpu": "1"}, suspend=True), "now"),  # nothing is made before it is resumed
+        (job(8, {"cpu": "1"}, suspend=True), "wait"),  # once it is resumed
+        (job(2, {"cpu": "1"}, suspend=True), "now"),
+        (job(1, {"cpu": "5"}, suspend=True), "never"),
     ],
 )
 def test_what_becomes_of_the_pods_of_a_job(manifest: JSON, verdict: str) -> None:
@@ -223,9 +227,7 @@ def test_a_malformed_field_is_pointed_at(change: dict[str, Any], pointer: str) -
 def test_of_a_job_that_waits_it_is_said_whether_it_fits_as_one() -> None:
     """By its label: others run in turns. One that is suspended is weighed as it will be once it is resumed."""
     room = quota("q", {"requests.cpu": "4"})
-    said = (
-        "as one it never fits: the gang asks requests.cpu=8 (8 x 1 by part 2, the Pods of Job j), but quota q allows 4"
-    )
+    said = "as one it never fits: the gang asks requests.cpu=8 (8 x 1 for the Pods of Job j), but quota q allows 4"
     for spec in ({}, {"suspend": True}):
         waits = job(8, {"cpu": "1"}, **spec)
         waits["metadata"]["labels"] = {"backoff-ctrl.dev/wait": "true"}
@@ -236,9 +238,41 @@ def test_of_a_job_that_waits_it_is_said_whether_it_fits_as_one() -> None:
     assert "as one" not in (explain(fits, room, ranges=[]).note or "")
 
 
-def test_devices_that_can_t_be_read_are_left_out_and_named() -> None:
+def with_claims(template: str) -> JSON:
+    """A Job of two pods, each with a ResourceClaim made from this template."""
     manifest = job(2, {"cpu": "1"})
-    claims = [{"name": "gpu", "resourceClaimTemplateName": "two"}]
+    claims = [{"name": "gpu", "resourceClaimTemplateName": template}]
     manifest["spec"]["template"]["spec"]["resourceClaims"] = claims
-    found = explain(manifest, quota("q", {"requests.cpu": "4"}), ranges=[])
+    return manifest
+
+
+def devices_of(device_class: str, count: int) -> JSON:
+    """The spec of a ResourceClaim."""
+    return {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": device_class, "count": count}}]}}
+
+
+def test_devices_that_can_t_be_read_are_left_out_and_named() -> None:
+    found = explain(with_claims("two"), quota("q", {"requests.cpu": "4"}), ranges=[])
     assert "ResourceClaimTemplates are not known here and are left out: two" in (found.note or "")
+    assert explaining.CLASSES in (found.note or "")
+
+
+def test_devices_count_under_the_extended_resource_of_their_class() -> None:
+    """Those of a claim itself, and those of the claims that a Job's pods bring; nothing is noted as left out."""
+    known = Devices({"two": devices_of("gpu", 2)}, {"gpu": "example.com/device"})
+    room = quota("q", {"requests.example.com/device": "3"})
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c", "namespace": "team"},
+        "spec": devices_of("gpu", 4),
+    }
+    by_job, itself = explain(with_claims("two"), room, ranges=[], devices=known), explain(claim, room, devices=known)
+    assert [each.verdict for each in by_job.parts] == ["now", "wait"]
+    assert [(each.resource, each.asked) for each in by_job.parts[1].blockers] == [("requests.example.com/device", "4")]
+    assert by_job.note is None
+    assert (itself.verdict, itself.note) == ("never", None)
+
+
+def test_devices_are_asked_for_only_where_claims_are_made() -> None:
+    assert explain(job(2, {"cpu": "1"}), quota("q", {"requests.cpu": "4"}), ranges=[], devices=None).verdict == "now"

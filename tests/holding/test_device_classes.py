@@ -6,17 +6,21 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
-from backoff_ctrl.api.main import run
+from backoff_ctrl.api.main import cli, run
 from backoff_ctrl.engine.quantities import NANO
-from backoff_ctrl.k8s.charges.devices import classes_of, footprint_with_extended, with_extended
+from backoff_ctrl.k8s.charges.device_claims import Devices, footprint_with_devices
+from backoff_ctrl.k8s.charges.devices import classes_of, with_extended
 from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.charges.parts import footprint_of
 from tests.holding.objects import pod, quota
+from tests.kubeconfigs import write_kubeconfig
 from tests.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 JSON = dict[str, Any]
 EXTENDED = "requests.example.com/device"
@@ -62,7 +66,7 @@ def test_no_other_object_is_charged_for_a_device_class() -> None:
         "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
     }
     assert charged(asking) == {}
-    assert footprint_with_extended(footprint_of(asking), CLASSES) == footprint_of(asking)
+    assert footprint_with_devices(footprint_of(asking), Devices(classes=CLASSES)) == footprint_of(asking)
 
 
 def test_classes_are_read_leniently() -> None:
@@ -157,3 +161,36 @@ def test_an_account_that_may_not_list_classes_is_told_so_where_it_matters(capsys
     assert (found["leaked"], [each["owner"] for each in found["holders"]]) == ("0", ["Pod/p"])
     found = holders(cluster("1", 403, 403, [device_pod()]), capsys)
     assert found["leaked"] == "0"
+
+
+# -- explain ---------
+
+
+def explained(manifest: JSON, answers: Callable[[Seen], Any], tmp_path: Path) -> tuple[JSON, list[str]]:
+    """Return what ``explain --kubeconfig`` says of a manifest, and the paths that it asked for."""
+    asked: list[str] = []
+
+    def noting(seen: Seen) -> Any:
+        asked.append(seen.path)
+        return answers(seen)
+
+    with scripted_server(noting) as script:
+        config = write_kubeconfig(tmp_path / "config", script.url)
+        words = ["explain", "-f", "-", "-n", "team", "--json", "--kubeconfig", config]
+        done = CliRunner().invoke(cli, words, input=json.dumps(manifest))
+    assert done.exit_code == 0, done.output
+    found: JSON = json.loads(done.stdout)
+    return found, asked
+
+
+def test_explain_asks_the_cluster_for_classes_where_claims_are_made(tmp_path: Path) -> None:
+    """What never fits is not called "now"; without the right to list classes it says that they are left out."""
+    wants = claim("c", ("gpu", 10))
+    found, _ = explained(wants, cluster("0", [], GPU), tmp_path)
+    assert (found["verdict"], [each["resource"] for each in found["blockers"]]) == ("never", [EXTENDED])
+    found, _ = explained(wants, cluster("0", [], 403), tmp_path)
+    assert (found["verdict"], "extended resources of device classes" in found["note"]) == ("now", True)
+    found, asked = explained(
+        {"apiVersion": "v1", "kind": "Pod", **device_pod(count="10")}, cluster("0", [], GPU), tmp_path
+    )
+    assert (found["verdict"], [each for each in asked if "deviceclasses" in each]) == ("never", [])

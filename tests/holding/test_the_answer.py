@@ -40,8 +40,9 @@ WEB = [pod(f"w{number}", "ReplicaSet/web-7d4b9c") for number in range(3)]
     [
         pytest.param(
             report(*WEB, cpu=("3", "4"), pods=("3", "9")),
-            "Nothing is wrong: no quota is full, no deletion is stuck and no charge is leaked; the fullest resource is "
-            "requests.cpu of compute at 75%.",
+            "No quota is full, no deletion is stuck and no charge is leaked; the fullest resource is requests.cpu of "
+            "compute at 75%. What asks for more than is left waits: backoff-ctrl waiting shows it, and jobs list what "
+            "is suspended.",
             id="nothing",
         ),
         pytest.param(
@@ -109,8 +110,9 @@ WEB = [pod(f"w{number}", "ReplicaSet/web-7d4b9c") for number in range(3)]
         ),
         pytest.param(
             report(cpu=("0", "0")),
-            "Next: requests.cpu of compute is paused (its limit is 0): raise the limit to allow creates.",
-            id="paused",
+            "Nothing is wrong: no quota is full, no deletion is stuck and no charge is leaked; a limit of 0 allows no "
+            "requests.cpu of compute.",
+            id="forbidden",
         ),
         pytest.param(
             report(pod("x", deletionTimestamp=at(-5), deletionGracePeriodSeconds=30), pods=("1", "4")),
@@ -142,7 +144,41 @@ def test_the_last_line_names_the_best_next_step(found: Report, sentence: str) ->
     """Excess charge first, then dead pods, then charge that ends soon, then the largest holder; or that all is well."""
     assert last_line(found).startswith(sentence)
     assert document(found)["next"].startswith(sentence)
-    assert document(found)["ok"] is sentence.startswith("Nothing is wrong")
+    assert document(found)["ok"] is sentence.startswith(
+        "No quota is full, no deletion is stuck and no charge is leaked"
+    )
+
+
+ROOM = report(*WEB, cpu=("3", "4"), pods=("3", "9"))
+LEAK = report(pod("x"), cpu=("4", "5"), pods=("2", "5"))
+LATELY = report(pod("x", deletionTimestamp=at(-5), deletionGracePeriodSeconds=30), pods=("1", "4"))
+
+
+@pytest.mark.parametrize("found", [ROOM, LEAK, LATELY], ids=["room", "leak", "late"])
+@pytest.mark.parametrize(
+    ("waiting", "said"),
+    [
+        (None, "What asks for more than is left waits: backoff-ctrl waiting shows it"),
+        (1, "Still 1 create waits, for more than is left or for another reason"),
+        (4, "Still 4 creates wait, for more than is left or for another reason"),
+    ],
+)
+def test_nothing_is_called_well_while_creates_wait_or_may_wait(found: Report, waiting: int | None, said: str) -> None:
+    """A quota that is not full may have too little left: only with the gates' word that nothing waits all is well."""
+    told = document(found, waiting)
+    assert said in told["next"]
+    assert "Nothing is wrong" not in told["next"]
+    assert not (waiting and told["ok"])
+
+
+def test_all_is_well_where_nothing_waits() -> None:
+    told = document(ROOM, 0)
+    assert told["next"] == (
+        "Nothing is wrong: no quota is full, no deletion is stuck, no charge is leaked and nothing waits; the fullest "
+        "resource is requests.cpu of compute at 75%."
+    )
+    assert told["ok"] is True
+    assert "Nothing is wrong" not in document(LEAK, 0)["next"]
 
 
 def test_the_page_shows_who_holds_what() -> None:
@@ -205,14 +241,15 @@ def test_names_print_no_control_characters() -> None:
     ("amounts", "line"),
     [
         (("5", "4"), "requests.cpu: 5 of 4 used (125 %): over its limit by 1"),
-        (("0", "0"), "requests.cpu: 0 of 0 used: paused, its limit is 0"),
+        (("0", "0"), "requests.cpu: 0 of 0 used: its limit allows none"),
+        (("1", "0"), "requests.cpu: 1 of 0 used: over its limit by 1"),
         (("invalid", "4"), "requests.cpu: ? of 4 used: not counted by the quota controller yet"),
         (("1m", "1k"), "requests.cpu: 1m of 1k used (<1 %)"),
         (("4999", "5k"), "requests.cpu: 4999 of 5k used (>99 %)"),
     ],
 )
 def test_the_heading_of_a_resource_says_how_full_it_is(amounts: tuple[str, str], line: str) -> None:
-    """Over its limit, paused, unknown, nearly empty and nearly full."""
+    """Over its limit, forbidden, unknown, nearly empty and nearly full."""
     assert f"  {line}" in page(report(cpu=amounts)).splitlines()
 
 
@@ -222,7 +259,7 @@ def test_in_a_busy_namespace_a_leak_may_be_creates_in_flight() -> None:
     found = attribute(Snapshot("team", [before], [live("pods", pod("x"), NOW)], [after]), NOW)
 
     assert "(leaked, or creates in flight)" in page(found)
-    assert last_line(found).endswith("within 5 minutes, unless it belongs to creates in flight.")
+    assert "within 5 minutes, unless it belongs to creates in flight." in last_line(found)
 
 
 def test_objects_that_cannot_be_read_are_counted() -> None:

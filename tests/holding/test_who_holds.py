@@ -176,7 +176,7 @@ def test_problems_of_a_quota_are_reported(broken: JSON, problem: str) -> None:
 
 
 def test_the_fullest_quotas_and_resources_come_first() -> None:
-    """A limit of 0 counts as the fullest of all."""
+    """A limit of 0 of which nothing is used comes last: no create is known to ask for it."""
     quotas = [
         quota({"pods": "9", "services": "9"}, {"pods": "1", "services": "8"}, "a"),
         quota({"pods": "9", "secrets": "0"}, {"pods": "9", "secrets": "0"}, "b"),
@@ -184,7 +184,8 @@ def test_the_fullest_quotas_and_resources_come_first() -> None:
     found = attribute(Snapshot("team", quotas, [pod("a")], quotas), NOW)
 
     order = [(name, holding.resource) for name, holding in found.holdings]
-    assert order == [("b", "secrets"), ("b", "pods"), ("a", "services"), ("a", "pods")]
+    assert order == [("b", "pods"), ("b", "secrets"), ("a", "services"), ("a", "pods")]
+    assert [holding.full for _, holding in found.holdings] == [True, False, False, False]
 
 
 def job(ending: Ending, made_end: datetime | None = None, *, finished: bool = False) -> Live:

@@ -160,14 +160,34 @@ def test_a_signal_is_given_once_and_to_what_takes_one(type_: str, before: Any, s
     assert not told or said(document).startswith("spec.signal: ")
 
 
-def test_who_signalled_is_written_with_the_signal_and_not_changed_later() -> None:
-    """Else the word of whoever may change a task later would stand for that of who signalled it."""
-    old: JSON = {"type": "signal", "signal": True, "signalled": {"by": "ada"}}
+@pytest.mark.parametrize(("asked", "note"), [("signal", "signalled"), ("abort", "aborted")])
+def test_who_asked_is_written_with_what_they_asked_and_not_changed_later(asked: str, note: str) -> None:
+    """Else the word of whoever may change a task later would stand for that of who signalled or aborted it."""
+    old: JSON = {"type": "signal", asked: True, note: {"by": "ada"}}
     with judging(ALLOWED) as (reviews, _):
-        document, _, outcome = reviews.answer(review({**old, "signalled": {"by": "bob"}}, old))
+        document, _, outcome = reviews.answer(review({**old, note: {"by": "bob"}}, old))
         both = reviews.answer(review(old, {"type": "signal"}))
-    assert (outcome, "spec.signalled can't be changed" in said(document)) == ("changed", True)
+    assert (outcome, f"spec.{note} can't be changed" in said(document)) == ("changed", True)
     assert both[2] == "allowed"
+
+
+@pytest.mark.parametrize(
+    ("by", "outcome"), [("ann", "allowed"), ("", "allowed"), ("ada", "forbidden"), ("the program x", "forbidden")]
+)
+def test_a_signal_is_given_in_ones_own_name(by: str, outcome: str) -> None:
+    """When the task is created, too. A server signals for its callers: it may write the status of tasks."""
+
+    def of_a_person(seen: Seen) -> tuple[int, Any]:
+        asked = seen.body["spec"]["resourceAttributes"]
+        return DENIED if asked.get("subresource") == "status" else ALLOWED
+
+    signalled: JSON = {"type": "signal", "signal": True, "signalled": {"by": by, "at": "2026-11-28T10:00:00Z"}}
+    for old in (None, {"type": "signal"}):
+        with judging(of_a_person) as (reviews, _):
+            document, _, found = reviews.answer(review(signalled, old))
+        assert (found, "leave spec.signalled out" in json.dumps(document)) == (outcome, outcome != "allowed")
+        with judging(ALLOWED) as (reviews, _):
+            assert reviews.answer(review(signalled, old))[2] == "allowed"
 
 
 def test_a_change_of_what_is_no_wish_asks_nobody() -> None:

@@ -34,7 +34,11 @@ SECRET = "s" * 20
 
 
 class Hook:
-    """A receiver that remembers what it was told, and answers what the test says."""
+    """A receiver that remembers what it was told, and answers what the test says.
+
+    Only what is sent to its path counts: its port may be one that a program of another test still asks for another
+    server.
+    """
 
     def __init__(self) -> None:
         """Answer 200."""
@@ -45,6 +49,8 @@ class Hook:
 
     def __call__(self, seen: Seen) -> Any:
         """Take a request."""
+        if seen.path != "/hook":
+            return 404, {}
         with self.news:
             self.seen.append(seen)
             self.news.notify_all()

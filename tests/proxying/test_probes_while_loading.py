@@ -12,8 +12,10 @@ import pytest
 from aiohttp import ClientSession, web
 
 from backoff_ctrl.api.connections import serving_at
+from backoff_ctrl.api.status.listening import bind
 from backoff_ctrl.early import listen_early, listening_early
 from tests.patience import PATIENCE
+from tests.scripted_server import scripted_server
 
 LOADS_LATE = """
 import sys
@@ -74,11 +76,44 @@ async def test_the_first_probe_of_a_sidecar_finds_it_started() -> None:
         writer.close()
 
 
+@pytest.mark.long
+async def test_the_first_probe_of_the_page_waits_for_its_answer() -> None:
+    """Probes ask at the address of everybody."""
+    port = free_port()
+    with scripted_server(lambda _: (200, {"gitVersion": "v1.36.0"})) as script:
+        async with loading("serve", f"--listen=127.0.0.1:{port}", "--server", script.url) as process:
+            reader, writer = await connected(port)
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            assert process.stdin is not None
+            process.stdin.write(b"\n")
+            async with asyncio.timeout(PATIENCE):
+                answer = await reader.read()
+            assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+            writer.close()
+
+
+def test_the_socket_of_the_page_is_as_if_it_had_been_opened_late() -> None:
+    """Connections without delay, to both families, and none for a client that reads nothing."""
+    port = free_port()
+    listen_early("serve", [f"--listen=[::1]:{port}"])
+    with bind("::1", port) as early, bind("::1", 0) as late:
+        assert early.getsockname()[1] == port
+        for level, option in (
+            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT),
+            (socket.SOL_SOCKET, socket.SO_REUSEADDR),
+            (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY),
+        ):
+            assert early.getsockopt(level, option) == late.getsockopt(level, option)
+        assert early.proto == late.proto == socket.IPPROTO_TCP
+    listen_early("serve", [f"--probe-listen=127.0.0.1:{port}"])
+    assert listening_early("127.0.0.1", port) is None
+
+
 @pytest.mark.parametrize("words", [["--probe-listen=127.0.0.1:PORT"], ["--probe-listen", "127.0.0.1:PORT"]])
 async def test_an_application_takes_the_socket_over(words: list[str]) -> None:
     """The probes of operator and webhooks are such applications."""
     port = free_port()
-    listen_early([each.replace("PORT", str(port)) for each in words])
+    listen_early("operator", [each.replace("PORT", str(port)) for each in words])
     app = web.Application()
     app.router.add_get("/livez", _ok)
     async with AsyncExitStack() as ends, ClientSession() as session:
@@ -108,6 +143,6 @@ async def _ok(_: web.Request) -> web.Response:
 def test_what_the_command_has_to_judge_is_left_to_it(given: list[str]) -> None:
     """A shared port, several, and what is no address."""
     port = free_port()
-    listen_early([each.replace("PORT", str(port)) for each in given])
+    listen_early("operator", [each.replace("PORT", str(port)) for each in given])
     assert listening_early("127.0.0.1", port) is None
     assert listening_early("127.0.0.1", 0) is None

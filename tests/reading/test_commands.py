@@ -131,7 +131,7 @@ def test_classify_takes_the_status_where_it_is_known(
                 "lane       quota",
                 "retryable  yes",
                 "quota      q",
-                "The quota is paused: its limit is 0. Wait until an administrator raises it.",
+                "The quota is paused: its limit of pods is 0. Wait until an administrator raises it.",
                 "",
                 "resource  requested  used  limited  left",
                 "pods              1     0        0     0",

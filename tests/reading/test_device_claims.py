@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from backoff_ctrl.engine.quantities import NANO
-from backoff_ctrl.k8s.charges.device_claims import UNKNOWN, Devices, claim_charge, reading, with_devices
+from backoff_ctrl.k8s.charges.device_claims import (
+    UNKNOWN,
+    Devices,
+    claim_charge,
+    drive,
+    footprint_with_devices,
+    reading,
+    with_devices,
+)
 from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.charges.parts import Part, parts_of
+from backoff_ctrl.k8s.charges.parts import Part, footprint_of, parts_of
 
 JSON = dict[str, Any]
 TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaimtemplates"
-CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+CLASSES = "/apis/resource.k8s.io/v1/deviceclasses?limit=500"
 
 
 def job(*templates: str, pods: int = 2) -> JSON:
@@ -31,36 +39,54 @@ def spec_of(*requests: tuple[str, int]) -> JSON:
     return {"devices": {"requests": exactly}}
 
 
-def answered(manifest: JSON, answers: dict[str, JSON]) -> tuple[Devices, list[str]]:
-    """Drive the questions about a manifest; return what was learned, and what was asked."""
-    questions = reading("team", parts_of(manifest))
-    found: JSON | None = None
+def answered(manifest: JSON, answers: dict[str, JSON | int]) -> tuple[Devices, list[str]]:
+    """Answer the questions about a manifest; a number is the status of a refusal. Return what was learned and asked."""
     asked: list[str] = []
-    while True:
-        try:
-            path = questions.send(found)
-        except StopIteration as end:
-            return end.value, asked
+
+    def ask(path: str) -> tuple[int, JSON]:
         asked.append(path)
-        found = answers.get(path)
+        found = answers.get(path, 404)
+        return (found, {}) if isinstance(found, int) else (200, found)
+
+    return drive(reading("team", parts_of(manifest)), ask), asked
 
 
-def test_each_template_and_each_class_is_asked_for_once() -> None:
-    answers: dict[str, JSON] = {
+def a_class(name: str, extended: str | None = None) -> JSON:
+    return {"metadata": {"name": name}, "spec": {"extendedResourceName": extended} if extended else {}}
+
+
+def test_each_template_is_asked_for_once_and_the_classes_are_listed() -> None:
+    answers: dict[str, JSON | int] = {
         f"{TEMPLATES}/two": {"spec": {"spec": spec_of(("gpu", 2), ("fast", 1))}},
-        f"{CLASSES}/fast": {"spec": {"extendedResourceName": "example.com/fast"}},
-        f"{CLASSES}/gpu": {"spec": {}},
+        CLASSES: {"items": [a_class("fast", "example.com/fast"), a_class("gpu")]},
     }
     known, asked = answered(job("two", "two"), answers)
-    assert asked == [f"{TEMPLATES}/two", f"{CLASSES}/gpu", f"{CLASSES}/fast"]
-    assert (known.extended, known.unread) == ({"fast": "example.com/fast"}, frozenset())
+    assert asked == [f"{TEMPLATES}/two", CLASSES]
+    assert (known.classes, set(known.templates)) == ({"fast": "example.com/fast"}, {"two"})
+
+
+def test_classes_are_listed_page_by_page() -> None:
+    """The token of the next page is quoted; one that comes again ends the list as unread."""
+    first = {"items": [a_class("a", "example.com/a")], "metadata": {"continue": "x&y"}}
+    answers: dict[str, JSON | int] = {CLASSES: first, f"{CLASSES}&continue=x%26y": {"items": [a_class("b", "o.k/b")]}}
+    known, _ = answered(job("two"), answers)
+    assert known.classes == {"a": "example.com/a", "b": "o.k/b"}
+    known, _ = answered(job("two"), {CLASSES: first, f"{CLASSES}&continue=x%26y": first})
+    assert known.classes is None
+
+
+def test_classes_that_may_not_be_listed_are_unknown_and_those_of_a_server_without_them_are_none() -> None:
+    assert answered(job("two"), {CLASSES: 403})[0].classes is None
+    assert answered(job("two"), {CLASSES: {"kind": "DeviceClass"}})[0].classes is None
+    assert answered(job("two"), {})[0].classes == {}
 
 
 def test_what_is_asked_of_an_older_server_is_found_there() -> None:
-    old = f"{TEMPLATES}/two".replace("/v1/", "/v1beta1/")
-    known, asked = answered(job("two"), {old: {"spec": {"spec": spec_of(("gpu", 2))}}})
-    assert asked[:3] == [f"{TEMPLATES}/two".replace("/v1/", f"/{version}/") for version in ("v1", "v1beta2", "v1beta1")]
-    assert known.templates == {"two": spec_of(("gpu", 2))}
+    old, classes = (each.replace("/v1/", "/v1beta1/") for each in (f"{TEMPLATES}/two", CLASSES))
+    known, asked = answered(job("two"), {old: {"spec": {"spec": spec_of(("gpu", 2))}}, classes: {"items": None}})
+    versions = ("v1", "v1beta2", "v1beta1")
+    assert asked == [each.replace("/v1/", f"/{v}/") for each in (f"{TEMPLATES}/two", CLASSES) for v in versions]
+    assert known == Devices({"two": spec_of(("gpu", 2))}, {})
 
 
 def test_a_claim_of_a_template_is_charged_as_a_claim_of_that_spec() -> None:
@@ -72,11 +98,25 @@ def test_a_claim_of_a_template_is_charged_as_a_claim_of_that_spec() -> None:
     assert part.demand.amounts == {**footprint(claim).amounts, "requests.example.com/gpu": 2 * NANO}
 
 
+def test_a_whole_footprint_has_the_devices_of_all_its_claims() -> None:
+    """Of those that it makes, and its own; what is suspended is in its part alone."""
+    known = Devices({"two": spec_of(("gpu", 2))}, {"gpu": "example.com/gpu"})
+    name = "requests.example.com/gpu"
+    running, waiting = job("two"), job("two")
+    waiting["spec"]["suspend"] = True
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": spec_of(("gpu", 3))}
+    whole, suspended, own = (footprint_with_devices(footprint_of(each), known) for each in (running, waiting, claim))
+    assert whole.demand.amounts[name] == 4 * NANO
+    assert own.demand.amounts[name] == 3 * NANO
+    assert name not in suspended.demand.amounts
+    assert claims_of(suspended.parts)[0].demand.amounts[name] == 2 * NANO
+
+
 def test_a_template_that_can_t_be_read_leaves_the_number_of_its_claims() -> None:
     """Nor does a name that no object can have lead elsewhere, or a spec that is malformed stop anything."""
     known, asked = answered(job("../../pods"), {})
-    assert asked == []
-    assert known.unread == {"../../pods"}
+    assert asked == [CLASSES.replace("/v1/", f"/{version}/") for version in ("v1", "v1beta2", "v1beta1")]
+    assert known.templates == {}
     parts = parts_of(job("two"))
     assert with_devices(parts, UNKNOWN) == parts
     assert claim_charge({"devices": {"requests": [{"exactly": {}}]}}, UNKNOWN) == claims_of(parts)[0].demand

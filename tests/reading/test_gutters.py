@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import pytest
 
@@ -67,6 +68,37 @@ GUTTERS: dict[str, Callable[[Sequence[str]], list[str]]] = {
     "stars": box("****", "*", "*"),
     "double box": box("╔╗╚╝", "║", "═"),
     "box with a clock": lambda lines: before("14:47:07 ")(box("┌┐└┘", "│", "─")(lines)),
+    # what is known of none of these but that all lines begin with it
+    "pytest": before("E       "),
+    "line numbers": lambda lines: [f"{number:6}\t{line}" for number, line in enumerate(lines, 8)],
+    "grep": lambda lines: [f"{number}:{line}" for number, line in enumerate(lines, 8)],
+    "bat": lambda lines: [f"{number:4} │ {line}" for number, line in enumerate(lines, 8)],
+    "workflow": before("##[error]"),
+    "airflow": before("[2026-11-28, 14:47:07 UTC] {pod_manager.py:123} ERROR - "),
+    "log4j": before("2026-11-28 14:47:07,123 [main] ERROR com.example.Foo - "),
+    "python": before("ERROR:root:"),
+    "stern": before("web-0 main "),
+    "indented": before("    "),
+    "sql": before("-- "),
+    "ini": before("; "),
+    "bullet": before("• "),
+    "quoted without a space": before(">"),
+    "quoted in html": before("&gt; "),
+    "added": before("+ "),
+    "kernel": lambda lines: [f"[   {number:2}.141592] {line}" for number, line in enumerate(lines, 8)],
+    "weekday and year": before("[Sat Nov 28 14:47:07 2026] "),
+    "rfc 1123": before("Sat, 28 Nov 2026 14:47:07 GMT "),
+    "american": before("11/28/2026 2:47:07 PM "),
+    "compact": before("20261128T144707Z "),
+    "elapsed": before("+00:01:02.123 "),
+    "time and dash": before("14:47:07 - "),
+    "gitlab": before("2026-11-28T14:47:07.123456Z 01O "),
+    "syslog 5424": before("<34>1 2026-11-28T14:47:07Z host app 12 - - "),
+    "key and value": before("level=error "),
+    "chat": before("[14:47] <bob> "),
+    "block box": box("████", "█", "█"),
+    "tight box": lambda lines: [f"│{line}│" for line in [part.ljust(max(map(len, lines))) for part in lines]],
+    "equal signs": box("++++", "|", "="),
     "below a command": lambda lines: ["$ kubectl create -f f.yaml", *before("> ")(lines)],
 }
 
@@ -94,6 +126,28 @@ def test_a_wrapped_answer_means_the_same(text: str, gutter: str, wrap: Callable[
     """Whichever width it was wrapped at."""
     for width in (40, 50, 60, 77, 80, 100):
         given = "\n".join(GUTTERS[gutter](wrap(text, width)))
+        assert means(read_rejection(0, {}, given)) == means(read_rejection(0, {}, text)), given
+
+
+PROSE: Final[dict[str, tuple[list[str], str, list[str]]]] = {
+    "mail": (
+        ["Hello team,", "this is what I see today, with the newest version of it all:", ""],
+        "> ",
+        ["", "Any idea?"],
+    ),
+    "log": (["12:00:00 I begin", "12:00:01 I create a pod"], "12:00:02 ", ["12:00:03 I end"]),
+    "test": (["def test_it():", ">   create()", ""], "E   ", ["", "test_it.py:3: ApiException"]),
+}
+
+
+@pytest.mark.parametrize("wrap", [cut, stripped], ids=["at a width", "and stripped"])
+@pytest.mark.parametrize("around", PROSE)
+@pytest.mark.parametrize("text", [FULL, MUST_SPECIFY], ids=["quota", "must specify"])
+def test_a_refusal_is_found_between_other_lines(text: str, around: str, wrap: Callable[[str, int], list[str]]) -> None:
+    """Which are not wrapped, or have a gutter of their own."""
+    above, gutter, below = PROSE[around]
+    for width in (50, 60, 77, 80, 100):
+        given = "\n".join([*above, *before(gutter)(wrap(text, width)), *below])
         assert means(read_rejection(0, {}, given)) == means(read_rejection(0, {}, text)), given
 
 

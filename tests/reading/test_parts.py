@@ -100,6 +100,31 @@ def test_volumes_and_devices_that_a_pod_brings_along_are_parts_too() -> None:
     assert told(manifest)[1:] == [f"3 PersistentVolumeClaim < Pod: {STORED}", "3 ResourceClaim < Pod"]
 
 
+@pytest.mark.parametrize(
+    ("spec", "pods", "claims"),
+    [
+        ({"parallelism": 2, "completions": 5}, 2, 5),
+        ({"parallelism": 5, "completions": 2}, 2, 2),
+        ({"parallelism": 3}, 3, 3),
+        ({"completions": 4}, 1, 4),
+    ],
+    ids=str,
+)
+def test_the_claims_of_pods_that_have_ended_stay_until_their_job_goes(spec: Manifest, pods: int, claims: int) -> None:
+    """As many as the Job has completions; the ResourceClaims of a pod go when it ends."""
+    volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": CLAIM}}]
+    devices = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+    manifest = job(template={"spec": POD | {"volumes": volumes, "resourceClaims": devices}}, **spec)
+    assert {part.kind: part.count for part in parts_of(manifest)} == {
+        "Pod": pods, "PersistentVolumeClaim": claims, "ResourceClaim": pods,
+    }  # fmt: skip
+    several = {"name": "work", "replicas": 3, "template": manifest}
+    of_set = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": [several]}}
+    found = {part.kind: part.count for part in parts_of(of_set)}
+    assert (found["Pod"], found["PersistentVolumeClaim"]) == (3 * pods, 3 * claims)
+    assert parts_of(manifest | {"spec": manifest["spec"] | {"parallelism": 0}}) == ()
+
+
 def test_a_bare_pod_stays_exact() -> None:
     """Its own footprint is what the server charges its create: no parts, nothing estimated."""
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": POD}

@@ -50,7 +50,7 @@ def served(filled: BackgroundSandbox) -> Iterator[Served]:
         urls = [word for gate in gates for word in ("--gate", gate.url)]
         with serving("--server", filled.url, *urls) as url:
             until(lambda: ask(url, "/readyz").status == 200)
-            until(lambda: ask(url, "/v1/namespaces").json["items"][-1]["waiting"] == 3)
+            until(lambda: [each["waiting"] for each in ask(url, "/v1/namespaces").json["items"][-1:]] == [3])
             yield Served(url, filled, gates)
     finally:
         for gate in gates:

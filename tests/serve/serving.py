@@ -18,8 +18,13 @@ COMMAND = [sys.executable, "-m", "backoff_ctrl", "serve"]
 
 
 @contextmanager
-def serving(*arguments: str, listen: str = "127.0.0.1:0", quiet: bool = True) -> Iterator[str]:
-    """Run ``serve`` until the end of the block; yields where it is. It has to end well; ``quiet``: to log nothing."""
+def serving(
+    *arguments: str, listen: str = "127.0.0.1:0", quiet: bool = True, log: list[str] | None = None
+) -> Iterator[str]:
+    """Run ``serve`` until the end of the block; yields where it is. It has to end well; ``quiet``: to log nothing.
+
+    ``log`` has the lines of its log after that.
+    """
     command = [*COMMAND, "--listen", listen, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -32,6 +37,8 @@ def serving(*arguments: str, listen: str = "127.0.0.1:0", quiet: bool = True) ->
         finally:
             process.terminate()
             rest, said = process.communicate(timeout=PATIENCE)
+            if log is not None:
+                log += said.splitlines()
         assert (process.returncode, rest) == (0, ""), said
         assert not (quiet and said), said
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import socket
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 
-from tests.serve.serving import fails
+from backoff_ctrl.api.commands.bounded_log import AT_ONCE
+from tests.patience import PATIENCE
+from tests.serve.serving import fails, serving
 from tests.status.asking import ask
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
     from tests.serve.conftest import Served
 
 
@@ -81,3 +85,18 @@ def test_what_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert f"port {port} (Address already in use)" in fails(*here, "--listen", f"127.0.0.1:{port}")
+
+
+@pytest.mark.long
+def test_what_is_no_request_fills_no_log(filled: BackgroundSandbox) -> None:
+    """Each made a line, of whomever it came."""
+    log = list[str]()
+    with serving("--server", filled.url, quiet=False, log=log) as url:
+        place = urlsplit(url)
+        for _ in range(3 * AT_ONCE):
+            with socket.create_connection((place.hostname, place.port), timeout=PATIENCE) as sent:
+                sent.sendall(b"nonsense\r\n\r\n")
+                while sent.recv(4096):
+                    pass
+    assert AT_ONCE <= len(log) < 2 * AT_ONCE, log[-3:]
+    assert "Invalid HTTP request received." in log[0]

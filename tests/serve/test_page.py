@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.api.commands.amounts import rounded
+from backoff_ctrl.k8s.sandbox import running_sandbox
 from tests.gated_creates import pod
-from tests.serve.serving import until
-from tests.status.asking import ask
+from tests.serve.serving import serving, until
+from tests.status.asking import Crowd, ask
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Served
@@ -44,16 +45,16 @@ def test_the_first_sentence_says_how_bad_it_is(served: Served) -> None:
 
     def as_listed(query: str, said: str) -> bool:  # creates of other tests may leave the line meanwhile
         count = len(ask(served.url, f"/v1/waiting{query}").json["items"])
-        return glance(served, query).startswith(f"{said} · {count} creates wait, the longest ")
+        return glance(served.url, query).startswith(f"{said} · {count} creates wait, the longest ")
 
     until(lambda: as_listed("", "2 full of 3 namespaces"))
     until(lambda: as_listed("?namespace=team", "1 full of 1 namespace"))
-    assert glance(served, "?namespace=roomy").startswith("none full of 1 namespace · nothing waits")
+    assert glance(served.url, "?namespace=roomy").startswith("none full of 1 namespace · nothing waits")
 
 
-def glance(served: Served, query: str) -> str:
+def glance(url: str, query: str = "") -> str:
     """What a person reads at the top."""
-    return " ".join(re.sub("<[^>]+>", "", text(served.url, f"/pieces/state{query}")).split())
+    return " ".join(re.sub("<[^>]+>", "", text(url, f"/pieces/state{query}")).split())
 
 
 @pytest.mark.parametrize(
@@ -174,6 +175,33 @@ def test_the_line_says_who_waits_for_what(served: Served) -> None:
     assert "q pods asks 1, left 0" in line
     until(lambda: "other/d" in text(served.url, "/pieces/decisions?namespace=other"))
     assert "Pod/first" in text(served.url, "/pieces/holders?namespace=team")
+
+
+@pytest.mark.long
+def test_a_quota_with_room_is_not_called_well_while_creates_wait_for_more() -> None:
+    """Not at the top of the page, not below a namespace, not in the document; once they are in, it is."""
+    with running_sandbox() as sandbox:
+        sandbox.create_namespace("team")
+        sandbox.create_quota("team", "q", {"requests.cpu": "5"})
+        crowd = Crowd(sandbox)
+        try:
+            crowd.core.create_namespaced_pod("team", pod("large", "4"))
+            for number in range(4):
+                crowd.wait_with(f"more-{number}", manifest=pod(f"more-{number}", "2"))
+            with serving("--server", sandbox.url, "--gate", crowd.url) as url:
+                until(lambda: ask(url, "/readyz").status == 200)
+                until(lambda: "4 creates wait" in glance(url))
+                assert glance(url).startswith("none full of 1 namespace, but 4 creates wait, the longest ")
+                assert 'class="good">none full' not in text(url, "/pieces/state")
+                found = ask(url, "/v1/holders?namespace=team").json
+                assert (found["ok"], "Still 4 creates wait" in found["next"]) == (False, True), found["next"]
+                assert "Still 4 creates wait" in text(url, "/pieces/holders?namespace=team")
+                crowd.core.patch_namespaced_resource_quota("q", "team", {"spec": {"hard": {"requests.cpu": "50"}}})
+                crowd.gate.ledger.hint_release("team")
+                until(lambda: glance(url).startswith("none full of 1 namespace · nothing waits"))
+                until(lambda: ask(url, "/v1/holders?namespace=team").json["next"].startswith("Nothing is wrong: "))
+        finally:
+            crowd.close()
 
 
 def test_without_a_gate_the_page_says_so(alone: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +114,7 @@ def test_headroom_is_what_all_gates_leave(sandbox: BackgroundSandbox) -> None:
     with served(sandbox, gate("3"), gate("2", "1")) as url:
         (item,) = ask(url, "/v1/ceilings?namespace=team").json["items"]
         assert (item["held"], item["reserved"], item["headroom"]) == ("5", "1", "4")
-        until(lambda: ask(url, "/v1/ceilings").json["items"][0]["headroom"] == "4")
+        until(lambda: [each["headroom"] for each in ask(url, "/v1/ceilings").json["items"]] == ["4"])
         assert "4 free" in ask(url, "/pieces/namespaces").body.decode()
         assert explain(url, 4)["parts"][1]["verdict"] == "now"
         pods = explain(url, 5)["parts"][1]
@@ -122,6 +123,43 @@ def test_headroom_is_what_all_gates_leave(sandbox: BackgroundSandbox) -> None:
         assert 'ceiling_used{namespace="team",resourcequota="q",resource="pods"} 0' in text
         for name in ("ceiling_held", "ceiling_reserved", "ceiling_headroom"):
             assert name not in text, "what gates expose would be counted twice"
+
+
+@pytest.mark.parametrize("wait", [{"waiting": 1}, {"block": {"state": "shut", "attempts": 1, "next_probe_at": LATE}}])
+def test_a_limit_of_0_is_full_where_a_create_asks_for_it(wait: dict[str, Any]) -> None:
+    """Else it forbids a kind, and says nothing of how full a namespace is: a limit of 0 Services beside ten pods."""
+    asked = threading.Event()
+
+    def answer(seen: Seen) -> tuple[int, Any]:
+        path = seen.path.partition("?")[0]
+        if path == "/v1/namespaces":
+            return 200, page({"namespace": "barred", "waiting": 0, "in_flight": 0, "holding": True})
+        if path == "/v1/ceilings":
+            none = {**ceiling("0"), "namespace": "barred", "resource": "services", "limited": "0"}
+            return 200, page({**none, **(wait if asked.is_set() else {})})
+        if path == "/v1/waiting":
+            return 200, page()
+        return 404, {}
+
+    def fullest(url: str) -> float:
+        return float(next(each["fullest"] for each in ask(url, "/v1/namespaces").json["items"]))
+
+    with running_sandbox() as sandbox, scripted_server(answer) as script:
+        sandbox.create_namespace("barred")
+        sandbox.create_quota("barred", "q", {"services": "0", "pods": "10"})
+        with serving("--server", sandbox.url, "--gate", script.url) as url:
+            until(lambda: ask(url, "/readyz").status == 200)
+            until(lambda: fullest(url) == 0)
+            assert "none full" in ask(url, "/pieces/state").body.decode()
+            cards = ask(url, "/pieces/namespaces").body.decode()
+            assert cards.index(">pods<") < cards.index(">services<")
+            assert ' full"' not in cards
+            asked.set()
+            until(lambda: fullest(url) == 1)
+            until(lambda: "1 full" in ask(url, "/pieces/state").body.decode())
+            cards = ask(url, "/pieces/namespaces").body.decode()
+            assert cards.index(">services<") < cards.index(">pods<")
+            assert cards.count(' full"') == 2  # its card, and its bar
 
 
 def test_without_a_gate_nothing_is_said_to_be_held(sandbox: BackgroundSandbox) -> None:
@@ -181,6 +219,6 @@ def test_what_is_no_gate_is_named_and_harms_nothing(sandbox: BackgroundSandbox) 
         words = [word for each in (*urls, good) for word in ("--gate", each)]
         url = stack.enter_context(serving("--server", sandbox.url, *words))
         until(lambda: {each["gate"] for each in ask(url, "/v1/gates").json["unreachable"]} == {*urls, good})
-        until(lambda: ask(url, "/v1/ceilings?namespace=team").json["items"][0]["held"] == "3")
+        until(lambda: [each["held"] for each in ask(url, "/v1/ceilings?namespace=team").json["items"]] == ["3"])
         for path in ("/", "/v1/waiting", "/v1/overload", "/v1/policy", "/v1/namespaces"):
             assert ask(url, path).status == 200, path

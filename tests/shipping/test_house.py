@@ -85,6 +85,25 @@ def test_the_documented_make_targets_exist() -> None:
     } <= TARGETS
 
 
+def test_the_readme_is_short() -> None:
+    """It fits on three screens, begins with the two commands, and its figures are those of the page that has all."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert text.count("\n") <= 90, "move details to a page of docs/"
+    for command in ("$ make demo ", "$ make test "):
+        assert f"\n{command}" in text.partition("## Use it")[0], command
+    whole = _figures((ROOT / "docs" / "operations.md").read_text(encoding="utf-8"))
+    short = _figures(text)
+    assert len(short) > 1
+    assert {client: {column: whole[client][column] for column in row} for client, row in short.items()} == short
+
+
+def _figures(page: str) -> dict[str, dict[str, str]]:
+    """Return the table of clients below the heading Figures: for each, what each column says."""
+    (table,) = re.findall(r"^## Figures\n.*?^(\| client .*?)\n\n", page, re.DOTALL | re.MULTILINE)
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines())
+    return {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in rows}
+
+
 def test_what_one_target_leaves_out_another_runs() -> None:
     """Whatever marks a test has; what `.ci/run` does not run the scheduled workflow does."""
     made = (ROOT / "Makefile").read_text()

@@ -22,7 +22,7 @@ import click
 import pytest
 import yaml
 
-from backoff_ctrl.api.main import cli
+from backoff_ctrl.api.main import COMMANDS, cli
 from backoff_ctrl.k8s.admitting.described import WAITING_KINDS
 from backoff_ctrl.k8s.events.webhooks import read_receivers
 from backoff_ctrl.k8s.plugins.config_file import settings_from, without_effect
@@ -50,7 +50,7 @@ RUN: Final = {
     "docs/sidecar.md": {"prints": (1, "tests/cluster/kubectl/test_pages_typed.py")},
     "docs/status-api.md": {
         "python": (1, "tests/status/test_page_of_the_status.py"),
-        "prints": (4, "tests/status/test_page_of_the_status.py"),
+        "prints": (5, "tests/status/test_page_of_the_status.py"),
     },
 }
 """What is run, and what is printed: how many programs, commands that print and texts without a kind a page has, and
@@ -109,9 +109,45 @@ def test_commands_in_the_text_are_as_they_are_typed(page: str) -> None:
         assert "__" in name or name in variables(), f"{page}: nothing reads {name}"
     options = {said.split()[0].partition("=")[0] for said in spans(page) if re.match("--[a-z]", said)}
     assert options - OTHERS <= set(options_of(cli)), page
-    if page != "CHANGELOG.md":  # it tells of names that are gone
+    if page != GONE:
         metrics = set(re.findall(r"\bbackoff_ctrl_(?!rollout\b|dbt\b)[a-z_]+(?!\*|\.\.\.|[a-z_])", text_of(page)))
         assert metrics <= {metric.name for metric in METRICS}, page
+
+
+GONE: Final = "CHANGELOG.md"
+"""It tells of names that are gone."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != GONE])
+def test_what_the_text_names_is_there(page: str) -> None:
+    """Commands without the program's name before them; labels and annotations; values of the chart; files."""
+    for said in spans(page):
+        words = shlex.split(said) if said.count('"') % 2 == 0 and said.count("'") % 2 == 0 else []
+        if len(words) > 1 and words[0] in COMMANDS and "..." not in words:
+            assert_command(Typed(page, f"backoff-ctrl {said}"), whole=False)
+        if re.fullmatch(r"[a-zA-Z]+(\.[a-zA-Z]+)+", said) and said.partition(".")[0] in chart_values():
+            assert said in chart_values(), f"{page}: the chart has no value {said}"
+        if re.fullmatch(r"(?!/|build/)[\w-]+(/[\w.-]+)+\.(py|md|yaml|toml|json|txt)", said):
+            places = [ROOT, ROOT / "k8s", (ROOT / page).parent]
+            assert any((place / said).is_file() for place in places), f"{page}: there is no file {said}"
+    for name in re.findall(r"\bbackoff-ctrl\.dev/[a-z-]+(?![a-z0-9-])", text_of(page)):
+        assert name in sources() or name.endswith("/train"), f"{page}: nothing reads {name}"
+
+
+@cache
+def chart_values() -> set[str]:
+    """All values of the chart by their paths, those on the way included."""
+    known = {name for name, _, _ in tables.described(tables.VALUES.read_text(encoding="utf-8"))}
+    return {".".join(parts[:end]) for parts in (name.split(".") for name in known) for end in range(1, len(parts) + 1)}
+
+
+@cache
+def sources() -> str:
+    """All that the product reads and writes."""
+    kinds = (".py", ".yaml", ".tpl", ".html", ".js")
+    return "\n".join(
+        text_of(path) for path in TRACKED if path.startswith(("k8s/", "api/", "helm/")) and path.endswith(kinds)
+    )
 
 
 @cache

@@ -78,9 +78,11 @@ def test_the_fullest_come_first_and_filters_choose(crowd: Crowd, capsys: pytest.
     observe(crowd, "a", {"pods": ("8", "10"), "requests.memory": ("1Gi", "4Gi"), "services": ("0", "0")})
     observe(crowd, "b", {"requests.cpu": ("900m", "1")})
     crowd.wait_with("second")  # in team, of the quota q: full, and it blocks
+    observe(crowd, "c", {"services": ("0", "0"), "pods": ("0", "0")})
+    crowd.wait_with("third", namespace="c")  # a pod: it asks for no services
     lines = asked(capsys, "ceilings", "--server", crowd.url)[1:]
-    assert [line[2] for line in lines] == ["pods", "services", "requests.cpu", "pods", "requests.memory"]
-    assert [line[8] for line in lines] == ["100%", "paused", "90%", "80%", "25%"]
+    assert [line[2] for line in lines] == ["pods", "pods", "requests.cpu", "pods", "requests.memory", *2 * ["services"]]
+    assert [line[8] for line in lines] == ["100%", "paused", "90%", "80%", "25%", "none", "none"]
     assert lines[4][3:8] == ["1Gi", "0", "0", "4Gi", "3Gi"]
     assert lines[4][9] == "observed"
     items = asked_json(capsys, "ceilings", "--server", crowd.url)["items"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +13,10 @@ import pytest
 
 from backoff_ctrl.api.main import run
 from backoff_ctrl.engine import ObservedQuota
+from backoff_ctrl.k8s.admitting.kinds import WAIT
+from backoff_ctrl.k8s.sandbox import running_sandbox
+from tests.explaining.asking import job
+from tests.explaining.asking import pod as asked_pod
 from tests.gated_creates import pod
 from tests.kubeconfigs import write_kubeconfig
 from tests.pages import blocks, typed
@@ -23,7 +28,8 @@ PAGE = "docs/status-api.md"
 
 def command(begin: str) -> tuple[list[str], str]:
     """Return the words and the printed lines of the one command that begins so."""
-    (found,) = (each for each in typed(PAGE) if each.command.startswith(begin))
+    begun = [each for each in typed(PAGE) if each.command.startswith(begin)]
+    (found,) = [each for each in begun if each.command == begin] or begun
     return found.command.split()[1:], found.printed
 
 
@@ -60,20 +66,42 @@ def test_an_explanation_is_that_of_the_page(
     """Of a Job whose eight pods ask for more than is left."""
     amounts = {"requests.cpu": 10 * 10**9}
     crowd.gate.ledger.observe_quota("team", "q", ObservedQuota(amounts, amounts, {"requests.cpu": 8 * 10**9}))
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
-    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
-    job = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "train", "namespace": "team"},
-        "spec": {"parallelism": 8, "completions": 8, "template": template},
-    }
     monkeypatch.chdir(tmp_path)
-    Path("job.yaml").write_text(json.dumps(job), encoding="utf-8")
+    Path("job.yaml").write_text(
+        json.dumps({**job(8, {"cpu": "1"}), "metadata": {"name": "train", "namespace": "team"}})
+    )
     crowd.gate.ledger.watching("team")
-    words, printed = command("backoff-ctrl explain")
+    words, printed = command("backoff-ctrl explain -f job.yaml")
     run([*words, "--server", crowd.url])
     assert capsys.readouterr().out == printed
+
+
+def test_what_waits_for_the_operator_is_explained_as_on_the_page(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two others wait before it, and an operator leads."""
+    monkeypatch.chdir(tmp_path)
+    with running_sandbox() as sandbox:
+        sandbox.create_namespace("team", labels={WAIT: "true"})
+        sandbox.create_quota("team", "q", {"requests.cpu": "10"})
+
+        def create(path: str, body: dict[str, Any]) -> None:
+            text = json.dumps(body).encode()
+            assert ask(sandbox.url, path, method="POST", body=text, Content_Type="application/json").status == 201
+
+        create("/api/v1/namespaces/team/pods", {**asked_pod({"cpu": "8"}), "metadata": {"name": "there"}})
+        for name in ("first", "second"):
+            waiting = {**job(8, {"cpu": "1"}, suspend=True), "metadata": {"name": name}}
+            create("/apis/batch/v1/namespaces/team/jobs", waiting)
+        renewed = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        spec = {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": renewed}
+        lease = {"metadata": {"name": "backoff-ctrl-operator"}, "spec": spec}
+        create("/apis/coordination.k8s.io/v1/namespaces/default/leases", lease)
+        file = write_kubeconfig(tmp_path / "config", sandbox.url, namespace="team")
+        Path("job.yaml").write_text(json.dumps({**job(8, {"cpu": "1"}, suspend=True), "metadata": {"name": "train"}}))
+        words, printed = command("backoff-ctrl explain -f job.yaml --context prod")
+        run([*("here" if word == "prod" else word for word in words), "--kubeconfig", file])
+        assert capsys.readouterr().out == printed
 
 
 def test_the_program_serves_what_the_url_of_the_page_asks_for() -> None:

@@ -161,6 +161,26 @@ async def who_gave_a_signal_and_when_is_kept(here: Store, there: Store, namespac
     assert (await there.get(namespace, "approve")).spec["signalled"] == given
 
 
+async def who_asked_for_an_end_and_when_is_kept(here: Store, there: Store, namespace: str) -> None:
+    """As of a signal, also where it comes with an equal task that exists; another one later changes nothing."""
+    ask = within(namespace)
+    for name in ("train", "again"):
+        await made(here, ask(name))
+    before = time.time()
+    await there.request_abort(namespace, "train", "ada\n of team a")
+    given = (await here.get(namespace, "train")).spec["aborted"]
+    assert given["by"] == "ada of team a"
+    assert before - 1 <= unix(given["at"]) <= time.time() + 1
+    await here.request_abort(namespace, "train", "bob")
+    assert (await there.get(namespace, "train")).spec["aborted"] == given
+    ending = ask("again")
+    await there.create([replace(ending, abort=True, spec={**ending.spec, "aborted": {"by": "eve"}})])
+    found = await here.get(namespace, "again")
+    assert (found.abort, found.spec["aborted"]["by"]) == (True, "eve")
+    ((same, new),) = await here.create([ask("train")])
+    assert (same.spec["aborted"], new) == (given, False)
+
+
 async def only_what_has_ended_is_replaced(here: Store, there: Store, namespace: str) -> None:
     """By a new task, with a uid of its own; of two who want to replace one only the first does."""
     ask = within(namespace)
@@ -233,6 +253,7 @@ CONTRACT: Final[list[Callable[[Store, Store, str], Awaitable[None]]]] = [
     an_abort_is_a_wish_and_stays,
     a_signal_is_a_wish_and_stays,
     who_gave_a_signal_and_when_is_kept,
+    who_asked_for_an_end_and_when_is_kept,
     only_what_has_ended_is_replaced,
     a_watch_tells_each_change_and_wishes_alone,
     pages_have_each_task_once,

@@ -124,7 +124,7 @@ def test_people_read_a_few_lines(
         "RayJob n/train\n"
         "  phase: RetryableFailure  (plugin ray)\n"
         "  reason: the Ray job failed: AppFailed: boom ?[31mred\n"
-        "  failure: TaskFailedWithError (USER: its user's), another attempt may help\n"
+        "  failure: TaskFailedWithError, caused by the user's code (USER); may be retried\n"
         "  the object still holds resources: it has to be deleted\n"
         '  rayCluster: "train-abcde"\n  rayJob: "train-x"\n  jobStatus: "FAILED"\n'
     )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NAME = "docs/how-to/describe-a-service.md"
 PAGE = text_of(NAME)
 ANSWER, *YAML = [block.text for block in blocks(NAME, "yaml")]
-(COMMAND,) = (shlex.split(each.command)[1:] for each in typed(NAME))
+COMMAND, _ = (shlex.split(each.command)[1:] for each in typed(NAME))
 PRINTED = [block.text for block in blocks(NAME, "")]
 
 

@@ -17,6 +17,7 @@ from backoff_ctrl.api.commands.options import POLICY, log_to_stderr, set_policy
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput, Failed
 
 from .completing import ended, existing, of_tasks, unfinished, unsignalled
+from .hints import again_here, come_back
 from .options import (
     NAMESPACE,
     OF_A_TASK,
@@ -111,16 +112,16 @@ def run(
     cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
     wishes = wishes_in(files, namespace or cluster.namespace, platform)
     file = store_file(given["store"])
-    at = f" --store {file or given['store']}" if given["store"] else ""
+    at = again_here(given["settings"])
     where = {each.namespace for each in wishes} or {namespace or cluster.namespace}
     running = Run(file, cluster, platform, at, namespaces=sorted({once_more.namespace} if once_more else where))
     view = _view(running.items, as_json=as_json)
     heeding(lambda: asyncio.run(running.tasks(wishes, view, abort_on_exit=abort_on_exit, again=once_more)))
-    left = sum(each.unfinished for each in running.items.values())
+    left = [each for each in running.items.values() if each.unfinished]
     if running.detached and left:
-        again = f"backoff-ctrl task run{at}"
-        click.echo(f"{left} tasks are unfinished and keep running in the cluster. Continue with: {again}", err=True)
-    return _told(running.items, as_json=as_json)
+        said = come_back(left, by_others=running.by_others, namespaces=file is None, settings=given["settings"])
+        click.echo("\n".join(said), err=True)
+    return _told(running.items, as_json=as_json, namespace="" if file else namespace or cluster.namespace)
 
 
 @command.command("list")
@@ -387,24 +388,22 @@ def _run_there(
 
     there = remote(given)
     if again is not None:
-        made: Sequence[TaskItem] = [there.again(*again)]
+        made: Sequence[TaskItem] = there.again(*again)
     else:
         made = there.create(files, namespace or "default") if files else there.items(namespace)
     items = {each.uid: each for each in made if files or each.unfinished}
     view = _view(items, as_json=as_json)()
     for each in items.values():
         if not each.unfinished:
-            view.say(ended_before(each, time.time(), f" --server {there.url}"))
+            view.say(ended_before(each, time.time(), again_here()))
     try:
         there.follow(items, view)
     except KeyboardInterrupt:
-        left = sum(each.unfinished for each in items.values())
-        click.echo(
-            f"{left} tasks continue at {there.url}. Watch with: backoff-ctrl task run --server {there.url}", err=True
-        )
+        if any(each.unfinished for each in items.values()):
+            click.echo("\n".join(come_back(items.values(), by_others=True, namespaces=True)), err=True)
     finally:
         view.close()
-    return _told(items, as_json=as_json)
+    return _told(items, as_json=as_json, namespace=namespace or "")
 
 
 def _view(items: Mapping[str, TaskItem], *, as_json: bool) -> Callable[[], View]:
@@ -422,8 +421,8 @@ def _view(items: Mapping[str, TaskItem], *, as_json: bool) -> Callable[[], View]
     return make
 
 
-def _told(items: Mapping[str, TaskItem], *, as_json: bool) -> int:
-    """Print how it ended, and return the exit code."""
+def _told(items: Mapping[str, TaskItem], *, as_json: bool, namespace: str) -> int:
+    """Print how it ended, and return the exit code. ``namespace`` is the one that was looked at; empty: all were."""
     from backoff_ctrl.k8s.tasks.stepping import NOT_NEEDED  # noqa: PLC0415 - loads pydantic
 
     from .showing import summary  # noqa: PLC0415
@@ -433,7 +432,8 @@ def _told(items: Mapping[str, TaskItem], *, as_json: bool) -> int:
     elif items:
         click.echo(summary(items))
     else:
-        click.echo("nothing is unfinished: backoff-ctrl task run -f FILE runs more")
+        where = f" in namespace {namespace}" if namespace else ""
+        click.echo(f"nothing is unfinished{where}: backoff-ctrl task run -f FILE runs more")
     return DONE if all(each.phase == "Success" or each.code == NOT_NEEDED for each in items.values()) else FAILED
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from backoff_ctrl.api.exits import BadInput, Failed
 
+from .hints import placed
 from .options import find_cluster, store_file
 
 if TYPE_CHECKING:
@@ -105,9 +106,9 @@ def heeding(work: Callable[[], T]) -> T:
     try:
         return work()
     except (AbsentError, ConflictError) as error:
-        raise Failed(str(error)) from None
+        raise Failed(placed(str(error))) from None
     except StoreError as error:
-        raise BadInput(str(error)) from None
+        raise BadInput(placed(str(error))) from None
 
 
 def namespace_of(name: str, given: Mapping[str, Any]) -> str:
@@ -119,7 +120,7 @@ def namespace_of(name: str, given: Mapping[str, Any]) -> str:
         return cluster_of(given).namespace
     found = sorted({each.namespace for each in items_in(None, given) if each.name == name})
     if not found:
-        raise Failed(f"there is no task {name}: backoff-ctrl task list shows the existing ones")
+        raise Failed(placed(f"there is no task {name}: backoff-ctrl task list shows the existing ones"))
     if len(found) > 1:
         raise BadInput(f"tasks of this name are in {', '.join(found)}: choose one with -n")
     return found[0]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from backoff_ctrl.api.commands.instance import Instance, RefusedError, read_url, token_in
 from backoff_ctrl.api.exits import BadInput, Failed
 from backoff_ctrl.k8s.status.token import read_token
+from backoff_ctrl.k8s.tasks.again import Needing, failed_by_need
 from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem
 
+from .hints import placed
 from .options import manifests_in
 from .showing import View
 
@@ -50,10 +53,21 @@ class RemoteTasks:
         target, body = f"/v1/tasks/{namespace}/{name}/signal", json.dumps({"value": value}).encode()
         return self._asked(lambda: self._instance.post(target, body, TaskDocument)[0])
 
-    def again(self, namespace: str, name: str, changes: Sequence[tuple[str, Any]]) -> TaskDocument:
-        """Run a task again that has ended. Raises ``Failed`` if there is none, or it has not ended."""
-        target, body = f"/v1/tasks/{namespace}/{name}/again", json.dumps({"set": changes}).encode()
-        return self._asked(lambda: self._instance.post(target, body, TaskDocument)[0])
+    def again(self, namespace: str, name: str, changes: Sequence[tuple[str, Any]]) -> list[TaskItem]:
+        """Run a task again that has ended, and with it those that failed by their need of it.
+
+        Raises ``Failed`` if there is none, or it has not ended.
+        """
+        ended = [each for each in self.items(namespace) if not each.unfinished]
+        others = failed_by_need(name, {each.name: Needing(each.phase, each.code, each.needs) for each in ended})
+        made: list[TaskItem] = []
+        for each, changed in [(name, changes), *((other, ()) for other in others)]:
+            target, body = f"/v1/tasks/{namespace}/{each}/again", json.dumps({"set": changed}).encode()
+            made.append(self._asked(partial(self._again, target, body)))
+        return made
+
+    def _again(self, target: str, body: bytes) -> TaskDocument:
+        return self._instance.post(target, body, TaskDocument)[0]
 
     def delete(self, namespace: str, name: str) -> TaskDocument:
         """Forget a task that has ended. Raises ``Failed`` if there is none, or it has not ended."""
@@ -68,7 +82,7 @@ class RemoteTasks:
             yield from self._instance.text(f"/v1/tasks/{namespace}/{name}/log?{query}", say)
         except RefusedError as error:
             if error.status in {404, 409}:
-                raise Failed(error.format_message()) from None
+                raise Failed(placed(error.format_message())) from None
             raise
 
     def create(self, files: Sequence[str], namespace: str) -> list[TaskItem]:
@@ -105,5 +119,5 @@ class RemoteTasks:
             return ask()
         except RefusedError as error:
             if error.status in {404, 409}:
-                raise Failed(error.format_message()) from None
+                raise Failed(placed(error.format_message())) from None
             raise

@@ -26,7 +26,7 @@ from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.runtime.host import RUNTIME
 from backoff_ctrl.k8s.status.serving import SERVICE
-from backoff_ctrl.k8s.tasks.again import run_again
+from backoff_ctrl.k8s.tasks.again import Needing, failed_by_need, run_again
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore, open_store
 from backoff_ctrl.k8s.tasks.documents import TaskItem, item
 from backoff_ctrl.k8s.tasks.executing import check, cluster_of
@@ -39,6 +39,7 @@ from backoff_ctrl.k8s.tasks.store import Store, Stored, Wish
 from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 
 from .options import Platform, manifests_in
+from .places import user_here
 from .showing import View, ended_before
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -76,11 +77,11 @@ class Run:
         file: Path | None,
         cluster: ClusterAccess,
         platform: Platform,
-        at: str = "",
+        at: Sequence[str] = (),
         *,
         namespaces: Sequence[str] = (),
     ) -> None:
-        """Prepare; nothing is opened yet. ``at`` is the store as an option in hints, ``" --store FILE"``.
+        """Prepare; nothing is opened yet. ``at`` are the options in hints that lead to the store and the cluster.
 
         Without a ``file`` the tasks are in these namespaces of the cluster: few people may list those of all.
         """
@@ -93,6 +94,8 @@ class Run:
         """The followed tasks by uid, in their present state."""
         self.detached = False
         """Whether the user left before all had ended."""
+        self.by_others = file is None
+        """Whether another process carries the tasks out."""
 
     async def tasks(
         self, wishes: Sequence[Wish], view: Callable[[], View], *, abort_on_exit: bool, again: Again | None = None
@@ -101,7 +104,7 @@ class Run:
         async with open_store(self._file, self._cluster.configuration, self._namespaces) as store:
             since = await store.revision()
             if again is not None:
-                followed = [(await self._again(store, again), True)]
+                followed = [(task, True) for task in await self._again(store, again)]
             elif wishes:
                 followed = await store.create(wishes)
             else:
@@ -114,21 +117,30 @@ class Run:
                         shown.say(ended_before(item(task), time.time(), self._at))
                 await self._follow(store, since, shown, abort_on_exit=abort_on_exit)
 
-    async def _again(self, store: Store, again: Again) -> Stored:
-        """Replace a task that has ended by its next run. Raises ``BadInput`` for a change that can't be made."""
+    async def _again(self, store: Store, again: Again) -> list[Stored]:
+        """Replace a task that has ended by its next run, and with it those that failed by their need of it.
+
+        Raises ``BadInput`` for a change that can't be made; then nothing is replaced.
+        """
         there = await store.get(again.namespace, again.name)
+        ended = {each.name: each for each in await _ended(store, there.namespace)}
+        about = {name: Needing(task.status.phase, task.status.code, task.needs) for name, task in ended.items()}
+        others = failed_by_need(there.name, about)
+        wishes = []
         try:
-            wish = run_again(there, again.changes)
-            check(wish, self._platform.registry, self._platform.config())
+            for task, changes in [(there, again.changes), *((ended[each], ()) for each in others)]:
+                wish = run_again(task, changes)
+                check(wish, self._platform.registry, self._platform.config())
+                wishes.append((task.uid, wish))
         except TaskSpecError as error:
             raise BadInput(str(error)) from None
-        return await store.replace(there.uid, wish)
+        return [await store.replace(uid, wish) for uid, wish in wishes]
 
     async def abort(self, namespace: str, name: str, view: View, seconds: float) -> None:
         """Request the end, and carry it out if no other process does; wait that long at most."""
         async with open_store(self._file, self._cluster.configuration, self._namespaces, create=False) as store:
             since = await store.revision()
-            task = await store.request_abort(namespace, name)
+            task = await store.request_abort(namespace, name, _asks(store))
             self.items[task.uid] = item(task)
             if task.open:
                 with suppress(TimeoutError):
@@ -147,7 +159,8 @@ class Run:
         """Become the manager of a file as soon as no other process is, and show what happens."""
         ends = asyncio.Event()
         async with _signals(ends), RUNTIME.lent():
-            hide: Callable[[], object] = lambda: None  # noqa: E731 - tasks of the cluster are the operator's to show
+            manager = None  # tasks of the cluster are the operator's to run and to show
+            hide: Callable[[], object] = lambda: None  # noqa: E731
             work = [asyncio.create_task(self._show(store, since, view))]
             if isinstance(store, SqliteStore):
                 manager = self._manager(store, only)
@@ -157,6 +170,8 @@ class Run:
             try:
                 await self._until_over(work, ends, store, view, abort_on_exit=abort_on_exit)
             finally:
+                if manager is not None:
+                    self.by_others = bool(manager.held_by)
                 hide()
                 for each in work:
                     each.cancel()
@@ -194,7 +209,7 @@ class Run:
             self.detached = True
             view.say("aborting the tasks; a second Ctrl-C leaves them to the next manager")
             for each_item in list(self.items.values()):
-                await store.request_abort(each_item.namespace, each_item.name)
+                await store.request_abort(each_item.namespace, each_item.name, _asks(store))
 
     async def _show(self, store: Store, since: int, view: View) -> None:
         """Take in changes, until all followed tasks have ended."""
@@ -247,10 +262,23 @@ def _told(note: str) -> str:
     return note
 
 
+def _asks(store: Store) -> str:
+    """Return who asks for the end of a task; empty: the API server knows."""
+    return "" if isinstance(store, ClusterStore) else user_here()
+
+
 async def _unfinished(store: Store) -> list[Stored]:
     found: list[Stored] = []
     while page := await store.list(found[-1].number if found else 0, unfinished=True):
         found += page
+    return found
+
+
+async def _ended(store: Store, namespace: str) -> list[Stored]:
+    found, after = [], 0
+    while page := await store.list(after, namespace=namespace):
+        found += [each for each in page if not each.open]
+        after = page[-1].number
     return found
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from backoff_ctrl.api.commands.amounts import clock, span
+from backoff_ctrl.api.commands.typed import pasted
 from backoff_ctrl.k8s.answers.printing import in_one_line, printable
 from backoff_ctrl.k8s.creates.wait import reason_words
 from backoff_ctrl.k8s.tasks.model import unix
+
+from .hints import RUN
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +32,8 @@ KEPT_LINES: Final = 6
 HEAD: Final = ("namespace", "name", "type", "phase", "try", "age", "place", "estimate", "reason")
 NUMBERS: Final = ("try", "age", "place", "estimate")
 REASON_WIDTH: Final = 100
+BEGINS: Final = frozenset({"Queued", "Initializing"})
+"""The phases between the create and the run: what is under way there is said as it changes."""
 
 
 def row(item: TaskItem, now: float) -> tuple[str, ...]:
@@ -74,12 +79,12 @@ def left(at: str | None, now: float) -> str:
     return "-" if at is None else span(unix(at) - now)
 
 
-def ended_before(item: TaskItem, now: float, at: str) -> str:
-    """Return a hint on a task that was requested again after its end; ``at`` is its store as an option."""
+def ended_before(item: TaskItem, now: float, at: Sequence[str]) -> str:
+    """Return a hint on a task that was requested again after its end; ``at`` are the options that lead to its store."""
     ended = "" if item.ended_at is None else f", ended {_seconds(now - unix(item.ended_at))} ago"
     reason = "" if item.phase == "Success" else f" ({reason_of(item)})"
-    again = f"`backoff-ctrl task run --again {item.name}{at}` to run it again"
-    return f"{item.namespace}/{item.name} is {item.phase}{ended}; {again}{reason}"
+    again = pasted(RUN, "--again", item.name, "-n", item.namespace, *at)
+    return f"{item.namespace}/{item.name} is {item.phase}{ended}; `{again}` to run it again{reason}"
 
 
 def _seconds(seconds: float) -> str:
@@ -146,7 +151,7 @@ class View:
 
 
 class Lines(View):
-    """A line for each change of the phase or of the reason to wait: for logs."""
+    """A line for each change of the phase, and of the reason until a task runs: for logs."""
 
     def __init__(self) -> None:
         self._shown: dict[str, tuple[object, ...]] = {}
@@ -154,7 +159,8 @@ class Lines(View):
     def changed(self, item: TaskItem) -> None:
         """Print a line, unless it repeats the last one."""
         wait = item.wait
-        said = (item.phase, item.attempt, item.abort, None if wait is None else (wait.reason, wait.quota))
+        begins = item.reason if item.phase in BEGINS else ""
+        said = (item.phase, item.attempt, item.abort, begins, None if wait is None else (wait.reason, wait.quota))
         if self._shown.get(item.uid) == said:
             return
         self._shown[item.uid] = said

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -97,17 +96,21 @@ class Objects:
     async def devices(self, namespace: str, parts: Iterable[Part]) -> Devices:
         """Return what the cluster says of the devices of ResourceClaims among parts, as far as it may be asked."""
         questions = reading(namespace, parts)
-        found: JSON | None = None
-        while True:
-            try:
-                path = questions.send(found)
-            except StopIteration as end:
-                devices: Devices = end.value
-                return devices
-            found = None
-            with suppress(NotSent, OutcomeUnknown):
-                answer = await self.ask("GET", path)
-                found = answer.json() if answer.ok else None
+        try:
+            path = next(questions)
+            while True:
+                path = questions.send(await self._found(path))
+        except StopIteration as end:
+            devices: Devices = end.value
+            return devices
+
+    async def _found(self, path: str) -> tuple[int, JSON]:
+        """Return the status and the object of an answer to GET; 0: there is no answer."""
+        try:
+            answer = await self.ask("GET", path)
+        except (NotSent, OutcomeUnknown):
+            return 0, {}
+        return answer.status, answer.json() or {}
 
     async def patch(self, kind: Kind, resource: JSON, patch: JSON) -> JSON | None:
         """Apply a JSON merge patch. None: the object is gone. Raises ``ClusterError``; a conflict has status 409."""

@@ -128,19 +128,37 @@ class Launch:
 
     async def _turn(self) -> Slot:
         """Wait until it may be sent, and that is stored."""
+        await self._room()
         origin = self._service.origin(self._context.task)
         await origin.pacer.opened()
         # Before its slot: a create in doubt frees its seat by a read, which needs a slot, too.
         await self._service.take_seat(self._key, origin)
         slot = await origin.pacer.enter(Kind.WRITE)
         try:
-            self.ready, self.said = True, "its job is being created"
+            self.ready = True
+            self.said = "its call is being made" if self._service.is_sync else "its job is being created"
             self._wake(self._key)
             await self._stored.wait()
         except BaseException:
             slot.end(used=False)
             raise
         return slot
+
+    async def _room(self) -> None:
+        """Wait until its job may be followed; one that may exist already is."""
+        service, namespace = self._service, self._context.task.metadata.namespace
+        if self.doubt:
+            service.adopt_room(self._key, namespace)
+            return
+        if not service.take_room_now(self._key, namespace):
+            before, size = self.said, service.settings.caching.size
+            self.said = (
+                f"waits for another job to end: {size} may be followed (plugins.{service.id}.caching.size), "
+                "and a namespace has at most as many of them as it leaves free"
+            )
+            self._wake(self._key)
+            await service.take_room(self._key, namespace)
+            self.said = before
 
     async def _send(self, slot: Slot) -> Judged | None:
         """Send it once. Return what an error means; None: there was none."""

@@ -53,7 +53,7 @@ from .outcomes import BAD_TASK, NO_POOL, REFRESH_FAILED, PluginBugError, is_netw
 from .pacing import OVERLOADED
 from .pools import Pools
 from .protocol import CallContext, RemoteError, SecretError, StatusContext
-from .refreshing import Job, NetworkFaultError
+from .refreshing import STARTING, Job, NetworkFaultError
 from .secrets import TaskSecrets, hidden_in
 from .service import LoadError, Service, WebCounts
 from .state import Stage, StateError, WebState, read_state
@@ -196,8 +196,7 @@ class WebManager:
             if known.stage in (Stage.NOT_STARTED, Stage.ALLOCATION_TOKEN_ACQUIRED):
                 return self._said(task, known, aborted("aborted before anything was created"))
             info = known.holding(f"the abort continues once it can: {error}")
-            if isinstance(error, LoadError):
-                ending.failed(error)
+            ending.failed(error)
         else:
             known, info = await self._aborted(task, service, known, "Aborted")
         if info.phase.is_terminal or not ending.is_given_up:
@@ -233,7 +232,7 @@ class WebManager:
         known, ending = self._ending(task, known)
         try:
             service = await self._service(task, known)
-        except LoadError as error:
+        except (PluginError, LoadError) as error:
             ending.failed(error)
             said = str(error)
         else:
@@ -278,10 +277,6 @@ class WebManager:
 
     def _acquired(self, task: TaskContext, service: Service, known: WebState) -> tuple[WebState, PhaseInfo]:
         """Wait until the create may be sent; that it is about to be is stored before."""
-        if service.followed >= service.settings.caching.size:
-            most = service.settings.caching.size
-            service.want_room(key_of_task(task.metadata))
-            return known, queued(f"{most} jobs are followed, as many as plugins.{service.id}.caching.size allows")
         launch = self._launch(task, service, resumes=False)
         if launch.ready:
             self._again(task)
@@ -307,7 +302,7 @@ class WebManager:
             if info is not None and info.phase.is_terminal:
                 return known, info
             self._follow(task, service, known, info)
-            return known, info or queued("its job was created")
+            return known, _begins(info or queued("its job was created"))
         if launch.end is not None:
             del self._launches[key]
             return known, launch.end
@@ -330,7 +325,7 @@ class WebManager:
             return known, known.holding(job.info.reason or "its state is unknown")
         if job.error and not job.info.phase.is_terminal:
             return known, job.info.with_reason(f"its job can't be read now: {job.error}")
-        return known, job.info
+        return known, _begins(job.info)
 
     _STEPS: Final[
         Mapping[Stage, Callable[[WebManager, TaskContext, Service, WebState], tuple[WebState, PhaseInfo]]]
@@ -532,6 +527,12 @@ class WebManager:
         launch = self._launches.pop(key, None)
         if launch is not None and not launch.over:
             launch.cancel()
+
+
+def _begins(info: PhaseInfo) -> PhaseInfo:
+    """Return a phase with a reason at least while the job has not begun: a sentence of before would be wrong by now."""
+    begins = info.phase in STARTING and not info.reason
+    return info.with_reason("its job was created, and has not begun yet") if begins else info
 
 
 def _final_stage(stage: Stage, info: PhaseInfo) -> Stage:

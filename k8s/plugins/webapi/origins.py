@@ -4,7 +4,8 @@ As a rule there is one, the platform's own, to which all rates, reads and create
 address, a server that they name is a tenant's. All such servers together have at most a half of each, so that the
 platform's own is always asked. Within that half no namespace has more places than it leaves free, so that one whose
 servers are slow keeps no other out, and one server has at most a quarter of the whole. Where there are more namespaces
-than places, they take turns.
+than places, they take turns. Of a single place there is no half: it is the platform's own, and the servers that tasks
+name share one more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from backoff_ctrl.k8s.plugins.core import Key
-from backoff_ctrl.k8s.runtime.places import Path, Places
+from backoff_ctrl.k8s.runtime.places import Path, Places, leaves_as_much
 
 from .pacing import NAMED, OF_ALL_NAMED, OF_ONE, OWN, Pacer, Rates, part
 from .refreshing import Refresher
@@ -121,11 +122,13 @@ class Origins:
 def has_room(places: Places, path: Path, most: int) -> bool:
     """Say whether one more place may be taken on a path, or a part of it, where there are so ``most`` in all."""
     taken = places.taken
+    if not path:
+        return taken[path] < max(most, OF_ALL_NAMED)
     if path[:1] != NAMED:
-        return taken[()] < most
+        return taken[path] < most
     free = part(most, OF_ALL_NAMED) - taken[NAMED]
     if path == NAMED:
         return free > 0
     if len(path) == 2:
-        return taken[path] < free
+        return leaves_as_much(places, path, free)
     return taken[path[-1]] < part(most, OF_ONE)

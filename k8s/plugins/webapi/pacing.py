@@ -199,13 +199,14 @@ class Pacer:
         self._server = None if path == OWN else rates.server(path[-1])
         self._window = Window(_POLICY, rng or random.Random())
         self._clock = asyncio.get_running_loop().time
+        self._shut_out = 0
         self.overloads = 0
         """Answers of the service that said it is overloaded."""
         rates.add(path, self)
 
     def is_used(self) -> bool:
         """Say whether a call is under way, waits, or has to wait."""
-        shut = self._window.not_before > self._clock()
+        shut = self._shut_out > 0 or self._window.not_before > self._clock()
         return shut or self._window.in_flight > 0 or any(each.waits(*self._path) for each in self._rates.lines.values())
 
     def window(self) -> WindowSnapshot:
@@ -213,8 +214,12 @@ class Pacer:
 
     async def opened(self) -> None:
         """Wait while the server has asked to be left alone."""
-        while (left := self._window.not_before - self._clock()) > 0:  # noqa: ASYNC110 - it may be shut again
-            await asyncio.sleep(left)
+        self._shut_out += 1  # until the caller goes on: a server that it is about to ask is not forgotten
+        try:
+            while (left := self._window.not_before - self._clock()) > 0:  # noqa: ASYNC110 - it may be shut again
+                await asyncio.sleep(left)
+        finally:
+            self._shut_out -= 1
 
     async def enter(self, kind: Kind) -> Slot:
         """Wait until one more call may be made."""

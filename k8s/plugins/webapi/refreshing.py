@@ -19,7 +19,7 @@ from typing import Final
 
 from backoff_ctrl.engine.backoff import delay
 from backoff_ctrl.k8s.plugins.core import Key
-from backoff_ctrl.k8s.plugins.phases import PhaseInfo
+from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo
 from backoff_ctrl.k8s.runtime.places import Path, Places
 
 from .pacing import OWN, Kind, Pacer
@@ -29,6 +29,10 @@ log = logging.getLogger(__name__)
 
 AGAIN_BASE: Final = 1.0
 """Seconds before a failed read is repeated; doubled each time, up to the resync interval."""
+BEGINS: Final = 1.0
+"""Seconds before a job that has not begun is read again; doubled each time, up to the resync interval."""
+STARTING: Final = frozenset({Phase.UNDEFINED, Phase.NOT_READY, Phase.QUEUED, Phase.INITIALIZING})
+"""Phases of a job that may begin at any moment."""
 NEVER: Final = float("-inf")
 
 
@@ -46,6 +50,8 @@ class Job:
     faults: int = 0
     error: str = ""
     read_at: float = NEVER
+    waits: int = 0
+    """Pauses since it is followed while it had not begun."""
     turn: int = 0
     reading: bool = False
 
@@ -102,7 +108,7 @@ class Refresher:
         job = self._jobs.get(key)
         if job is None:
             job = self._jobs[key] = Job(read, info)
-            wait = 0.0 if info is None else self._caching().resync_interval.total_seconds()
+            wait = 0.0 if info is None else self._pause(job)
             self._schedule(key, job, self._loop.time() + wait)
         return job
 
@@ -214,4 +220,9 @@ class Refresher:
         caching = self._caching()
         resync = caching.resync_interval.total_seconds()
         failed = job.failures + job.faults
-        return delay(failed - 1, min(AGAIN_BASE, resync), resync) if failed else resync
+        if failed:
+            return delay(failed - 1, min(AGAIN_BASE, resync), resync)
+        if job.info is None or job.info.phase not in STARTING:
+            return resync
+        job.waits += 1
+        return delay(job.waits - 1, min(BEGINS, resync), resync)

@@ -21,6 +21,7 @@ import aiohttp
 from backoff_ctrl.k8s.plugins.core import Key
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskSpecError
+from backoff_ctrl.k8s.runtime.places import Path, Places, leaves_as_much
 
 from .entry import WebPluginEntry
 from .hosts import Resolver, is_allowed
@@ -115,8 +116,7 @@ class Service:
         self.plugin: AsyncPlugin | SyncPlugin | None = None
         self.origins = Origins(lambda: self.settings, wake)
         self._followed: dict[Key, Origin] = {}
-        self._wake = wake
-        self._wants_room: dict[Key, None] = {}
+        self._room = Places(self._has_room)
 
     def load(self) -> None:
         """Load the plugin. Raises ``LoadError``."""
@@ -132,7 +132,7 @@ class Service:
             self._make()
         except LoadError:  # it is logged
             return
-        self.origins.change()
+        self._change()
 
     def _make(self) -> None:
         setup = PluginSetup(self.id, Scope(self.id, self._counts), self._section, self.session)
@@ -184,6 +184,7 @@ class Service:
         """Follow a job where it is."""
         origin = self._followed.get(key) or self.origin(task, meta)
         self._followed[key] = origin
+        self.adopt_room(key, task.metadata.namespace)
         return origin.refresher.follow(key, read, info)
 
     async def take_seat(self, key: Key, origin: Origin) -> None:
@@ -198,18 +199,28 @@ class Service:
         """Say whether anybody but these has a seat: its create has an outcome, which is not stored yet."""
         return self.origins.seats.taken_beside(keys)
 
-    def want_room(self, key: Key) -> None:
-        """Wake this attempt when a job is followed no longer: as many are as may be. In the order of arrival."""
-        self._wants_room.setdefault(key)
+    def take_room_now(self, key: Key, namespace: str) -> bool:
+        """Say whether this job may be followed now; then it has its room."""
+        return self._room.take_now(key, namespace)
+
+    async def take_room(self, key: Key, namespace: str) -> None:
+        """Wait until one more job of a namespace may be followed. Namespaces take turns."""
+        await self._room.take(key, namespace)
+
+    def adopt_room(self, key: Key, namespace: str) -> None:
+        """Count a job that exists, or may: it is followed whatever number of others is."""
+        self._room.adopt(key, namespace)
+
+    def _has_room(self, places: Places, path: Path) -> bool:
+        free = self.settings.caching.size - places.taken[()]
+        return leaves_as_much(places, path, free) if path else free > 0
 
     def forget(self, key: Key) -> None:
-        """Follow the job of an attempt no longer, and wake who waits for its room."""
-        self._wants_room.pop(key, None)
+        """Follow the job of an attempt no longer; another has its room."""
         origin = self._followed.pop(key, None)
-        if origin is not None and origin.refresher.forget(key) and self._wants_room:
-            first = next(iter(self._wants_room))
-            del self._wants_room[first]
-            self._wake(first)
+        if origin is not None:
+            origin.refresher.forget(key)
+        self._room.free(key)
 
     # -- settings ---------
 
@@ -227,8 +238,12 @@ class Service:
                 log.error("%s; the settings stay as they were", error)  # noqa: TRY400 - a sentence for people
             self._trouble = str(error)
             return False
-        self.origins.change()
+        self._change()
         return True
+
+    def _change(self) -> None:
+        self.origins.change()
+        self._room.look()
 
     def _adopt(self) -> None:
         self._written = self._section()

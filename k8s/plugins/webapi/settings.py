@@ -41,11 +41,12 @@ class Caching(Section):
     """How jobs are followed."""
 
     size: int = Field(default=100_000, ge=10, le=500_000)
-    """The most jobs that are followed at a time; a task beyond them waits before its job is created."""
+    """The most jobs that are followed at a time; a task beyond them waits before its job is created. A namespace has at
+    most as many of them as it leaves free, so a half if it is alone: its long jobs keep no other namespace waiting."""
     resync_interval: Annotated[Duration, Field(ge=timedelta(seconds=5), le=timedelta(hours=1))] = timedelta(seconds=30)
     """How long the state of a job is good, before it is read again."""
     workers: int = Field(default=10, ge=1, le=10_000)
-    """How many jobs are read at a time."""
+    """How many jobs are read at a time. With 1, the servers that tasks name share one more read."""
     max_system_failures: int = Field(default=5, ge=0, le=1_000_000)
     """How many reads of a job may fail in a row; one more ends the attempt as `RefreshFailed`."""
 
@@ -86,7 +87,8 @@ class WebApiSection(Section):
     resource_meta: Any = None
     """Read so that Flyte's files are accepted, and unused."""
     creates_in_flight: int = Field(default=10, ge=1, le=10_000)
-    """How many creates may be sent and not answered at a time: a kill leaves so many in doubt, at most."""
+    """How many creates may be sent and not answered at a time: a kill leaves so many in doubt, at most. With 1, the
+    servers that tasks name share one more."""
     call_timeout: Annotated[Duration, Field(ge=timedelta(seconds=1), le=timedelta(hours=1))] = timedelta(seconds=60)
     """How long a call of the service may take."""
     allowed_hosts: list[str] = Field(default_factory=list)

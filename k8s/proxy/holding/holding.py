@@ -13,6 +13,7 @@ from backoff_ctrl.k8s.creates.calls import Passed, read_target
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.ledger import Ledger
+from backoff_ctrl.k8s.proxy.held_bytes import HeldBytes
 from backoff_ctrl.k8s.proxy.http.messages import Ask, Head, Request, Response
 from backoff_ctrl.k8s.proxy.place import Account, Place, Trust
 from backoff_ctrl.k8s.proxy.upstream import ApiServer
@@ -27,7 +28,7 @@ from .settings import RESTART, RETRY_AFTER, HoldSettings
 from .telling import come_again, failed
 
 _STEP: Final = 0.05
-FULL: Final = "the proxy holds as many bytes as it may"
+FULL: Final = "the proxy holds as many bytes of this namespace as it may"
 
 
 class Holding:
@@ -76,7 +77,7 @@ class Holding:
         )
         self._at_end = at_end
         self._closing = False
-        self._bytes = 0
+        self._held = HeldBytes(self._settings.held_bytes_max)
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -88,7 +89,7 @@ class Holding:
 
     @property
     def held_bytes(self) -> int:
-        return self._bytes
+        return self._held.total
 
     # -- called by the listener ---------
 
@@ -151,20 +152,21 @@ class Holding:
     async def _answer(self, request: Request) -> Response:
         chosen = self._chosen(request.head)
         create, size = None, len(request.body)
+        held = "" if chosen is None else chosen.target.namespace
         try:
             if chosen is not None:
                 refused = self._refused(chosen, request)
                 if refused is not None:
                     return response_of(refused, request.head)
                 create = CreateRequest(self._shared, chosen, request)
-                self._bytes += size
+                self._held.add(held, size)
                 try:
                     answer = await create.answer()
                 finally:  # its bytes may be in use for longer than its caller stays
                     if create.task is None or create.task.done():
-                        self._bytes -= size
+                        self._held.add(held, -size)
                     else:
-                        create.task.add_done_callback(lambda _: self._release(size))
+                        create.task.add_done_callback(lambda _: self._held.add(held, -size))
                 response = response_of(answer, request.head)
                 response.if_unread = create.if_unread
                 return response
@@ -176,12 +178,9 @@ class Holding:
         label = chosen.target.resource, chosen.target.rest.strip("/")
         if self._closing:
             return come_again(label, CLOSING, again=self._settings.again, after=RESTART)
-        if self._bytes and self._bytes + len(request.body) > self._settings.held_bytes_max:
+        if self._held.total and not self._held.have_room(chosen.target.namespace, len(request.body)):
             return come_again(label, FULL, again=self._settings.again)
         return None
-
-    def _release(self, size: int) -> None:
-        self._bytes -= size
 
     async def _ungated(self, request: Request, create: CreateRequest | None) -> Response:
         """Send a request as it came, after an internal error, unless it was sent; an answer that came counts."""

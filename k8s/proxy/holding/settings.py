@@ -47,7 +47,8 @@ class HoldSettings:
     are known to have no limit of their own. ``hold_total``: all requests that belong to one call of a client together;
     None: ``HOLD_TOTAL``, and a ``DAY`` for programs that do nothing else meanwhile.
     ``mark``: draw names and add create ids, so that nothing is created twice. ``held_bytes_max``: bytes of
-    all bodies that are held; a create beyond that is answered 429 and should come again.
+    all bodies that are held, those of a namespace no more than they leave free; a create beyond that is answered 429
+    and should come again.
     """
 
     hold: float | None = None

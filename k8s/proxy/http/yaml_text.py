@@ -7,11 +7,12 @@ twice, several documents) is not read at all, and an edit that does not read bac
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import yaml
+
+from backoff_ctrl.k8s.charges.bounded_yaml import KubernetesLoader
 
 from .json_text import with_edits
 from .messages import PayloadError
@@ -83,17 +84,8 @@ def _loaded(text: str) -> Any:
     return document.value
 
 
-class _Scalars(yaml.SafeLoader):
-    """PyYAML's rules for scalars, but ``y`` and ``n`` are true and false, as for Go's reader."""
-
-    bool_values: ClassVar = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
-
-
-_Scalars.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("[yYnN]\\Z"), list("yYnN"))
-
-
 class _Document:
-    """A document, built from the parser's events as by ``yaml.safe_load``, except for ``y``, ``n`` and what is refused.
+    """A document, built from the parser's events; its scalars are what the API server reads of them.
 
     Refused are aliases, which may stand for any amount of text, doubled fields, merge keys, sets and the like, several
     documents, deep nesting, and more values than can be read at once.
@@ -103,7 +95,7 @@ class _Document:
         self.value: Any = None
         self._documents = self._values = 0
         self._open: list[_Open] = []
-        self._scalars: Any = _Scalars("")  # its rules for texts, numbers and times
+        self._scalars: Any = KubernetesLoader("")  # its rules for texts, numbers and times
 
     def take(self, event: Any) -> None:
         """Take the next event. Raises ``PayloadError``, and what ``yaml.SafeLoader`` raises for a malformed value."""

@@ -19,7 +19,7 @@ from backoff_ctrl.k8s.plugins.marks import FINALIZER, is_going
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.plugins.wrong_values import told
-from backoff_ctrl.k8s.tasks.model import API_VERSION, JSON, KIND, TaskStatus, shown, unix
+from backoff_ctrl.k8s.tasks.model import API_VERSION, JSON, KIND, NOTED_WITH, TaskStatus, shown, unix
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.stepping import OVER, failed_at_once, has_begun
 from backoff_ctrl.k8s.tasks.store import Stored, Wish
@@ -52,8 +52,9 @@ def read_spec(body: Mapping[str, Any]) -> Read:
     """Return the spec of a Task, normalised as other stores have it."""
     own, generation = metadata_of(body), generation_of(body)
     spec = dict(mapping(body.get("spec")))
-    if "signal" in spec and "signalled" not in spec and (writer := _signalled(body)):
-        spec["signalled"] = writer
+    for asked, note in NOTED_WITH.items():
+        if spec.get(asked) not in (None, False) and note not in spec and (writer := _writer(body, asked)):
+            spec[note] = writer
     metadata = {"name": own.get("name"), "namespace": own.get("namespace"), **inherited(body)}
     try:
         manifest = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
@@ -64,10 +65,10 @@ def read_spec(body: Mapping[str, Any]) -> Read:
     return Read(generation, wish.metadata, wish.spec, wish.abort)
 
 
-def _signalled(body: Mapping[str, Any]) -> JSON:
-    """Return the program that wrote the signal of a Task, and when, by what the server keeps of each field."""
+def _writer(body: Mapping[str, Any], name: str) -> JSON:
+    """Return the program that wrote a field of a Task's spec, and when, by what the server keeps of each field."""
     for entry in mappings(metadata_of(body).get("managedFields")):
-        if "f:signal" in mapping(mapping(entry.get("fieldsV1")).get("f:spec")):
+        if f"f:{name}" in mapping(mapping(entry.get("fieldsV1")).get("f:spec")):
             return {"by": f"the program {text(entry.get('manager'))[:200]}", "at": text(entry.get("time"))}
     return {}
 

@@ -26,6 +26,7 @@ from backoff_ctrl.k8s.plugins.registry import Registry
 from backoff_ctrl.k8s.tasks.executing import MakeExecutor
 from backoff_ctrl.k8s.tasks.model import API_VERSION, KIND
 from backoff_ctrl.k8s.tasks.store import BrokenStoreError, LeaseLostError, StoreError
+from backoff_ctrl.k8s.tasks.through_plugins import CORE, core_of
 
 from .objects import is_held
 from .store import ClusterStore
@@ -109,8 +110,9 @@ class OwningExecutor:
                 return f"plugin {plugin}, which runs this task, is not enabled"
             if named is not None and not self._registry.serves(named, task.type):
                 return f"plugin {plugin}, which its status names, does not serve the task type {task.type}"
-            if not plugin:
-                self._registry.resolve(task.type)
+            entry_now = named or self._registry.resolve(task.type)
+            if state is not None and core_of(entry_now) != text(state.get(CORE)):
+                return f"its status was not written by plugin {entry_now.id}, which runs such tasks"
         except PluginError as error:
             return str(error)
         return ""

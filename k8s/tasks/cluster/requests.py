@@ -102,27 +102,22 @@ class Requests:
         ]
         return await self._patch(body, patch, JSON_PATCH, "status", f"write the status of {_named(body)}")
 
-    async def abort(self, body: Mapping[str, Any]) -> JSON | None:
-        """Request the end of a Task; None: it is gone."""
-        patch = {"metadata": {"uid": metadata_of(body).get("uid")}, "spec": {"abort": True}}
-        return await self._patch(body, patch, MERGE, None, f"request the end of {_named(body)}")
-
     async def user(self) -> str:
         """Return the user that the server takes this account for; empty: it does not say."""
         kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         answer = await self._ask("POST", WHO, kind)
         return text(mapping(mapping(mapping(answer.json()).get("status")).get("userInfo")).get("username"))
 
-    async def signal(self, body: Mapping[str, Any], given: Mapping[str, Any]) -> JSON | None:
-        """Write the signal of a Task, as these fields of its spec, as long as nothing of it has changed.
+    async def ask_for(self, body: Mapping[str, Any], given: Mapping[str, Any], what: str) -> JSON | None:
+        """Write what is asked of a Task, as these fields of its spec, as long as nothing of it has changed.
 
-        None: something has, or it is gone.
+        None: something has, or it is gone. ``what``, for errors: ``signal``.
         """
         patch: list[JSON] = [  # a merge would drop null within the value
             {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata_of(body).get("resourceVersion")},
             *({"op": "add", "path": f"/spec/{name}", "value": value} for name, value in given.items()),
         ]
-        return await self._patch(body, patch, JSON_PATCH, None, f"signal {_named(body)}")
+        return await self._patch(body, patch, JSON_PATCH, None, f"{what} {_named(body)}")
 
     async def hold(self, body: Mapping[str, Any], held: bool) -> JSON | None:
         """Put our finalizer on a Task, or take it off; None: it has changed meanwhile, or is gone."""

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backoff_ctrl.k8s.tasks.model import API_VERSION, DURATION, JSON, KIND, MUTABLE, TaskSpec, TaskStatus
+from backoff_ctrl.k8s.tasks.model import API_VERSION, DURATION, JSON, KIND, MUTABLE, NOTED_WITH, TaskSpec, TaskStatus
 
 GROUP: Final = API_VERSION.partition("/")[0]
 VERSION: Final = API_VERSION.partition("/")[2]
@@ -120,8 +120,8 @@ def _spec_rules(properties: Mapping[str, JSON]) -> list[JSON]:
     rules = [
         _rule("!has(oldSelf.abort) || !oldSelf.abort || (has(self.abort) && self.abort)",
               "abort can't be taken back", "abort"),
-        _rule("!has(oldSelf.signalled) || (has(self.signalled) && self.signalled == oldSelf.signalled)",
-              "it is written with the signal, and can't be changed", "signalled"),
+        *(_rule(f"!has(oldSelf.{note}) || (has(self.{note}) && self.{note} == oldSelf.{note})",
+                f"it is written with {asked}, and can't be changed", note) for asked, note in NOTED_WITH.items()),
         _rule("!has(oldSelf.again) || (has(self.again) && self.again >= oldSelf.again)",
               "it counts how often the task runs again: raise it", "again"),
         _rule("!has(self.abort) || !self.abort || !has(self.again) || "

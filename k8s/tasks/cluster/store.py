@@ -17,10 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
+from backoff_ctrl.k8s.answers.fields import mapping
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.plugins.marks import is_going
 from backoff_ctrl.k8s.plugins.phases import Phase
-from backoff_ctrl.k8s.tasks.model import JSON, TaskStatus, unix
+from backoff_ctrl.k8s.tasks.model import JSON, NOTED_WITH, TaskStatus, unix
 from backoff_ctrl.k8s.tasks.reading import difference
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import (
@@ -33,10 +34,10 @@ from backoff_ctrl.k8s.tasks.store import (
     Stored,
     StoreError,
     Wish,
+    asked_by,
     circle,
     is_new_signal,
     needs_of,
-    signalled,
 )
 from backoff_ctrl.k8s.watching.informer import ClusterSource, Informer
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError
@@ -221,9 +222,10 @@ class ClusterStore:
             )
         if look:
             return there
+        who = {note: mapping(wish.spec.get(note)).get("by", "") for note in NOTED_WITH.values()}
         if there.open and "signal" in wish.spec:
-            there = await self.signal(wish.namespace, wish.name, wish.spec["signal"])
-        return await self.request_abort(wish.namespace, wish.name) if wish.abort else there
+            there = await self.signal(wish.namespace, wish.name, wish.spec["signal"], who["signalled"])
+        return await self.request_abort(wish.namespace, wish.name, who["aborted"]) if wish.abort else there
 
     def _refuse_circles(self, wishes: Sequence[Wish]) -> None:
         """Raise ``NeedsError`` if these tasks and those that have not ended would wait for each other in a circle."""
@@ -257,22 +259,30 @@ class ClusterStore:
             return None
         return found if found.task.uid == entry.task.uid else None
 
-    async def request_abort(self, namespace: str, name: str) -> Stored:
-        entry = await self._read(namespace, name)
-        if not entry.task.open or entry.task.abort:
-            return entry.task
-        body = await self._requests.abort(entry.body)
-        return self.cache.take(body).task if body is not None else (await self._read(namespace, name)).task
+    async def request_abort(self, namespace: str, name: str, by: str = "") -> Stored:
+        def is_news(task: Stored) -> bool:
+            return task.open and not task.abort
+
+        return await self._ask_for(namespace, name, "abort", is_news, {"abort": True}, by)
 
     async def signal(self, namespace: str, name: str, value: Any, by: str = "") -> Stored:
+        return await self._ask_for(
+            namespace, name, "signal", lambda task: is_new_signal(task, value), {"signal": value}, by
+        )
+
+    async def _ask_for(
+        self, namespace: str, name: str, what: str, is_news: Callable[[Stored], bool], given: JSON, by: str
+    ) -> Stored:
+        """Write what is asked of a Task (``what`` is the field of its spec), with who asks it, if it is news."""
         by = by or await self._requests.user()
         for _ in range(TRIES):
             entry = await self._read(namespace, name)
-            if not is_new_signal(entry.task, value):
+            if not is_news(entry.task):
                 return entry.task
-            if (body := await self._requests.signal(entry.body, signalled(value, by, self._clock()))) is not None:
+            noted = {**given, NOTED_WITH[what]: asked_by(by, self._clock())}
+            if (body := await self._requests.ask_for(entry.body, noted, what)) is not None:
                 return self.cache.take(body).task
-        raise ConflictError(f"task {namespace}/{name} changes all the time: signal it again")
+        raise ConflictError(f"task {namespace}/{name} changes all the time: {what} it again")
 
     async def replace(self, uid: str, wish: Wish) -> Stored:
         """Delete a Task and create the new one, which the server is asked about before: it has no transaction."""

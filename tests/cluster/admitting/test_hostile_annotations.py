@@ -57,7 +57,7 @@ async def test_a_job_of_more_pods_than_a_gang_may_have_passes_nobody(api: Api, s
             while found.states()["refused"] != 1:  # noqa: ASYNC110 - a count, polled
                 await asyncio.sleep(0.05)
         (listed,) = found.waiting()
-        assert "100001 pods of one kind" in json.dumps(listed)
+        assert "100001 objects of one kind" in json.dumps(listed)
         assert (await jobs.get("huge"))["spec"]["suspend"]
         assert found.counts.ungated.total() == 0
         made(await api.patch(jobs.path("huge"), {"spec": {"parallelism": 1}}, MERGE))

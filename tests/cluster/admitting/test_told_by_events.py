@@ -16,7 +16,7 @@ from backoff_ctrl.k8s.admitting.kinds import (
     WEBHOOK,
     AdmissibleKind,
 )
-from backoff_ctrl.k8s.admitting.surroundings import MAX_PRIORITY
+from backoff_ctrl.k8s.admitting.priorities import MAX_PRIORITY
 from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
 from tests.cluster.admitting.trains_at_work import served
 from tests.cluster.control_plane.servers import Server

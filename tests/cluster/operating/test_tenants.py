@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from backoff_ctrl.api.commands.bounded_log import AT_ONCE
 from tests.cluster.admitting.jobs_at_work import Jobs, job
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.objects import made
@@ -40,6 +41,27 @@ async def allowed(tenant: Api, namespace: str) -> Jobs:
         while (await tenant.get(f"/apis/batch/v1/namespaces/{namespace}/jobs")).status != 200:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     return Jobs(tenant, namespace)
+
+
+async def test_what_a_tenant_writes_fills_no_log_of_the_operator(bed: Bed) -> None:
+    """Each Job whose owner is of no kind that exists made a line, each time with another name."""
+    async with Api(bed.server, "admin") as admin, Api(bed.server, "nobody") as tenant:
+        others, taken = await spaces(admin, "nobody")
+        mine, many = await allowed(tenant, taken), 2 * AT_ONCE
+        replica = await begin(bed.server.kubeconfig("tester"), [others.namespace, taken])
+        try:
+            await replica.until("/metrics", LEADS)
+            for number in range(many):
+                owner = {"apiVersion": "odd.example/v1", "kind": "Odd", "name": f"odd-{number}", "uid": f"u{number}"}
+                body = job(f"odd-{number}")
+                body["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+                await mine.create(body)
+            for number in range(many):
+                await mine.until(f"odd-{number}", lambda seen: not seen["spec"]["suspend"])
+        finally:
+            log = (await replica.end(signal.SIGTERM)).splitlines()
+    lines = [each for each in log if "who controls" in each]
+    assert AT_ONCE <= len(lines) < many, log[-3:]
 
 
 async def test_owners_that_lead_out_of_a_path_stop_neither_jobs_nor_the_end(bed: Bed) -> None:

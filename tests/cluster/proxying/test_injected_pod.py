@@ -17,6 +17,7 @@ from backoff_ctrl.api.injection.sidecar import SidecarSettings
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.injecting.mounted import executed, sidecar_and_creator, started, volumes
+from tests.cluster.quotas.quota_room import Room
 from tests.cluster.talking import JSON, MERGE, Api
 from tests.patience import PATIENCE
 
@@ -69,9 +70,7 @@ async def test_an_injected_pod_gates_its_creator_which_nobody_changed(
     """
     async with Api(kubernetes, "admin") as api:
         base = f"/api/v1/namespaces/{real_namespace}"
-        quota = await api.post(f"{base}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})
-        assert quota.status == 201, quota.text
-        await api.until(f"{base}/resourcequotas/q", lambda found: "used" in found.get("status", {}))
+        await Room(api, real_namespace).quota("q", {"pods": "1"})
         pod = await injected(api, real_namespace, "--hold=60", "--hold-total=60", taken=(6443, 9096))
         folders = await volumes(api, kubernetes, pod, tmp_path)
         sidecar, main = sidecar_and_creator(pod)
@@ -105,8 +104,7 @@ async def test_who_waits_in_a_pod_is_asked_in_its_sidecar_and_shown_on_the_pod(
     """
     async with Api(kubernetes, "admin") as api:
         base = f"/api/v1/namespaces/{real_namespace}"
-        quota = await api.post(f"{base}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})
-        assert quota.status == 201, quota.text
+        await Room(api, real_namespace).quota("q", {"pods": "1"})
         pod = await injected(
             api, real_namespace, "--hold=600", "--hold-total=600", taken=(6443, 6444, *range(9096, 9099))
         )
@@ -157,8 +155,7 @@ async def test_an_account_without_the_right_to_events_waits_all_the_same(
     """It is said once in the log of the sidecar, and what waits is created once there is room."""
     async with Api(kubernetes, "admin") as api:
         base = f"/api/v1/namespaces/{real_namespace}"
-        quota = await api.post(f"{base}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})
-        assert quota.status == 201, quota.text
+        await Room(api, real_namespace).quota("q", {"pods": "1"})
         pod = await injected(
             api,
             real_namespace,
@@ -199,9 +196,7 @@ async def test_certificates_that_change_under_load_lose_and_double_no_create(
     """
     async with Api(kubernetes, "admin") as api:
         base = f"/api/v1/namespaces/{real_namespace}"
-        quota = await api.post(f"{base}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})
-        assert quota.status == 201, quota.text
-        await api.until(f"{base}/resourcequotas/q", lambda found: "used" in found.get("status", {}))
+        await Room(api, real_namespace).quota("q", {"pods": "1"})
         options = ("--hold=60", "--hold-total=60", "--tls-leaf-life=10")
         pod = await injected(api, real_namespace, *options, taken=(6443, 6444, 9096, 9097))
         folders = await volumes(api, kubernetes, pod, tmp_path)

@@ -67,6 +67,17 @@ def test_a_quota_of_zero_is_paused_and_not_never() -> None:
     assert state_of(request) == "sent"
 
 
+def test_a_limit_of_zero_pauses_only_what_asks_for_it() -> None:
+    """Services are forbidden, and two are left from before: a create without any waits for cores alone."""
+    line = Timeline()
+    hard, used = {"cpu": ONE, "services": 0}, {"cpu": ONE, "services": 2 * ONE}
+    line.controller.observe_quota(NS, QUOTA, ObservedQuota(hard, hard, used), line.now)
+    line.watching()
+    cores, both = line.submit(1), line.submit(demand=Demand({"services": ONE}))
+    assert (line.why(cores).reason, line.why(cores).resource) == ("quota", "cpu")
+    assert (line.why(both).reason, line.why(both).resource) == ("paused", "services")
+
+
 def test_a_verdict_reaches_waiting_requests() -> None:
     """The quota shrank: requests that are too large now are refused, the others wait on."""
     line = watched(4, 4)

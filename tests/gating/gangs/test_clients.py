@@ -103,9 +103,7 @@ def test_a_gang_waits_until_all_of_it_fits(core: Any) -> None:
 @pytest.mark.long
 def test_a_gang_that_never_fits_is_an_error_at_once(core: Any) -> None:
     """With the part and the amount; nothing was sent."""
-    with pytest.raises(
-        GangRefused, match=r"gang asks pods=11 \(11 x 1 by part 1, Pod member-0\), but quota q allows 10"
-    ):
+    with pytest.raises(GangRefused, match=r"gang asks pods=11 \(11 x 1 for Pod member-0\), but quota q allows 10"):
         create_gang(core, pods(11), namespace="team")
     assert names(core) == []
 
@@ -315,7 +313,7 @@ def test_a_job_whose_pods_never_fit_is_refused_at_once_with_what_asks_most(core:
         "metadata": {"name": "train"},
         "spec": {"parallelism": 20, "completions": 20, "template": {"spec": pod("x")["spec"]}},
     }
-    said = r"gang asks pods=20 \(20 x 1 by part 2, the Pods of Job train\), but quota q allows 10 in all"
+    said = r"gang asks pods=20 \(20 x 1 for the Pods of Job train\), but quota q allows 10 in all"
     with pytest.raises(GangRefused, match=said):
         create_gang(client.BatchV1Api(core.api_client), [job], namespace="team")
 

@@ -24,7 +24,7 @@ async def test_held_bytes_are_bounded_and_whoever_comes_beyond_is_told_to_come_a
     size = len(json.dumps(big))
     async with full(1, HoldSettings(held_bytes_max=LARGEST)) as proxy:
         (name,) = proxy.others
-        most = LARGEST // size
+        most = LARGEST // (2 * size)
         waiting = [proxy.post(big) for _ in range(most)]
         await held(proxy, *waiting)
         assert proxy.holding.held_bytes == most * size
@@ -37,6 +37,21 @@ async def test_held_bytes_are_bounded_and_whoever_comes_beyond_is_told_to_come_a
         assert proxy.holding.held_bytes == 0
         await proxy.delete(name)
         assert (await proxy.post(big)).status == 201
+
+
+async def test_bodies_of_one_namespace_let_those_of_others_in() -> None:
+    """A namespace has no more of the bytes than it leaves free, and a hold may last for a day."""
+    big = pod("big") | {"metadata": {"name": "big", "annotations": {"a": "x" * 200_000}}}
+    async with full(1, HoldSettings(held_bytes_max=LARGEST)) as proxy:
+        waiting = [proxy.post(big) for _ in range(LARGEST // len(json.dumps(big)))]
+        await asyncio.sleep(1)
+        refused = [each for each in waiting if each.done()]
+        assert len(waiting) // 3 < len(refused) < len(waiting)
+        other = await proxy.post(big, target=b"/api/v1/namespaces/default/pods")
+        assert other.status == 201, other.body
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
 
 
 async def test_a_body_that_was_sent_is_counted_until_it_is_answered() -> None:

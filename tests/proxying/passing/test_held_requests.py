@@ -38,7 +38,7 @@ async def test_the_body_is_read_whole_and_the_answer_framed(framed: bytes) -> No
         await caller.gets(CREATED)
         server = await proxy.upstream.connection()
         await answered(caller, server)
-        assert proxy.shared.held_bytes == 0
+        assert proxy.shared.held.total == 0
 
 
 async def test_continue_is_answered_here() -> None:
@@ -81,7 +81,7 @@ async def test_a_caller_that_hangs_up_is_not_waited_for(half: bool) -> None:
             await caller.ended()
         else:
             await caller.close()
-        await until(lambda: creates.given_up and not proxy.shared.held_bytes)
+        await until(lambda: creates.given_up and not proxy.shared.held.total)
 
 
 @pytest.mark.parametrize("chunked", [True, False])
@@ -97,14 +97,14 @@ async def test_a_long_body_passes(chunked: bool) -> None:
         server.send(OK)
         await caller.gets(OK)
         assert creates.asked.empty()
-        assert proxy.shared.held_bytes == 0
+        assert proxy.shared.held.total == 0
 
 
 async def test_held_bytes_are_bounded_in_all() -> None:
     """What comes on top passes; once bytes are free again the next is held."""
     creates = Chosen()
     body = b"Content-Length: 600\r\n\r\n" + b"x" * 600
-    async with proxied(creates, Limits(held_bytes=1000)) as proxy:
+    async with proxied(creates, Limits(held_bytes=1500)) as proxy:
         first = await proxy.caller(sent=HEAD + body)
         _, answer = await creates.asked.get()
         _, server = await proxy.pair(HEAD + body)
@@ -113,6 +113,21 @@ async def test_held_bytes_are_bounded_in_all() -> None:
         await first.gets(CREATED)
         first.send(HEAD + body)
         await creates.asked.get()
+
+
+async def test_bodies_of_one_address_let_those_of_others_in() -> None:
+    """Whole or in part: what an address sends beyond half of the bytes passes, however it is framed."""
+    creates = Chosen()
+    body = b"Content-Length: 600\r\n\r\n" + b"x" * 600
+    async with proxied(creates, Limits(held_bytes=2000)) as proxy:
+        await proxy.caller(sent=HEAD + b"Content-Length: 900\r\n\r\n" + b"x" * 600)
+        await until(lambda: proxy.shared.held.total == 600)
+        _, server = await proxy.pair(HEAD + body)
+        await server.head()
+        await proxy.pair(HEAD + b"Transfer-Encoding: chunked\r\n\r\n258\r\n" + b"x" * 600 + b"\r\n0\r\n\r\n")
+        await proxy.caller(sent=HEAD + body, at="127.0.0.2")
+        await creates.asked.get()
+        assert proxy.shared.held.total == 1200
 
 
 async def test_a_failure_of_the_gate_lets_requests_pass() -> None:

@@ -347,7 +347,7 @@ async def bounded(pair: Pair, head_s: float = PATIENCE) -> AsyncIterator[Proxied
 
 
 def handshakes(proxy: Proxied) -> int:
-    return len(proxy.listener._server)  # type: ignore[arg-type]
+    return len(proxy.shared.handshakes)
 
 
 async def served(proxy: Proxied, pair: Pair) -> Side:

@@ -162,10 +162,15 @@ class Proxied:
         """What callers use who name nothing else."""
         self._callers: list[Side] = []
 
-    async def caller(self, tls: ssl.SSLContext | None = None, sent: bytes = b"", *, bare: bool = False) -> Side:
+    async def caller(
+        self, tls: ssl.SSLContext | None = None, sent: bytes = b"", *, bare: bool = False, at: str = "127.0.0.1"
+    ) -> Side:
+        """Connect from the address ``at``, of this machine."""
         tls = None if bare else tls or self.client
-        name = "localhost" if tls else None
-        made = Side(*await asyncio.open_connection("127.0.0.1", self.port, ssl=tls, server_hostname=name))
+        name, near = "localhost" if tls else None, (at, 0)
+        made = Side(
+            *await asyncio.open_connection("127.0.0.1", self.port, ssl=tls, server_hostname=name, local_addr=near)
+        )
         self._callers.append(made)
         if sent:
             made.send(sent)

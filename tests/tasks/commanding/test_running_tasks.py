@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import re
 import signal
@@ -60,8 +61,9 @@ def test_ctrl_c_leaves_and_the_next_run_goes_on(lasting: Desk) -> None:
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=PATIENCE)
         assert process.returncode == 1, told
-        assert "3 tasks are unfinished and keep running in the cluster." in told
-        assert f"Continue with: backoff-ctrl task run --store {lasting.store}" in told
+        assert "3 tasks are unfinished: 2 run on in the cluster, 1 waits until you continue." in told
+        place = f"--store {lasting.store} --upstream {lasting.sandbox.url}"
+        assert f"Continue with: backoff-ctrl task run {place}" in told
     before = {pod.metadata.uid for pod in lasting.pods()}
     assert len(before) == 2
     with lasting.running() as process:
@@ -104,6 +106,9 @@ def test_an_abort_is_carried_out_by_whoever_can(lasting: Desk) -> None:
     assert lasting.task("abort", first) == f"task {NAMESPACE}/{first} has ended: Aborted\n"
     until(lambda: len([pod for pod in lasting.pods() if not pod.metadata.deletion_timestamp]) == 1)
     assert lasting.listed()[second]["unfinished"]
+    asked = {name: each["reason"].partition("asked for ")[2] for name, each in lasting.listed().items()}
+    assert asked[waiting].startswith(f"by {getpass.getuser()} at 2")
+    assert asked[first].startswith(f"by {getpass.getuser()} at 2")
     assert "has not ended: abort it first" in lasting.failing("delete", second)
     assert lasting.task("delete", first) == f"task {NAMESPACE}/{first} is forgotten\n"
     assert first not in lasting.listed()
@@ -119,6 +124,7 @@ def test_abort_on_exit_takes_everything_along(lasting: Desk) -> None:
         assert process.returncode == 1, told
         assert "unfinished" not in told  # there is nothing to come back to
     assert {each["phase"] for each in lasting.listed().values()} == {"Aborted"}
+    assert all(f"asked for by {getpass.getuser()} at 2" in each["reason"] for each in lasting.listed().values())
     until(lambda: not lasting.pods())
 
 
@@ -187,7 +193,8 @@ def test_what_has_ended_is_not_run_again_and_says_how_it_would_be(desk: Desk) ->
     file = desk.write(manifest("web", container={"image": "busybox", "resources": {"requests": {"cpu": "4"}}}))
     desk.task("run", "-f", file, code=1)
     said = desk.task("run", "-f", file, code=1)
-    again = f"`backoff-ctrl task run --again web --store {desk.store}`"
+    place = f"--store {desk.store} --upstream {desk.sandbox.url}"
+    again = f"`backoff-ctrl task run --again web -n {NAMESPACE} {place}`"
     assert re.search(rf"ended \d+ s ago; {re.escape(again)} to run it again \(ResourceRequestsExceedLimits: ", said), (
         said
     )
@@ -258,6 +265,8 @@ def test_a_signal_ends_the_wait_of_a_task_and_of_those_that_need_it(desk: Desk) 
         assert "not JSON" in desk.task("signal", "approve", "--value", "yes", code=2)
         desk.task("signal", "approve", "--value", '{"by": "ada"}')
         assert running.wait(PATIENCE) == 0
-    assert 'output     value: {"by": "ada"}' in desk.task("show", "approve")
+    shown = desk.task("show", "approve")
+    assert 'output     value: {"by": "ada"}' in shown
+    assert f"it was signalled by {getpass.getuser()} at 2" in shown
     assert "has had its signal" in desk.failing("signal", "approve", "--value", "1")
     assert "only tasks of the type signal take signals" in desk.failing("signal", "after")

@@ -37,6 +37,31 @@ def test_no_text_of_a_task_controls_a_terminal(tmp_path: Path, capsys: pytest.Ca
     assert "forged" in printed
 
 
+def test_a_log_says_what_is_under_way_until_a_task_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each reason is a line before the run, not only the first one of a phase; then a line for each phase."""
+    tables = Tables(tmp_path / "t.db")
+    ((task, _),) = tables.create([wish()])
+    tables.close()
+    steps = [
+        (Phase.QUEUED, "its job is about to be created"),
+        (Phase.QUEUED, "its job was created"),
+        (Phase.QUEUED, "its job was created"),
+        (Phase.INITIALIZING, "pulls its image"),
+        (Phase.RUNNING, "1 of 2 done"),
+        (Phase.RUNNING, "2 of 2 done"),
+    ]
+    lines = Lines()
+    for phase, reason in steps:
+        lines.changed(item(replace(task, status=moved(task.status, phase, reason, 0))))
+    printed = [line.split("  ", 2)[2] for line in capsys.readouterr().out.splitlines()]
+    assert printed == [
+        "Queued  its job is about to be created",
+        "Queued  its job was created",
+        "Initializing  pulls its image",
+        "Running  1 of 2 done",
+    ]
+
+
 @pytest.mark.parametrize(
     ("uri", "kept"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from backoff_ctrl.k8s.plugins import phases
+from backoff_ctrl.k8s.plugins.core import CorePlugin
 from backoff_ctrl.k8s.plugins.manager import outcomes
 from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 from backoff_ctrl.k8s.sandbox.followed import Server
@@ -50,6 +52,16 @@ async def test_the_program_waits_for_quota_runs_and_cleans_up(
         assert printed.splitlines()[-1].startswith("Success")
         assert sandbox.used("team-a", "compute")["requests.cpu"] == "0"
         assert (await run()).splitlines()[-1].startswith("Success")
+
+
+def test_the_table_of_functions_has_all_that_a_manager_is_asked() -> None:
+    """Each method of the protocol that managers have in common, by the arguments that it takes."""
+    table = text_of(PAGE).split("functions\n")[1].split("## ")[0]
+    told = dict(re.findall(r"^\| `await manager\.(\w+)\((.*?)\)`", table, re.MULTILINE))
+    asked = {
+        name: each for name, each in vars(CorePlugin).items() if inspect.iscoroutinefunction(each) and name[0] != "_"
+    }
+    assert told == {name: ", ".join([*inspect.signature(each).parameters][1:]) for name, each in asked.items()}
 
 
 def test_the_table_of_failures_has_every_code_of_the_manager() -> None:

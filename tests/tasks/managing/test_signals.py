@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ async def test_each_way_out_of_the_pause(tmp_path: Path) -> None:
         await until(paused)
         assert "backoff-ctrl task signal now" in (await store.get(NAMESPACE, "now")).status.reason
         await store.signal(NAMESPACE, "now", {"ok": True})
-        await store.request_abort(NAMESPACE, "never")
+        await store.request_abort(NAMESPACE, "never", "ada")
         over = {name: await ended(store, name) for name in ("now", "early", "given", "never")}
     assert {name: (status.phase, status.outputs) for name, status in over.items()} == {
         "now": ("Success", {"value": {"ok": True}}),
@@ -50,6 +51,9 @@ async def test_each_way_out_of_the_pause(tmp_path: Path) -> None:
         "never": ("Aborted", None),
     }
     assert "Paused" not in [event.phase for event in over["early"].history]
+    asked = r"aborted: its signal is no longer waited for; asked for by ada at 2\S+"
+    assert re.fullmatch(asked, over["never"].reason)
+    assert over["never"].history[-1].reason == over["never"].reason
 
 
 @pytest.mark.parametrize(
@@ -89,6 +93,8 @@ async def test_its_timeout_counts_from_the_pause(
             r"spec\.signal: it can't be kept \(20013 bytes as JSON",
         ),
         ({"signal": True}, r"spec\.signal: only tasks of the type signal take one"),
+        ({"type": "signal", "container": None, "signalled": {}}, r"spec\.signalled: it is written with spec\.signal"),
+        ({"aborted": {}}, r"spec\.aborted: it is written with spec\.abort"),
     ],
 )
 def test_a_wrong_signal_is_refused_before_it_is_stored(spec: dict[str, object], said: str) -> None:

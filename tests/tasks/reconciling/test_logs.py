@@ -132,7 +132,7 @@ async def test_a_line_without_an_end_is_cut() -> None:
     ("made", "log", "error", "said"),
     [
         ("", b"", LogError, "task team/one ended as Success without an object, and so without a log"),
-        ("gone", b"", LogError, r"there is no pod of Pod team/gone \(any more\)"),
+        ("gone", b"", LogError, r"Pod team/gone is gone"),
         ("one-0", (400, WAITS), LogError, "is waiting to start: x: wait for it with -f"),
         ("one-0", (204, {}), LogError, "pod team/one-0 is on no node yet: wait for it with -f"),
         ("one-0", (404, {"message": "pods one-0 not found"}), LogError, "not found"),
@@ -177,7 +177,7 @@ async def noted(cluster: Cluster, task: Stored) -> tuple[bytes, str]:
     [
         (waits(), "task team/one has no object yet, it is WaitingForResources"),
         (waits("one-1", phase="Queued"), 'container "main" in pod "one-0" is waiting to start: x'),
-        (waits("gone", phase="Running"), "there is no pod of Pod team/gone (any more)"),
+        (waits("gone", phase="Running"), "Pod team/gone is gone"),
         (
             waits(open=False, phase="PermanentFailure"),
             "task team/one ended as PermanentFailure without an object, and so without a log",
@@ -214,5 +214,5 @@ async def test_another_object_of_the_name_is_not_the_tasks() -> None:
     """Its log would be somebody else's."""
     cluster = Cluster(one_0=b"secret\n")
     cluster.pod("one-0", uid="another")
-    with pytest.raises(LogError, match="there is no pod"):
+    with pytest.raises(LogError, match="is gone"):
         await read(cluster, stored())

@@ -56,7 +56,7 @@ def test_its_line_is_seen_wherever_people_look(tmp_path: Path) -> None:
         assert [(each["quota"], each["resource"]) for each in waits["blockers"]] == [("q", "pods")]
         (gate,) = listed(url, "gates")
         assert (gate["gate_url"], gate["waiting"]) == (url, 1)
-        until(lambda: listed(url, "ceilings")[0]["waiting"] == 1)
+        until(lambda: [each["waiting"] for each in listed(url, "ceilings")] == [1])
         (seen,) = (each for each in listed(url, "namespaces") if each["namespace"] == NAMESPACE)
         assert (seen["waiting"], seen["fullest"]) == (1, 1.0)
         for what in ("overload", "policy"):

@@ -119,7 +119,13 @@ async def test_a_caller_needs_the_rights_that_the_manager_uses_for_them(
         assert not (await server.served.store.get(NAMESPACE, "j")).abort
         server.may("get", "jobs.batch")
         assert (await server.ask("POST", "/v1/tasks", ended))[0] == 200
-        assert (await server.served.store.get(NAMESPACE, "j")).abort
+        asked = await server.served.store.get(NAMESPACE, "j")
+        assert (asked.abort, asked.spec["aborted"]["by"]) == (True, "ann")
+        assert (await server.ask("POST", "/v1/tasks", {**a_job, "metadata": {**a_job["metadata"], "name": "k"}}))[
+            0
+        ] == 201
+        assert (await server.ask("POST", f"/v1/tasks/{NAMESPACE}/k/abort", {}))[0] == 200
+        assert (await server.served.store.get(NAMESPACE, "k")).spec["aborted"]["by"] == "ann"
 
 
 async def test_who_may_change_the_quota_decides_who_goes_first_under_it(

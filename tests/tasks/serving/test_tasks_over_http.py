@@ -216,7 +216,8 @@ def test_a_tasks_log_is_read_and_the_task_forgotten_over_http(served: str) -> No
         timeout=PATIENCE,
         check=False,
     )
-    assert re.search(rf"`backoff-ctrl task run --again logged --server {served}` to run it again", again.stdout), again
+    hint = f"`backoff-ctrl task run --again logged -n {NAMESPACE} --server {served}` to run it again"
+    assert hint in again.stdout, again
     assert command("delete", "logged").stdout == f"task {NAMESPACE}/logged is forgotten\n"
     assert ask(served, path).status == 404
     assert command("delete", "logged").returncode == 1

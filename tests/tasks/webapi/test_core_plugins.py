@@ -15,13 +15,15 @@ from backoff_ctrl.k8s.plugins.phases import not_ready, running, success
 from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskContext, TaskMetadata, TaskSpecError
 from backoff_ctrl.k8s.plugins.registry import Registry, registry
 from backoff_ctrl.k8s.plugins.sleep import Sleeper, sleep_of
+from backoff_ctrl.k8s.plugins.webapi.ending import Patience
 from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
 from backoff_ctrl.k8s.tasks.executing import check
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
-from backoff_ctrl.k8s.tasks.through_plugins import ThroughPlugins, through_plugins
+from backoff_ctrl.k8s.tasks.through_plugins import PATIENCE as PATIENCE_OF_ENDS
+from backoff_ctrl.k8s.tasks.through_plugins import ThroughPlugins, UnavailableError, through_plugins
 from tests.patience import PATIENCE
-from tests.tasks.tasks_written import NAMESPACE, wish
+from tests.tasks.tasks_written import NAMESPACE, until, wish
 
 from .jobs_service import JobsService, OncePlugin
 
@@ -126,13 +128,13 @@ class Recorder:
 
 
 @asynccontextmanager
-async def dispatcher(plugins: Registry) -> AsyncIterator[ThroughPlugins]:
+async def dispatcher(plugins: Registry, patience: Patience = PATIENCE_OF_ENDS) -> AsyncIterator[ThroughPlugins]:
     async def nothing() -> AsyncIterator[Any]:
         return
         yield
 
     setup = CoreSetup("store", lambda _: None, lambda: True, nothing, NOWHERE)
-    async with ThroughPlugins(plugins, setup) as through:
+    async with ThroughPlugins(plugins, setup, patience) as through:
         yield through
 
 
@@ -188,6 +190,34 @@ async def test_a_plugin_that_can_not_be_opened_fails_what_it_would_have_begun_an
     assert failed.info.reason == "plugin bad can't be loaded: RuntimeError: no disk"
     assert (failed.info.phase.title, held.info.phase.title) == ("RetryableFailure", "NotReady")
     assert (begun.info.phase.title, never.info.phase.title) == ("NotReady", "Aborted")
+
+
+@pytest.mark.parametrize("how", ["abort", "finalize"])
+async def test_the_end_of_what_a_plugin_that_can_not_be_opened_has_begun_is_given_up(how: str) -> None:
+    """It was tried for ever: the task did not end, and its namespace could not be deleted."""
+
+    @asynccontextmanager
+    async def load(_: CoreSetup) -> AsyncIterator[Any]:
+        raise RuntimeError("no disk")
+        yield
+
+    left, state = "", {"core": "bad", "plugin": "bad"}
+
+    async def is_given_up() -> bool:
+        nonlocal left
+        if how == "abort":
+            ended = await through.abort(context("bad"), state)
+            left = ended.left
+            return ended.info.phase.title == "Aborted"
+        with suppress(UnavailableError):
+            left = await through.finalize(context("bad"), state) or ""
+        return bool(left)
+
+    async with dispatcher(Registry([CoreEntry("bad", ("bad",), load)]), Patience(0.1, 0.2)) as through:
+        assert not await is_given_up()
+        await until(is_given_up)
+    assert left.startswith("what plugin bad has begun may still run: ending it failed ")
+    assert left.endswith(" times (plugin bad can't be loaded: RuntimeError: no disk)")
 
 
 async def test_a_type_that_no_plugin_serves_fails_as_it_always_did() -> None:

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.core import CoreSetup
-from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
+from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskSpecError
 from backoff_ctrl.k8s.plugins.webapi.ending import Ending, Patience, is_hopeless
 from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
 from backoff_ctrl.k8s.plugins.webapi.manager import WebManager
@@ -132,6 +132,15 @@ async def finalized(bench: WebBench, task: Any) -> str:
             await asyncio.sleep(1)
 
 
+async def aborted_again_and_again(bench: WebBench, task: Any) -> str:
+    """Abort as the reconciler does where no news comes."""
+    while not (ended := await bench.plugin.abort(task, bench.store["a", 0][1])).info.phase.is_terminal:
+        assert ended.state is not None
+        bench.store["a", 0] = task, ended.state
+        await asyncio.sleep(1)
+    return ended.left
+
+
 @pytest.mark.parametrize("how", ["abort", "finalize"])
 @pytest.mark.parametrize(
     ("error", "seconds"), [(REFUSED, 60), (LOST, 60), (RemoteError(403, "no"), 60), (BUSY, 600), (TimeoutError(), 600)]
@@ -214,14 +223,30 @@ async def test_a_plugin_that_can_not_be_loaded_keeps_no_task_for_ever(how: str) 
         if how == "finalize":
             left, took = await seconds_of(lambda: finalized(bench, task))
         else:
-            began = virtual_now()
-            while not (ended := await bench.plugin.abort(task, bench.store["a", 0][1])).info.phase.is_terminal:
-                assert ended.state is not None
-                bench.store["a", 0] = task, ended.state
-                await asyncio.sleep(1)
-            left, took = ended.left, (virtual_now() - began).total_seconds()
+            left, took = await seconds_of(lambda: aborted_again_and_again(bench, task))
     assert 600 <= took <= 602
     assert "no such setting" in left
+
+
+@pytest.mark.parametrize("how", ["abort", "finalize"])
+@in_virtual_time
+async def test_a_plugin_that_is_gone_keeps_no_task_for_ever(how: str) -> None:
+    """It was disabled, or its name serves other tasks now; a status that somebody wrote names it, too."""
+
+    def none() -> WebPluginEntry:
+        raise PluginError("plugin jobs, which runs this task, is not enabled: enable it")
+
+    task, state = context(), CREATED
+    if how == "finalize":
+        state = {**CREATED, "phase": 8, "cleanup": True, "error": {"code": "RefreshFailed", "message": ""}}
+    async with web_bench("", store={("a", 0): (task, state)}, now=virtual_now, entry_now=none) as bench:
+        if how == "finalize":
+            left, took = await seconds_of(lambda: finalized(bench, task))
+        else:
+            left, took = await seconds_of(lambda: aborted_again_and_again(bench, task))
+    assert 600 <= took <= 602
+    assert 'job {"id": 1} of plugin jobs may still run: ending it failed ' in left
+    assert "is not enabled" in left
 
 
 @in_virtual_time

@@ -128,9 +128,14 @@ async def test_a_create_takes_its_seat_when_its_server_is_open_and_before_its_sl
         asked.append(task)
         return SimpleNamespace(pacer=paced, path=OWN)
 
+    async def room() -> None:
+        pass
+
     service = SimpleNamespace(origin=origin, take_seat=take_seat)
     context = SimpleNamespace(task=None)
-    launch: Any = SimpleNamespace(_service=service, _context=context, _key="k", _wake=lambda _: None, _stored=stored)
+    launch: Any = SimpleNamespace(
+        _service=service, _context=context, _key="k", _wake=lambda _: None, _stored=stored, _room=room
+    )
     slot = await Launch._turn(launch)
     assert [in_flight for _, in_flight in seated] == [0]
     assert seated[0][0] >= 7

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.phases import PhaseInfo, running, success
+from backoff_ctrl.k8s.plugins.phases import PhaseInfo, queued, running, success
 from backoff_ctrl.k8s.plugins.webapi.pacing import Pacer, Rates
 from backoff_ctrl.k8s.plugins.webapi.protocol import RateLimit
 from backoff_ctrl.k8s.plugins.webapi.refreshing import NetworkFaultError, Refresher
@@ -67,6 +67,30 @@ async def test_a_job_is_read_at_once_and_then_each_interval() -> None:
         await asyncio.sleep(95)
         assert here.reads[key] == pytest.approx([0, 30, 60, 90])
         assert here.woken[key] == 1  # nothing was new after the first read
+
+
+@pytest.mark.parametrize(
+    ("created", "times"), [(None, [0, 1, 3, 7, 15, 31, 61]), (queued("there"), [1, 3, 7, 15, 31, 61])]
+)
+@in_virtual_time
+async def test_a_job_that_has_not_begun_is_read_soon_then_later(created: PhaseInfo | None, times: list[float]) -> None:
+    """It may begin at any moment; from then on once an interval. ``created``: what the answer to its create says."""
+    async with bench() as here:
+        waits, runs = ("waits", 0), ("runs", 0)
+
+        def answering(key: Key) -> Callable[[], Awaitable[PhaseInfo]]:
+            async def read() -> PhaseInfo:
+                here.reads[key].append(here.loop.time() - here.start)
+                return running("it runs") if key == runs and len(here.reads[key]) == 3 else queued("it waits")
+
+            return read
+
+        for key in (waits, runs):
+            here.refresher.follow(key, answering(key), created)
+        await asyncio.sleep(65)
+        assert here.reads[waits] == pytest.approx(times)
+        begun = times[2]
+        assert here.reads[runs][:5] == pytest.approx([*times[:3], begun + 30, begun + 30 + (8 if created else 4)])
 
 
 @in_virtual_time

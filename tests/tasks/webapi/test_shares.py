@@ -65,8 +65,8 @@ class NamedPlugin:
 
 
 @asynccontextmanager
-async def managed() -> AsyncIterator[WebBench]:
-    async with web_bench("", loader=lambda _: NamedPlugin()) as bench:
+async def managed(section: dict[str, Any] | None = None) -> AsyncIterator[WebBench]:
+    async with web_bench("", loader=lambda _: NamedPlugin(), section=section) as bench:
         yield bench
 
 
@@ -89,6 +89,25 @@ async def test_a_namespace_with_many_slow_ports_keeps_no_other_waiting(slow: str
             assert asyncio.get_running_loop().time() - began < 1
         assert sum(each.done() for each in standing) < len(standing) / 2
         assert [(await each).info.phase.title for each in standing] == ["Success"] * len(standing)
+
+
+@pytest.mark.parametrize("slow", ["create", "get"])
+@in_virtual_time
+async def test_a_single_place_is_the_platforms_own(slow: str) -> None:
+    """The server that a task names had it for as long as a call may take, and the platform's service stood."""
+    single = {"createsInFlight": 1, "caching": {"workers": 1}}
+    async with managed(single) as bench:
+        named = [
+            context(f"slow-{port}", custom={"server": f"https://h:{port}", "slow": slow}) for port in range(20)
+        ]  # fmt: skip
+        standing = [asyncio.create_task(bench.end(each, 1e6)) for each in named]
+        await asyncio.sleep(30)
+        for number in range(20):
+            began = asyncio.get_running_loop().time()
+            await bench.end(context(f"own-{number}"))
+            assert asyncio.get_running_loop().time() - began < 1
+        done = [await each for each in standing]  # and each of them has its turn
+        assert [each.info.phase.title for each in done] == ["Success"] * len(standing)
 
 
 @in_virtual_time
@@ -205,7 +224,9 @@ async def test_a_server_has_one_share_whatever_number_of_namespaces_names_it() -
         (10, {"a": ["x"], "b": ["x"], "c": ["x"]}, {"a": 1, "b": 1, "c": 0}),  # one server, whoever names it
         (40, {"a": ["x", "y", "z"], "b": ["x", "v", "w"]}, {"a": 7, "b": 7}),
         (4, {"a": ["x", "y"], "b": ["x", "y"]}, {"a": 1, "b": 1}),
-        (1, {"a": ["x", "y"], "b": ["x", "y"]}, {"a": 1, "b": 0}),
+        (2, {"a": ["x", "y"], "b": ["x", "y"]}, {"a": 1, "b": 0}),
+        (1, {"a": ["x", "y"], "b": ["x", "y"]}, {"a": 1, "b": 0}),  # beside the platform's own
+        (1, {"a": []}, {"a": 0}),
     ],
 )
 @in_virtual_time
@@ -218,7 +239,7 @@ async def test_the_places_of_namespaces(most: int, asked: dict[str, list[str]], 
     tasks += [asyncio.create_task(places.take(object(), *OWN)) for _ in range(most)]
     await asyncio.sleep(1)
     assert {name: places.taken[*NAMED, name] for name in asked} == had
-    assert places.taken[OWN] == most - sum(had.values())
+    assert places.taken[OWN] == max(1, most - sum(had.values()))
     for each in tasks:
         each.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -249,6 +270,34 @@ async def test_servers_that_nobody_uses_are_forgotten() -> None:
         assert len(list(origins)) <= 2 * IDLE_MAX
         assert origins.at("team", "https://kept") is kept
         slot.end()
+
+
+@in_virtual_time
+async def test_a_server_that_a_caller_is_about_to_ask_is_not_forgotten() -> None:
+    """It asked to be left alone for a while; at the end of that others named many, and the caller met a KeyError."""
+    async with servers() as origins:
+        kept = origins.at("team", "https://kept")
+        (await kept.pacer.enter(Kind.WRITE)).end(RemoteError(503, "", 60))
+
+        async def ask() -> None:
+            await kept.pacer.opened()
+            (await kept.pacer.enter(Kind.WRITE)).end()
+
+        asking = asyncio.create_task(ask())
+        await asyncio.sleep(1)
+        loop = asyncio.get_running_loop()
+        waited = loop.create_future()
+
+        def name_many() -> None:
+            for number in range(OF_NAMESPACE):
+                origins.at("team", f"https://{number}")
+            waited.set_result(not asking.done())
+
+        loop.call_at(loop.time() + kept.pacer.window().closed_for, name_many)
+        assert await waited
+        await asking
+        assert origins.at("team", "https://kept") is kept
+        assert kept.pacer.window().in_flight == 0
 
 
 @in_virtual_time

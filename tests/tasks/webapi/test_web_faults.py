@@ -21,6 +21,8 @@ from .web_bench import WebBench, context, web_bench
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from backoff_ctrl.k8s.plugins.core import Handled
+
 
 @pytest.fixture
 async def service() -> JobsService:
@@ -31,6 +33,10 @@ async def service() -> JobsService:
 async def url(service: JobsService) -> AsyncIterator[str]:
     async with service.running() as url:
         yield url
+
+
+def is_running(said: Handled) -> bool:
+    return said.info.phase.title == "Running"
 
 
 async def staged(bench: WebBench, task: Any, stage: str = "ResourcesCreated") -> None:
@@ -254,15 +260,61 @@ async def test_an_unreadable_state_survives_an_abort(url: str) -> None:
 async def test_who_waits_for_a_followed_job_to_end_goes_on_at_once(service: JobsService, url: str) -> None:
     """Without a wake it would wait until it is looked at anyway, half a minute later."""
     async with web_bench(url, section={"caching": {"size": 10}}) as bench:
-        for number in range(10):
+        for number in range(5):  # as many as they leave free
             await staged(bench, context(f"job-{number}", custom={"state": "RUNNING"}))
         late = context("late")
-        await bench.until(late, lambda each: "caching.size allows" in each.info.reason)
+        await bench.until(late, lambda each: "10 may be followed (plugins.jobs.caching.size)" in each.info.reason)
         bench.woken["late", 0].clear()
         await bench.abort(context("job-3"))
         async with asyncio.timeout(3):
             await bench.news(("late", 0))
         await staged(bench, late)
+
+
+async def test_a_namespace_whose_jobs_go_on_leaves_room_for_the_jobs_of_others(url: str) -> None:
+    """Its jobs were followed before any other's, and those of all others waited until one of them ended."""
+    async with web_bench(url, section={"caching": {"size": 10}}) as bench:
+        greedy = [context(f"job-{number}", custom={"state": "RUNNING"}) for number in range(30)]
+        steps = [asyncio.create_task(bench.until(each, is_running)) for each in greedy]
+        for tenant in ("a", "b", "c"):  # each has at least one of those that the others leave free
+            one = context(f"job-{tenant}", namespace=tenant, custom={"state": "RUNNING"})
+            await bench.until(one, is_running)
+        assert sum(each.done() for each in steps) == 5
+        for each in steps:
+            each.cancel()
+        await asyncio.gather(*steps, return_exceptions=True)
+
+
+async def test_jobs_that_exist_already_are_followed_whatever_room_there_is(url: str) -> None:
+    """Else a restart with another size would leave them unread, and no other may come instead of them."""
+    tasks = [context(f"job-{number}", custom={"state": "RUNNING"}) for number in range(20)]
+    async with web_bench(url, section={"caching": {"size": 100}}) as bench:
+        for each in tasks:
+            await bench.until(each, is_running)
+    async with web_bench(url, section={"caching": {"size": 10}}, store=bench.store) as again:
+        for each in tasks:
+            await again.until(each, is_running)
+        late = context("late", namespace="other")
+        await again.until(late, lambda each: "10 may be followed (plugins.jobs.caching.size)" in each.info.reason)
+        for each in tasks[:10]:
+            await again.abort(each)
+            assert again.store["late", 0][1]["stage"] == "AllocationTokenAcquired"
+            assert (await again.step(late)).info.phase.title == "Queued"
+        await again.abort(tasks[10])
+        await staged(again, late)
+
+
+async def test_a_larger_size_lets_those_that_wait_in(url: str) -> None:
+    section: dict[str, Any] = {"caching": {"size": 10}}
+    async with web_bench(url, section=lambda: section) as bench:
+        tasks = [context(f"job-{number}", custom={"state": "RUNNING"}) for number in range(8)]
+        for each in tasks[:5]:
+            await staged(bench, each)
+        for each in tasks[5:]:
+            await bench.until(each, lambda said: "may be followed" in said.info.reason)
+        section = {"caching": {"size": 20}}
+        for each in tasks:
+            await bench.until(each, is_running)
 
 
 async def test_settings_that_are_the_same_are_not_adopted_anew() -> None:

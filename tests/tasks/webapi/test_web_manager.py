@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from backoff_ctrl.k8s.plugins.phases import success
+from backoff_ctrl.k8s.plugins.phases import PhaseInfo, success
 from backoff_ctrl.k8s.plugins.webapi.hosts import is_allowed
 from backoff_ctrl.k8s.plugins.webapi.protocol import PluginConfig, SyncPlugin
 
@@ -66,6 +66,37 @@ async def test_a_state_in_the_answer_to_the_create_counts_at_once(url: str, stat
     async with web_bench(url) as bench:
         ended = await bench.end(context(custom={"state": state, "shows": True}))
     assert (ended.info.phase.title, (ended.state or {})["stage"]) == (phase, stage)
+
+
+@pytest.mark.parametrize("shows", [True, False])
+async def test_a_job_that_begins_is_said_to_run_long_before_the_next_interval(
+    service: JobsService, url: str, shows: bool
+) -> None:
+    """Whether or not the answer to its create had a state; until then its sentence is about the job that there is."""
+    async with web_bench(url, section={"caching": {"resyncInterval": "1h"}}) as bench:
+        task = context(custom={"shows": shows})
+        await created(bench, task)
+        waits = await bench.step(task)
+        assert (waits.info.phase.title, "about to be created" in waits.info.reason) == ("Queued", False)
+        service.become("RUNNING")
+        begun = await bench.until(task, lambda each: each.info.phase.title == "Running")
+    assert begun.info.reason == "runs there"
+
+
+async def test_a_phase_without_a_reason_has_one_until_the_job_runs(service: JobsService, url: str) -> None:
+    """The sentence of the step before would be shown, and be wrong."""
+
+    class Silent(JobsPlugin):
+        def status(self, context: Any, resource: Any) -> PhaseInfo:
+            return replace(super().status(context, resource), reason="")
+
+    async with web_bench(url, Silent) as bench:
+        task = context(custom={"shows": True})
+        await created(bench, task)
+        assert (await bench.step(task)).info.reason == "its job was created, and has not begun yet"
+        service.become("RUNNING")
+        begun = await bench.until(task, lambda each: each.info.phase.title == "Running")
+    assert begun.info.reason == ""
 
 
 async def test_the_create_is_stored_before_it_is_sent(service: JobsService, url: str) -> None:

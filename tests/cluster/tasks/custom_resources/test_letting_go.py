@@ -12,18 +12,17 @@ import pytest
 from aiohttp import web
 
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.core import CoreSetup
 from backoff_ctrl.k8s.plugins.marks import FINALIZER
 from backoff_ctrl.k8s.plugins.registry import Registry
 from backoff_ctrl.k8s.plugins.webapi.ending import Patience
 from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
-from backoff_ctrl.k8s.plugins.webapi.manager import WebManager
 from backoff_ctrl.k8s.tasks.cluster.owning import owning
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.managing import carry_out
+from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import made
-from tests.cluster.talking import Api
+from tests.cluster.talking import MERGE, Api
 from tests.cluster.tasks.custom_resources.conftest import configured, path, task
 from tests.cluster.tasks.custom_resources.test_owning import gone
 from tests.tasks.webapi.jobs_service import JobsPlugin, JobsService
@@ -48,12 +47,8 @@ async def managed(server: Server, namespace: str, url: str) -> AsyncIterator[Non
     """Carry the tasks of a namespace out by a web plugin, with little patience."""
     entry = WebPluginEntry("jobs", ("job",), lambda setup: WithToken(setup, url))
     registry, config, configuration = Registry([entry]), K8sPluginConfig(), configured(server)
-
-    def make(store: str, wake: Any, may_create: Any, unfinished: Any) -> WebManager:
-        section = {"caching": {"maxSystemFailures": 0}}
-        setup = CoreSetup(store, wake, may_create, unfinished, configuration, lambda _: section)
-        return WebManager(lambda *_: entry, setup, patience=SOON)
-
+    section = {"caching": {"maxSystemFailures": 0}}
+    make = through_plugins(registry, configuration, lambda _: section, SOON)
     async with ClusterStore(configuration, [namespace]) as store:
         work = asyncio.create_task(carry_out(store, owning(make, store, registry), lambda: config))
         try:
@@ -120,6 +115,33 @@ async def test_a_task_that_is_let_go_says_what_may_still_run(
     assert told["reason"] == "LetGo"
     assert told["note"].startswith(f'the task is let go; job {{"id": "{job}"}} of plugin jobs may still run: ending it')
     assert f"({said.format(namespace)})" in told["note"]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ({"core": "nonsense", "plugin": ""}, "its status was not written by plugin jobs, which runs such tasks"),
+        ({"core": "", "stage": "Started"}, "its status was not written by plugin jobs, which runs such tasks"),
+        ({"plugin": "none"}, "plugin none, which runs this task, is not enabled"),
+    ],
+)
+async def test_a_status_that_a_user_has_written_keeps_no_task(
+    kind: Api, namespace: str, written: dict[str, Any], said: str
+) -> None:
+    """It named a plugin that can't end such a task, so the task could not be deleted, nor its namespace."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": "none", "uid": "0"}
+    service = JobsService()
+    async with service.running() as url, managed(kind.server, namespace, url):
+        await running(kind, namespace)
+    found = (await kind.get(path(namespace, "train"))).json["status"]["pluginState"]
+    state = {"status": {"pluginState": {**found, "object": pod, **written}}}
+    made(await kind.patch(path(namespace, "train") + "/status", state, MERGE))
+    async with service.running() as url, managed(kind.server, namespace, url):
+        made(await kind.delete(path(namespace, "train")))
+        await gone(kind, path(namespace, "train"))
+    (told,) = await told_of_tasks(kind, namespace)
+    assert told["reason"] == "LetGo"
+    assert said in told["note"]
 
 
 async def test_a_failed_attempt_whose_job_is_left_is_the_last_and_says_so(kind: Api, namespace: str) -> None:

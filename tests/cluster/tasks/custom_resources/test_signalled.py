@@ -1,4 +1,4 @@
-"""Tasks that create nothing: they hold nothing, so nothing holds them; and it is kept who signalled them, and when."""
+"""Tasks that create nothing: they hold nothing, so nothing holds them; and it is kept who signalled or aborted them."""
 
 from __future__ import annotations
 
@@ -67,4 +67,30 @@ async def test_the_status_says_who_signalled_and_when(kind: Api, namespace: str)
     known = [each for each in found["metadata"].get("managedFields", ()) if "f:signal" in str(each)]
     assert said["bare"].startswith("it was signalled by the program backoff-ctrl-tests at 2" if known else "it was sig")
     changed = await kind.patch(path(namespace, "mine"), {"spec": {"signalled": {"by": "bob"}}}, MERGE)
+    assert changed.status == 422 or kind.server.certificate is None
+
+
+async def test_the_status_says_who_asked_for_the_end_and_when(kind: Api, namespace: str) -> None:
+    """As it says who signalled."""
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    me = (await kind.post(REVIEW, review)).json["status"]["userInfo"]["username"]
+    async with managed(kind.server, namespace, registry()):
+        for name in ("mine", "hers", "bare"):
+            made(await kind.post(path(namespace), of("signal", name)))
+        async with ClusterStore(configured(kind.server), [namespace]) as store:
+            await store.request_abort(namespace, "mine")
+            await store.request_abort(namespace, "hers", "ada")
+        made(await kind.patch(path(namespace, "bare"), {"spec": {"abort": True}}, MERGE))
+        said: dict[str, str] = {}
+        found: dict[str, Any] = {}
+        for name in ("mine", "hers", "bare"):
+            found = await kind.until(path(namespace, name), lambda found: found.get("status", {}).get("endedAt"))
+            assert found["status"]["phase"] == "Aborted"
+            said[name] = found["status"]["reason"].partition("; ")[2]
+            assert read_spec(found).spec.get("aborted", {}).get("at", "") in said[name]
+    assert said["mine"].startswith(f"asked for by {me} at 2")
+    assert said["hers"].startswith("asked for by ada at 2")
+    known = [each for each in found["metadata"].get("managedFields", ()) if "f:abort" in str(each)]
+    assert said["bare"].startswith("asked for by the program backoff-ctrl-tests at 2" if known else "")
+    changed = await kind.patch(path(namespace, "mine"), {"spec": {"aborted": {"by": "bob"}}}, MERGE)
     assert changed.status == 422 or kind.server.certificate is None
