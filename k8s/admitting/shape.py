@@ -3,8 +3,10 @@
 A Job may have 1.5 MB, most of it in lists that no charge reads (``env``): parsed, that takes 20 MB, for each Job of
 each tenant. The shapes below list the fields that ``kinds``, ``again``, ``asking``, ``stages`` and ``charges`` read.
 A patch that replaces a list needs the whole object, not what is kept of it (``patches.replaces_list``).
-Kinds without a shape (Spark's, and described ones, whose descriptions may name any field) are kept without their
-``managedFields`` alone.
+Of kinds without a shape (Spark's, and described ones, whose descriptions may name any field) all is kept but their
+``managedFields``. What has ended makes no more pods: of it only what identifies it is kept (``identified``).
+
+What is kept is as large as the user makes its lists: ``stubs`` bounds it.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from backoff_ctrl.k8s.answers.fields import annotations_of, mapping, mappings, metadata_of
 from backoff_ctrl.k8s.charges.footprint import BETA_STORAGE_CLASS
 from backoff_ctrl.k8s.charges.operators import SERVE_SERVICE
 from backoff_ctrl.k8s.creates.naming import CREATE_ID, GANG_LABEL
-from backoff_ctrl.k8s.plugins.following import without_managers
+from backoff_ctrl.k8s.plugins.cache import without_managers
+from backoff_ctrl.k8s.watching.shares import size_of
 
 from .children import JOB_SET_NAME
 from .kinds import (
@@ -33,7 +37,17 @@ from .kinds import (
     WAIT,
     WAITS_FOR,
     AdmissibleKind,
+    field_at,
+    patch_at,
 )
+from .patches import merged
+
+SMALL: Final = 4 << 10
+"""Bytes of memory of a field that identifies an object."""
+IDENTIFIED_MAX: Final = 24 << 10
+"""Bytes of memory of what identifies an object, whatever its user has written. As a rule it has 3 kB."""
+CONDITIONS: Final = 32
+"""Conditions that are kept where a status is large. Kubernetes' Jobs have six."""
 
 Shape: TypeAlias = "Mapping[str, Shape] | list[Shape] | Each | None"
 """The fields that are kept, with their own shapes; a list has the shape of its items; None: all of a value is kept."""
@@ -155,19 +169,72 @@ _METADATA: Final = _fields(
         SERVE_SERVICE,
     ),
 )
+_CONDITION: Final = _fields("type", "status")
+_LIVE_POD: Final = _fields(
+    metadata=_fields(
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "ownerReferences",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        labels=_fields(GANG_LABEL),
+    ),
+    spec=_POD,
+    status=_fields("phase"),
+)
 _STATUSES: Final[Mapping[str, Shape]] = {
-    JOB.resource: _fields("active", "succeeded", "failedIndexes", "startTime", conditions=[_fields("type", "status")]),
+    JOB.resource: _fields("active", "succeeded", "failedIndexes", "startTime", conditions=[_CONDITION]),
 }
 
 
 def shaped(kind: AdmissibleKind, body: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is kept of an object of this kind, with its kind, which lists leave out."""
+    if kind.has_ended(body) and kind.has_ended(found := identified(kind, body)):
+        return found
     spec = SPECS.get(kind.resource)
     if spec is None:
-        kept = without_managers(body)
+        found = without_managers(body)
     else:
-        kept = _kept(body, _fields(metadata=_METADATA, spec=spec, status=_STATUSES.get(kind.resource)))
-    return {**kept, "apiVersion": kind.api_version, "kind": kind.kind}
+        found = _kept(body, _fields(metadata=_METADATA, spec=spec, status=_STATUSES.get(kind.resource)))
+    return {**found, "apiVersion": kind.api_version, "kind": kind.kind}
+
+
+def shaped_pod(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of a pod what it is charged by, whose it is, and whether it has ended."""
+    found: dict[str, Any] = _kept(body, _LIVE_POD)
+    return {**found, "apiVersion": "v1", "kind": "Pod"}
+
+
+def identified(kind: AdmissibleKind, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what says whose an object is, whether it is suspended, and whether it has ended: a few kB at most."""
+    metadata = _kept(metadata_of(body), _METADATA)
+    annotations = {name: value for name, value in annotations_of(body).items() if _is_small(value)}
+    owners = [each for each in mappings(metadata.get("ownerReferences")) if each.get("controller") is True]
+    found: dict[str, Any] = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {
+            **metadata,
+            "annotations": _kept(annotations, _METADATA["annotations"]),
+            "ownerReferences": list(filter(_is_small, owners[:1])),
+        },
+    }
+    for path in filter(None, (kind.suspend, kind.managed_by, *(need.path for need in kind.needs))):
+        if (value := field_at(body, path)) is not None:
+            found = merged(found, patch_at(path, value if _is_small(value) else True))  # what is large is there
+    return found | {"status": _small_status(mapping(body.get("status")))}
+
+
+def _small_status(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    if _is_small(status):
+        return status
+    return {"conditions": [_kept(each, _CONDITION) for each in mappings(status.get("conditions"))[:CONDITIONS]]}
+
+
+def _is_small(value: object) -> bool:
+    return size_of(value, SMALL) <= SMALL
 
 
 def _kept(value: Any, shape: Shape) -> Any:
