@@ -67,7 +67,7 @@ browser: $(STAMP) ## install a browser for the tests of the page, where there is
 	@$(BIN)/python -m tests.browser
 
 test-oldest: $(STAMP) ## run the tests of the cluster against the oldest Kubernetes that is supported
-	BACKOFF_CTRL_BED=oldest $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/cluster $(ARGS)
+	BACKOFF_TEST_BED=oldest $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/cluster $(ARGS)
 
 test-clients: $(STAMP) ## run the tests of the gate on every version of the official clients that is supported, 3 of them on a real Kubernetes
 	$(BIN)/python -m tests.generations $(ARGS)
@@ -149,7 +149,7 @@ proxied: $(STAMP) ## creates through the sidecar on a real API server: rate, lat
 	$(BIN)/python -m benchmarks.proxied_creates $(ARGS)
 
 held: $(STAMP) ## 1,000 creates held by the sidecar: their memory and order, and that none is lost or doubled when things end
-	BACKOFF_CTRL_HELD=1000 $(BIN)/python -m pytest tests/cluster/proxying/test_crowds.py $(ARGS)
+	BACKOFF_TEST_HELD=1000 $(BIN)/python -m pytest tests/cluster/proxying/test_crowds.py $(ARGS)
 
 processes: $(STAMP) ## four processes and one quota: refusals and fairness of plain retries, gates, and one sidecar between them
 	$(BIN)/python -m benchmarks.processes $(ARGS)
@@ -187,6 +187,7 @@ clean: ## remove what was built, .venv included
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or later is needed: make PYTHON=python3.12 ...")'
+	@echo "This makes .venv with everything in it: a minute or two, without a word."
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@

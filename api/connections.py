@@ -12,16 +12,18 @@ Beyond the bound a new connection takes the place of another one. That is
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import web
 
+from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.early import listening_early
 from backoff_ctrl.k8s.proxy.door import Door, let_fail
 
@@ -42,15 +44,16 @@ Peer = tuple[str, int]
 
 
 async def serving_at(
-    app: web.Application, address: tuple[str, int], context: ssl.SSLContext | None, ends: AsyncExitStack
+    app: web.Application, address: tuple[str, int], option: str, context: ssl.SSLContext | None, ends: AsyncExitStack
 ) -> str:
-    """Serve an application until ``ends`` closes; return where it is. Raises ``OSError``.
+    """Serve an application until ``ends`` closes; return where it is. Raises ``BadInput``, which names the option.
 
     Bodies are not decompressed: no API server compresses its requests, and 0.2 MB may become 200.
     """
     host, port = address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = listening_early(host, port) or socket.create_server((host, port), family=family)
+    with listening(option, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"):
+        bound = listening_early(host, port) or socket.create_server((host, port), family=family)
     ends.callback(bound.close)
     clients = Clients()
 
@@ -74,6 +77,16 @@ async def serving_at(
     ends.callback(clients.close)
     host, port = bound.getsockname()[:2]
     return f"{'https' if context else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+@contextmanager
+def listening(option: str, address: str) -> Iterator[None]:
+    """Turn an address that can't be listened at into ``BadInput``, and nothing else."""
+    try:
+        yield
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else error
+        raise BadInput(f"{option}: can't listen on {address} ({why}): choose another") from None
 
 
 @dataclass(slots=True)

@@ -128,6 +128,11 @@ def cli() -> None:
 
     Exit codes: 0 done, 1 what was asked for failed, 2 wrong usage or bad input.
     """
+    from backoff_ctrl.k8s.answers.printing import printable  # noqa: PLC0415 - help and completion need neither
+    from backoff_ctrl.k8s.settings import unlogged_unknown  # noqa: PLC0415 - likewise
+
+    for sentence in unlogged_unknown():
+        click.echo(f"backoff-ctrl: {printable(sentence)}", err=True)
 
 
 @click.command("completion")

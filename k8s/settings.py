@@ -6,7 +6,8 @@ it makes a client. ``backoff-ctrl doctor`` prints ``in_force()``; the tables in 
 
 A typo must not stop a platform (law 18): it is reported once, as an error in the log, and by ``backoff-ctrl doctor``.
 The wrong part of ``BACKOFF_CTRL_MODE`` then counts as ``shadow``, under which creates are sent at once, as without the
-gate; another value that is wrong counts as not set.
+gate; another value that is wrong counts as not set. A variable of an unknown name is reported as a warning: when the
+library is imported, and by each command on stderr.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from typing import Annotated, Any, Final, get_origin, get_type_hints
 
 from backoff_ctrl.engine.errors import PolicyError
 from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.answers.spelling import hint, misspelt
 from backoff_ctrl.k8s.creates.creation import MODES, Mode, OptionError, check_options
 from backoff_ctrl.k8s.creates.naming import Signature
 
@@ -35,6 +36,14 @@ TOKEN_MIN: Final = 16
 """The least characters of a token: a local process could try many guesses a second."""
 SERIES_MAX: Final = 50_000
 """Series exposed by default. Namespaces known first come first, so that a series, once exposed, stays."""
+PREFIX: Final = "BACKOFF_CTRL_"
+"""What our variables begin with."""
+SECTIONS: Final = ("PLUGINS", "TASKS")
+"""The sections of a platform's settings: ``BACKOFF_CTRL_PLUGINS__K8S__DEFAULT_CPUS`` is a key of one."""
+_BELOW: Final = "__"
+"""Stands between the names of a section and of its keys."""
+_LINKED: Final = "_SERVICE_HOST"
+"""Ends the name of a variable that the kubelet sets for each Service of a pod's namespace."""
 _YES: Final = ("1", "true", "yes", "on")
 _NO: Final = ("", "0", "false", "no", "off")
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -56,7 +65,7 @@ class Variable:
 
     @property
     def ours(self) -> bool:
-        return self.name.startswith("BACKOFF_CTRL_")
+        return self.name.startswith(PREFIX)
 
 
 # -- how each is read ---------
@@ -130,9 +139,7 @@ def policy_settings(parts: Iterable[str]) -> dict[str, Any]:
         if not equals or not value:
             raise PolicyError(f"{part.strip()!r} has no value: write KEY=VALUE, such as base=2")
         if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(sorted(known))}"
-            raise PolicyError(f"unknown setting {key}: {hint}")
+            raise PolicyError(f"unknown setting {key}: {hint(name, known)}")
         found[name] = _number(value)
     return found
 
@@ -182,7 +189,10 @@ def _series(name: str, text: str, wrong: list[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the variables say. ``wrong`` holds a sentence for each value that is not understood."""
+    """What the variables say.
+
+    ``wrong`` holds a sentence for each value that is not understood, ``unknown`` one for each name.
+    """
 
     # fmt: off
     mode: Annotated[Mapping[str, Mode], Variable("BACKOFF_CTRL_MODE", _modes, "`enforce`",
@@ -242,6 +252,7 @@ class Settings:
     listen_names: Annotated[str, Variable("LISTEN_FDNAMES", _text, "`listen`", "their names, by colons")] = "listen"
     # fmt: on
     wrong: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     @property
     def signature(self) -> Signature:
@@ -262,20 +273,64 @@ def read_settings(given: Mapping[str, str] = ENVIRONMENT) -> Settings:
     found = {
         name: each.read(each.name, given[each.name], wrong) for name, each in VARIABLES.items() if each.name in given
     }
-    return Settings(**found, wrong=tuple(wrong))
+    return Settings(**found, wrong=tuple(wrong), unknown=tuple(unknown_variables(given)))
 
 
 def settings() -> Settings:
-    """Read the settings of this process, and log what is wrong with them: once for each value."""
+    """Read the settings of this process, and log what is wrong with them: once for each value, and each name."""
     found = read_settings()
-    for sentence in found.wrong:
+    _log_once(logging.ERROR, found.wrong)
+    _log_once(logging.WARNING, found.unknown)
+    return found
+
+
+def note_unknown() -> None:
+    """Log which variables have an unknown name: once for each."""
+    _log_once(logging.WARNING, unknown_variables(ENVIRONMENT))
+
+
+def _log_once(level: int, sentences: Iterable[str]) -> None:
+    for sentence in sentences:
         if sentence not in _LOGGED:
             _LOGGED.add(sentence)
-            log.error("%s", sentence)
+            log.log(level, "%s", sentence)
+
+
+def unlogged_unknown(given: Mapping[str, str] = ENVIRONMENT) -> list[str]:
+    """Return a sentence for each variable of an unknown name. The caller reports them: they are not logged."""
+    found = [*unknown_variables(given)]
+    _LOGGED.update(found)
     return found
 
 
 _LOGGED: Final[set[str]] = set()
+
+
+def unknown_variables(given: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence for each variable that looks like one of ours and is none: nothing reads it."""
+    ours = {each.name for each in VARIABLES.values() if each.ours}
+    links = [name.removesuffix(_LINKED) for name in given if name.startswith(PREFIX[:-1]) and name.endswith(_LINKED)]
+    linked = tuple(f"{name}_{part}" for name in links for part in ("SERVICE_", "PORT"))
+    for name in given:
+        if not name.upper().startswith(PREFIX[:5]) or name in ours or (linked and name.startswith(linked)):
+            continue
+        if said := _unknown(name, ours):
+            yield f"{name} is set, but no such variable is read: {said}"
+
+
+def _unknown(name: str, ours: Iterable[str]) -> str:
+    """Return what to write instead of a name that is not among ours; empty: it is a key of a section, or not ours."""
+    head, below, key = name.partition(_BELOW)
+    sections = [f"{PREFIX}{each}" for each in SECTIONS]
+    if head.upper() in sections:
+        return ""
+    if below and (section := misspelt(head, sections)):
+        return f"did you mean {section}{below}{key}?"
+    if name.upper().startswith(tuple(f"{section}_" for section in sections)):
+        return f"write two underscores before each key, as in {sections[0]}__K8S__DEFAULT_CPUS"
+    if near := misspelt(name, ours):
+        return f"did you mean {near}?"
+    return hint(name, ours) if name.upper().startswith(PREFIX) else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ class LeftOut:
         ]
         text = "\n  ".join(["not run:", *lines]) if lines else "every test was run"
         terminalreporter.write_line(text)
-        place = Path(os.environ.get("BACKOFF_CTRL_TEST_LEFT_OUT") or self._config.rootpath / "build" / "left-out.txt")
+        place = Path(os.environ.get("BACKOFF_TEST_LEFT_OUT") or self._config.rootpath / "build" / "left-out.txt")
         place.parent.mkdir(exist_ok=True)
         place.write_text(text + "\n")
 

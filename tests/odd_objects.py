@@ -43,6 +43,9 @@ _FIELDS: Final[tuple[tuple[str, Callable[[random.Random], str]], ...]] = (
     ("label", lambda rng: json.dumps(rng.choice(("a", "[", "é", "")) * rng.choice((1, 63, 64)))),
     ("finalizer", lambda rng: json.dumps(rng.choice(("a/b", "[[", text(rng))))),
     ("unknown", nested),
+    ("owner", lambda rng: json.dumps(rng.choice(("../../healthz", "%2e", "?a=#", "a/v1", text(rng))))),
+    ("generateName", lambda rng: json.dumps(rng.choice("a.-/é") * rng.choice((1, 58, 63, 248, 253)))),
+    ("annotation", lambda rng: ",".join(['"a"', *[f'"odd":{json.dumps(text(rng))}'] * rng.choice((1, 50))])),
 )
 
 
@@ -60,6 +63,12 @@ def odd_job(rng: random.Random, number: int) -> bytes:
             metadata["annotations"] = {"odd": HERE, "backoff-ctrl.dev/waits-for": HERE}
         case "label":
             metadata["labels"] = {"odd": HERE}
+        case "owner":
+            words = dict.fromkeys(("apiVersion", "kind", "name", "uid"), HERE)
+            metadata["ownerReferences"] = [{**words, "controller": True}]
+        case "generateName":
+            del metadata["name"]
+            metadata["generateName"] = HERE
         case "finalizer":
             metadata["finalizers"] = [HERE]
         case "name":

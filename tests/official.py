@@ -17,10 +17,10 @@ from kubernetes.client import ApiClient
 
 from backoff_ctrl.k8s.cluster.finding import find_place
 
-AIO: Final = os.environ.get("BACKOFF_CTRL_TEST_AIO", "kubernetes.aio")
+AIO: Final = os.environ.get("BACKOFF_TEST_AIO", "kubernetes.aio")
 """The name of the package."""
 
-for _required in os.environ.get("BACKOFF_CTRL_TEST_CLIENTS", "").split():  # of a run on other versions
+for _required in os.environ.get("BACKOFF_TEST_CLIENTS", "").split():  # of a run on other versions
     _name, _, _wanted = _required.partition("==")
     assert version(_name) == _wanted, f"{_name} {version(_name)} is tested instead of {_wanted}"
 

@@ -14,6 +14,8 @@ from typing import Any
 from tests.patience import PATIENCE
 
 Reply = tuple[int, Mapping[str, Any] | bytes | Iterator[bytes]]
+VERSION = 200, {"gitVersion": "v1.36.0"}
+"""What an API server answers at ``/version``."""
 
 
 @dataclass(frozen=True)

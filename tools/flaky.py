@@ -29,7 +29,7 @@ def main() -> int:
         _say(f"{len(failed)} tests failed: none of them is run again")
         return 1
     _say("run again, alone:", *failed)
-    os.environ["BACKOFF_CTRL_TEST_LEFT_OUT"] = os.devnull  # what the whole run left out is still to be printed
+    os.environ["BACKOFF_TEST_LEFT_OUT"] = os.devnull  # what the whole run left out is still to be printed
     result = pytest.main(["-n", "0", "-p", "no:cacheprovider", *failed])
     if result == pytest.ExitCode.OK:
         _say("FLAKY, passed alone; please find out why they failed:", *failed)

@@ -25,6 +25,7 @@ def read_ceilings(kubeconfig: str | None, context: str | None, namespace: str | 
     try:
         reach = Reach(find_place(None, kubeconfig, context, namespace))
         try:
+            reach.version()  # fails early if the address or the credentials are wrong
             as_of = shown(time.time())
             return as_of, [found for quota in _quotas(reach, namespace) for found in _ceilings(quota, as_of)]
         finally:

@@ -155,7 +155,8 @@ def _settings(config: str | None, flags: Sequence[str]) -> tuple[list[InForce], 
     from backoff_ctrl.k8s.settings import in_force, read_settings  # noqa: PLC0415
 
     found = list(in_force())
-    wrong = [Check("environment", ok=False, detail=sentence) for sentence in read_settings().wrong]
+    given = read_settings()
+    wrong = [Check("environment", ok=False, detail=sentence) for sentence in (*given.wrong, *given.unknown)]
     if config is None and not flags and not can_run_tasks():
         return found, wrong
     needs_packages()

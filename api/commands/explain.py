@@ -151,7 +151,8 @@ def _by_cluster(kubeconfig: str | None, context: str | None, *, confirm: bool) -
                 known[place] = _listed(reach, place)
             listed = known[place]
             devices = explaining.devices_of(place, reach.ask)
-            found, _ = explaining.explain(manifest, listed.ask, listed.ranges, time.time(), devices)
+            classes = explaining.classes_of(reach.ask)
+            found, _ = explaining.explain(manifest, listed.ask, listed.ranges, time.time(), devices, classes)
             found.let_in = _let_in(manifest, place, listed, reach)
             if listed.unreadable:
                 left_out = f"quotas that can't be read are left out: {', '.join(map(printable, listed.unreadable))}"
@@ -231,11 +232,11 @@ _PODS: Final = {
     "unknown": "not known here whether the objects that it makes would fit",
 }
 _LET_IN: Final = {
-    "now": "lets it in now",
-    "wait": "has it wait in line",
-    "never": "never lets it in",
-    "left": "leaves it alone",
-    "unknown": "may let it in, which is not known here",
+    "now": "the operator lets it in now",
+    "wait": "it waits in line",
+    "never": "the operator never lets it in",
+    "left": "the operator leaves it alone",
+    "unknown": "the operator may let it in, which is not known here",
 }
 SHOWN: Final = 5
 """Objects that are named of those that go first."""
@@ -277,7 +278,7 @@ def _confirmation(found: Confirmation) -> list[str]:
 def _in_line(found: LetIn) -> list[str]:
     """Return whether the operator lets it in, and what is in the way."""
     place = f", at place {found.place}" if found.place is not None else ""
-    lines = [f"  the operator {_LET_IN.get(found.verdict, found.verdict)}{place}"]
+    lines = [f"  {_LET_IN.get(found.verdict, found.verdict)}{place}"]
     lines += [f"  {each}" for each in (*found.why, *map(_blocker, found.blockers))]
     if found.behind:
         first, more = found.behind[:SHOWN], len(found.behind) - SHOWN

@@ -116,11 +116,11 @@ def release(
 
 
 def _place(server: str | None, kubeconfig: str | None, context: str | None) -> ClusterAccess:
-    from backoff_ctrl.k8s.cluster.finding import ReachError, find_place  # noqa: PLC0415 - imports the client
+    from backoff_ctrl.k8s.cluster.asking import ReachError, find_api_server  # noqa: PLC0415 - imports the client
 
     check_cluster_options(server, kubeconfig, context)
     try:
-        return find_place(server, kubeconfig, context, None)
+        return find_api_server(server, kubeconfig, context, None)
     except ReachError as error:
         raise BadInput(str(error)) from None
 

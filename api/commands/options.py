@@ -8,16 +8,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.engine.errors import PolicyError
+from backoff_ctrl.k8s.answers.printing import printable
 
 from .bounded_log import BoundedLog
 
 F = TypeVar("F", bound=Callable[..., object])
+PORT_MAX: Final = 65_535
 
 KUBECONFIG: Callable[[Any], Any] = click.option(
     "--kubeconfig",
@@ -78,3 +80,14 @@ def log_to_stderr(level: int) -> None:
     handler = BoundedLog()
     handler.setFormatter(formatter)
     logging.basicConfig(level=level, handlers=[handler])
+
+
+def address_of(option: str, given: str, example: str) -> tuple[str, int]:
+    """Read an option that is ``HOST:PORT``. Raises ``BadInput``."""
+    host, colon, port = given.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not (port.isascii() and port.isdecimal()):
+        raise BadInput(printable(f"{option} must be HOST:PORT, such as {example}, not {given!r}"))
+    if int(port) > PORT_MAX:
+        raise BadInput(f"{option}: there is no port {int(port)}: choose one from 1 to {PORT_MAX}, such as {example}")
+    return host, int(port)

@@ -106,7 +106,7 @@ def command(
         except UnicodeDecodeError as error:
             raise BadInput(f"{quota_file}: is not UTF-8: a quota file is YAML text") from error
         except QuotaFileError as error:
-            raise BadInput(f"{quota_file}: {error}") from error
+            raise BadInput(f"{quota_file}: {error}{_meant_in(error.document)}") from error
     try:
         asyncio.run(_serve(sandbox, finish_after, kubeconfig, run_jobs=run_jobs))
     except BrokenPipeError:
@@ -116,6 +116,17 @@ def command(
         raise BadInput(
             f"cannot listen on port {port}: {reason}; choose another port, or --port 0 for a free one"
         ) from error
+
+
+def _meant_in(document: dict[str, Any] | None) -> str:
+    """Return which field a refused document may mean; empty: none of its fields is misspelt."""
+    if document is None:
+        return ""
+    from backoff_ctrl.k8s.plugins.field_names import misspelt_field, model_of  # noqa: PLC0415 - the client
+
+    kind = model_of(str(document.get("apiVersion", "v1")), str(document["kind"]))
+    flaw = misspelt_field(document, kind, "")
+    return "" if flaw is None else f"; {flaw.path} is {flaw.said}"
 
 
 def _check_replaceable(file: Path) -> None:
@@ -168,7 +179,7 @@ def _how_to_use(url: str, finish_after: float | None, kubeconfig: Path | None, *
         f"  curl -X POST {url}/sandbox/faults -d '{{\"quota_conflict_share\": 0.04}}'  # simulate a fault",
         "A simulated Job controller makes the pods of Jobs; Deployments are stored and counted, but get none."
         if run_jobs
-        else "It has no workload controllers: Jobs (but with --run-jobs) and Deployments are stored, but get no pods.",
+        else "It has no workload controllers: Jobs (without --run-jobs) and Deployments are stored, but get no pods.",
     ]
     if kubeconfig is not None:
         lines.insert(1, f"  export KUBECONFIG={shlex.quote(str(kubeconfig.absolute()))}")

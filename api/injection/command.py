@@ -16,7 +16,7 @@ import click
 import yaml
 
 from backoff_ctrl.api.commands.kinds_option import KINDS, kinds_of
-from backoff_ctrl.api.commands.options import check_cluster_options, cluster_options, log_to_stderr
+from backoff_ctrl.api.commands.options import address_of, check_cluster_options, cluster_options, log_to_stderr
 from backoff_ctrl.api.commands.proxy import command as proxy
 from backoff_ctrl.api.commands.tasks.options import SET, Platform, needs_packages
 from backoff_ctrl.api.exits import DONE, BadInput
@@ -176,7 +176,7 @@ def _serve(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    from backoff_ctrl.k8s.cluster.finding import ReachError, find_place  # noqa: PLC0415 - imports the client
+    from backoff_ctrl.k8s.cluster.asking import ReachError, find_api_server  # noqa: PLC0415 - imports the client
     from backoff_ctrl.k8s.cluster.session import ClusterSession  # noqa: PLC0415
     from backoff_ctrl.k8s.proxy.certificates import CertificatesError  # noqa: PLC0415
 
@@ -204,19 +204,18 @@ def _serve(
                 following.cancel()
 
     try:
-        place = find_place(server, kubeconfig, context, None)
+        place = find_api_server(server, kubeconfig, context, None, patient=True)
         asyncio.run(run())
     except (ReachError, CertificatesError) as error:
         raise BadInput(str(error)) from None
-    except OSError as error:
-        raise BadInput(f"can't listen: {error}; choose another --listen or --probe-listen") from None
 
 
 def _settings(given: Mapping[str, Any], sidecar: SidecarSettings) -> InjectionSettings:
     from .server import InjectionSettings  # noqa: PLC0415
 
-    listen = _address("--listen", given["listen"])
-    probes = None if given["probe_listen"] is None else _address("--probe-listen", given["probe_listen"])
+    listen = address_of("--listen", given["listen"], "127.0.0.1:9443")
+    asked = given["probe_listen"]
+    probes = None if asked is None else address_of("--probe-listen", asked, "127.0.0.1:9098")
     who = f"{socket.gethostname()}-{os.getpid()}"
     admits: dict[str, Any] = {"pods": "pods" in given["admits"], "jobs": "jobs" in given["admits"]}
     if given["kinds"] and not admits["jobs"]:
@@ -303,14 +302,6 @@ def _pairs(option: str, given: tuple[str, ...]) -> list[tuple[str, str]]:
         if not each.partition("=")[0] or "=" not in each:
             raise BadInput(f"{option} must be NAME=VALUE, not {each!r}")
     return [(each.partition("=")[0], each.partition("=")[2]) for each in given]
-
-
-def _address(option: str, given: str) -> tuple[str, int]:
-    host, colon, port = given.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not (port.isascii() and port.isdecimal() and int(port) < 65_536):
-        raise BadInput(f"{option} must be HOST:PORT, such as 0.0.0.0:9443, not {given!r}")
-    return host, int(port)
 
 
 def _print(source: str, sidecar: SidecarSettings) -> None:

@@ -313,11 +313,11 @@ async def serve(webhook: Webhook, settings: InjectionSettings, over: asyncio.Eve
         app.add_routes(webhook.routes())
         if settings.probe_listen is None:  # else not here: this port is open to all, and metrics name namespaces
             app.add_routes(_probes(webhook))
-        url = await serving_at(app, settings.listen, webhook.context, ends)
+        url = await serving_at(app, settings.listen, "--listen", webhook.context, ends)
         if settings.probe_listen is not None:
             beside = web.Application()
             beside.add_routes(_probes(webhook))
-            await serving_at(beside, settings.probe_listen, None, ends)
+            await serving_at(beside, settings.probe_listen, "--probe-listen", None, ends)
         say(f"listening on {url}")
         await over.wait()
 

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from backoff_ctrl.api.commands.kinds_option import KINDS, kinds_of
-from backoff_ctrl.api.commands.options import POLICY, check_cluster_options, cluster_options, log_to_stderr, set_policy
+from backoff_ctrl.api.commands.options import (
+    POLICY,
+    address_of,
+    check_cluster_options,
+    cluster_options,
+    log_to_stderr,
+    set_policy,
+)
 from backoff_ctrl.api.commands.tasks.options import SET, Platform, needs_packages
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 from backoff_ctrl.ending import at_signals
@@ -64,14 +71,14 @@ def command(server: str | None, kubeconfig: str | None, context: str | None, **g
 
         click.echo(written(), nl=False)
         return DONE
-    from backoff_ctrl.k8s.cluster.finding import ReachError, find_place  # noqa: PLC0415 - imports the client
+    from backoff_ctrl.k8s.cluster.asking import ReachError, find_api_server  # noqa: PLC0415 - imports the client
 
     check_cluster_options(server, kubeconfig, context)
     platform = Platform(given["config"], given["settings"])
     set_policy(given["policy"], platform.policy())
     log_to_stderr(logging.INFO)
     try:
-        place = find_place(server, kubeconfig, context, None)
+        place = find_api_server(server, kubeconfig, context, None, patient=True)
     except ReachError as error:
         raise BadInput(str(error)) from None
     from backoff_ctrl.k8s.cluster.election import StuckError  # noqa: PLC0415 - imports aiohttp
@@ -95,16 +102,17 @@ async def _run(place: ClusterAccess, settings: OperatorSettings, platform: Platf
 
 def _settings(given: dict[str, Any], place: ClusterAccess) -> OperatorSettings:
     from backoff_ctrl.k8s.cluster.paths import PathError, path_to  # noqa: PLC0415
-    from backoff_ctrl.k8s.status.address import read_address, split_address  # noqa: PLC0415
+    from backoff_ctrl.k8s.status.address import read_address  # noqa: PLC0415
 
     from .replica import OperatorSettings  # noqa: PLC0415 - loads much
 
+    asked = given["probe_listen"]
+    probes = None if asked is None else address_of("--probe-listen", asked, "127.0.0.1:9098")
     try:
-        probes = None if given["probe_listen"] is None else split_address(given["probe_listen"])
         if given["admin"] is not None:
             read_address(given["admin"])
     except ValueError as error:
-        raise BadInput(str(error)) from None
+        raise BadInput(f"--admin: {error}") from None
     own = given["lease_namespace"]
     if own is None:
         own = _OWN_NAMESPACE.read_text().strip() if _OWN_NAMESPACE.exists() else place.namespace

@@ -12,15 +12,14 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import web
 
 from backoff_ctrl.api.commands.tasks.options import Platform
-from backoff_ctrl.api.connections import serving_at
-from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.api.connections import listening, serving_at
 from backoff_ctrl.api.probes import probes
 from backoff_ctrl.k8s.admitting.admitting import Admitting
 from backoff_ctrl.k8s.admitting.kinds import KINDS, AdmissibleKind, indispensable
@@ -183,14 +182,13 @@ class Operator:
         self._documents = shown()
         stack.callback(SERVICE.show_beside(self._samples))
         if self._given.admin is not None:
-            with _listening("--admin"):
+            with listening("--admin", self._given.admin):
                 server = await asyncio.to_thread(serve_status, listen=self._given.admin, exact=True)
             stack.push_async_callback(asyncio.to_thread, server.close)
         if self._given.probes is not None:
             app = web.Application()
             app.add_routes(probes(self._ready, self._metrics, self._stuck))
-            with _listening("--probe-listen"):
-                url = await serving_at(app, self._given.probes, None, stack)
+            url = await serving_at(app, self._given.probes, "--probe-listen", None, stack)
             say(f"listening on {url}")
 
     def _ready(self) -> tuple[bool, list[str]]:
@@ -232,12 +230,3 @@ class Operator:
             yield Sample("jobs_admitted_total", (kind, "ungated"), number)
         if self._reconciler is not None:
             yield from samples(self._reconciler)
-
-
-@contextmanager
-def _listening(option: str) -> Iterator[None]:
-    """Turn an address that can't be listened at into ``BadInput``, and nothing else."""
-    try:
-        yield
-    except OSError as error:
-        raise BadInput(f"can't listen: {error}; choose another {option}") from None

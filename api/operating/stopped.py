@@ -27,6 +27,7 @@ MANAGER: Final = "backoff-ctrl-uninstall"
 TRIES: Final = 10
 """Tries of a change of an object that others change, too: its status, the certificates of its webhooks."""
 CONFLICT: Final = 409
+FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 _MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 _AS_US: Final = [("fieldManager", MANAGER)]
@@ -144,5 +145,6 @@ async def asked(
     if answer.status in (NOT_FOUND, *absent):
         return None
     if not answer.ok:
-        raise StepError(f"{method} {path}: {answer.status} {rejection_of(answer).message}")
+        remedy = "; ask for a role that allows it" if answer.status == FORBIDDEN else ""
+        raise StepError(f"{method} {path}: {answer.status} {rejection_of(answer).message}{remedy}")
     return answer.json() or {}

@@ -90,7 +90,7 @@ def command(
 
     Exit codes: 0 all of it was done; 1 some of it was not; 2 wrong usage, or the cluster cannot be used.
     """
-    from backoff_ctrl.k8s.cluster.finding import ReachError, find_place  # noqa: PLC0415 - imports the client
+    from backoff_ctrl.k8s.cluster.asking import ReachError, find_api_server  # noqa: PLC0415 - imports the client
 
     check_cluster_options(server, kubeconfig, context)
     needs_packages()
@@ -102,7 +102,7 @@ def command(
         raise BadInput("--keep-namespace and --keep-kind are for --narrow")
     kinds = kinds_of(given["kinds"])
     try:
-        place = find_place(server, kubeconfig, context, namespace)
+        place = find_api_server(server, kubeconfig, context, namespace)
     except ReachError as error:
         raise BadInput(str(error)) from None
     if not given["yes"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -108,15 +109,10 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
             raise
         raise BadInput("serve needs further packages: pip install 'backoff-ctrl[serve]'") from None
     connecting = _connecting(urls, gates_in, gate_ca, gate_token_file)
-    bound = bind(host, port)
-    cluster = _cluster(server, kubeconfig, context, namespaces)
-    log_to_stderr(logging.WARNING)
-    try:
+    with closing(bind(host, port)) as bound, closing(_cluster(server, kubeconfig, context, namespaces)) as cluster:
+        log_to_stderr(logging.WARNING)
         tasks = None if store is None else _tasks(store, config, settings, policy, cluster, bound, tls=tls is not None)
         serve(make_app(cluster, connecting, _access(host, cluster), tasks), bound, tls)
-    finally:
-        cluster.close()
-        bound.close()
     return DONE
 
 
@@ -171,16 +167,14 @@ def _connecting(
 
 def _cluster(server: str | None, kubeconfig: str | None, context: str | None, namespaces: tuple[str, ...]) -> Cluster:
     """Return the cluster, after a first answer. Raises ``BadInput``."""
-    from backoff_ctrl.k8s.cluster.asking import ReachError, find_place  # noqa: PLC0415
+    from backoff_ctrl.k8s.cluster.asking import ReachError, find_api_server  # noqa: PLC0415
 
     from .observing import Cluster  # noqa: PLC0415
 
     try:
-        cluster = Cluster(find_place(server, kubeconfig, context, None), namespaces)
-        cluster.reach.version()  # fails early if the address or the credentials are wrong
+        return Cluster(find_api_server(server, kubeconfig, context, None), namespaces)
     except ReachError as error:
         raise BadInput(str(error)) from error
-    return cluster
 
 
 def _tasks(

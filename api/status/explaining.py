@@ -71,7 +71,7 @@ class Explaining:
 
         ranges = self._cluster.limit_ranges(namespace)
         devices = explaining.devices_of(namespace, self._cluster.ask)
-        return explaining.explain(manifest, ask, ranges, time.time(), devices)
+        return explaining.explain(manifest, ask, ranges, time.time(), devices, explaining.classes_of(self._cluster.ask))
 
 
 def merge(found: Explained, told: Iterable[tuple[str, Explained]]) -> list[str]:

@@ -33,6 +33,13 @@ LIST_EVERY: Final = 5.0
 """Seconds between two lists."""
 GATES_MAX: Final = 500
 
+REFUSED: Final = frozenset({401, 403, 404})
+"""Answers that stay the same until somebody changes something."""
+
+
+class RefusedError(ReachError):
+    """This account may not list the pods of a namespace."""
+
 
 class Finder:
     """Keeps ``gates`` in step with the pods."""
@@ -55,15 +62,22 @@ class Finder:
             await asyncio.sleep(LIST_EVERY)
 
     async def look(self) -> None:
-        """Connect new gates, and drop those that are gone. A list that fails changes nothing."""
+        """Connect new gates, and drop those that are gone. A list that fails changes nothing.
+
+        A namespace is searched until its pods are listed, or until the API server refuses to list them.
+        """
         found: dict[str, str] = {}
+        searched: set[str] = set()
         for namespace in self._namespaces:
             try:
                 found |= await run_in_threadpool(self._listed, namespace)
                 self.why.pop(namespace, None)
+                searched.add(namespace)
             except (ReachError, EndlessListError) as error:
                 self.why[namespace] = str(error) or "the list of its pods does not end"
                 found |= {gate.url: gate.pod for gate in self._gates.gates if gate.pod.startswith(f"{namespace}/")}
+                if not isinstance(error, ReachError) or isinstance(error, RefusedError):
+                    searched.add(namespace)
         known = {gate.url: gate for gate in self._gates.gates}
         for url, gate in known.items():
             if gate.pod and found.get(url) != gate.pod:
@@ -72,14 +86,15 @@ class Finder:
             now = known.get(url)
             if (now is None or (now.pod and now.pod != pod)) and len(self._gates.gates) < GATES_MAX:
                 self._gates.connect(url, pod)
-        self._gates.unlisted.clear()
+        self._gates.unlisted -= searched
 
     def _listed(self, namespace: str) -> dict[str, str]:
         found: dict[str, str] = {}
         query = [("labelSelector", f"{LABEL}=true")]
         for status, listed in self._reach.pages(path_to("/api/v1", "pods", namespace=namespace), query=query):
             if status != 200 or not is_list(listed):
-                raise ReachError(f"its pods can't be listed: the API server answers {status}")
+                kind = RefusedError if status in REFUSED else ReachError
+                raise kind(f"its pods can't be listed: the API server answers {status}")
             found |= dict(gates_of(listed["items"] or ()))
         return found
 

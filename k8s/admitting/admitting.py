@@ -425,7 +425,7 @@ class Admitting:
                 self._counted.discard(child.uid)
                 self.gate.ledger.member_ended(child.namespace, child.uid)
         elif self._leads:
-            case = self._case_of(child.owner.uid)
+            case = self._case_of(child.owner.uid, child.namespace)
             if case is not None:
                 self._give(case, child)
             elif child.owner.kind == POD and child.namespace in {each.namespace for each in self._cases.values()}:
@@ -433,10 +433,15 @@ class Admitting:
                 self._asking.add(task)
                 task.add_done_callback(self._asking.discard)
 
-    def _case_of(self, uid: str) -> Case | None:
+    def _case_in(self, namespace: str, uid: str) -> Case | None:
+        """Return the case of an object; None in other namespaces, where who may write names its uid, too."""
+        case = self._cases.get(uid)
+        return case if case is not None and case.namespace == namespace else None
+
+    def _case_of(self, uid: str, namespace: str) -> Case | None:
         """Return the case whose object stands above this one, as far as it is known here."""
         for _ in range(DEPTH):
-            case, child = self._cases.get(uid), self._children.find(uid)
+            case, child = self._case_in(namespace, uid), self._children.find(uid)
             if case is not None and case.state is not State.LEFT:
                 return case
             uid = child.owner.uid if child is not None else self.gate.ledger.root_of(uid)
@@ -468,7 +473,7 @@ class Admitting:
         }
         body = {"metadata": {"namespace": child.namespace, "ownerReferences": [reference]}}
         for each in await self.surroundings.above(body, whole=True):
-            case = self._cases.get(each.uid)
+            case = self._case_in(child.namespace, each.uid)
             if case is not None and case.state is not State.LEFT:
                 return case
         return None
@@ -477,7 +482,7 @@ class Admitting:
         """Return what controllers have made of an object, and of its pods, of these resources."""
         found = []
         for child in self._children.within(case.namespace, resources):
-            above = self._case_of(child.owner.uid)
+            above = self._case_of(child.owner.uid, child.namespace)
             if above is None and child.owner.kind == POD:
                 above = await self._above(child)
             if above is case:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -14,8 +13,8 @@ from backoff_ctrl.k8s.charges.device_claims import UNKNOWN, Devices, with_device
 from backoff_ctrl.k8s.charges.parts import Part, parts_of
 from backoff_ctrl.k8s.creates.creation import PRIORITY_MAX, Creation
 from backoff_ctrl.k8s.gate.gangs import GangAsked, as_one
-from backoff_ctrl.k8s.status.admission_rules import Item, fill_in
-from backoff_ctrl.k8s.status.bodies import found_at
+from backoff_ctrl.k8s.status.admission_rules import Item
+from backoff_ctrl.k8s.status.filling import NO_CLASSES, Classes, filled
 
 from .kinds import JOB, MIN_PARALLELISM, PARALLELISM, AdmissibleKind, field_at, whole_number
 
@@ -43,22 +42,21 @@ def pods_made(kind: AdmissibleKind, body: Mapping[str, Any], limits: Sequence[It
 
 
 def parts_made(
-    kind: AdmissibleKind, body: Mapping[str, Any], limits: Sequence[Item] = (), devices: Devices = UNKNOWN
+    kind: AdmissibleKind,
+    body: Mapping[str, Any],
+    limits: Sequence[Item] = (),
+    devices: Devices = UNKNOWN,
+    classes: Classes = NO_CLASSES,
 ) -> tuple[Part, ...]:
     """Return all that a resumed object makes at a time: its pods, what they bring along, and what stands beside them.
 
-    These limits of LimitRanges are added to the pods, and ``devices`` to their ResourceClaims. Raises ``FieldError``
-    for an object that can't be read, and ``GangError`` where a number of pods is not known.
+    These limits of LimitRanges and what ``classes`` add go to pods and claims, ``devices`` to their ResourceClaims.
+    Raises ``FieldError`` for an object that can't be read, and ``GangError`` where a number of pods is not known.
     """
     resumed = as_resumed(kind, body)
     found = _parts(kind, resumed)
-    if limits and found:
-        resumed = copy.deepcopy(resumed)
-        for template in {part.template for part in found if part.template}:
-            spec = found_at(f"{template}.spec", resumed)
-            if isinstance(spec, dict):
-                fill_in(spec, limits)
-        found = _parts(kind, resumed)
+    if found and (limits or classes != NO_CLASSES):
+        found = _parts(kind, filled(resumed, kind.resource, found, limits, classes))
     made = tuple(part for part in found if not part.suspended)
     for part in made:
         if part.count is None:

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -181,7 +180,7 @@ class Case:
                 found = await self._suspended()
                 if found is None:
                     return None  # it has changed once more
-                seen = again.seen(found[0], found[1], datetime.now(UTC))
+                seen = again.seen(found[0], found[1], self._desk.objects.now())
                 async with self._desk.patching:
                     answer = await self._desk.objects.patch(self.served, self.body, with_note(found[0], seen))
                     if answer is not None:
@@ -192,7 +191,7 @@ class Case:
                 if error.status in DENIALS or tries == TRIES:
                     break
             await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
-        return again.seen(self.body, Suspender(), datetime.now(UTC))
+        return again.seen(self.body, Suspender(), self._desk.objects.now())
 
     async def _suspended(self) -> tuple[JSON, Suspender] | None:
         """Return what is kept of it as it is stored, and who has suspended it. None: it is not suspended again."""
@@ -296,7 +295,7 @@ class Case:
         return resumed(
             self.kind,
             body,
-            now=datetime.now(UTC),
+            now=self._desk.objects.now(),
             granted=granted,
             label=room.gang.label if reserved and room.gang is not None else "",
             templates=room.templates if with_label else (),
@@ -389,7 +388,7 @@ class Case:
         """Return what notes that others have resumed it."""
         again = SuspendedAgain.of(self.body)
         known = again is not None and again.generation is None
-        return None if known else noted(self.body, now=datetime.now(UTC), granted={"by": "others"})
+        return None if known else noted(self.body, now=self._desk.objects.now(), granted={"by": "others"})
 
     async def _change(self, patch: Callable[[], JSON | None]) -> bool:
         """Patch what runs; if nobody answers, or it has changed meanwhile, again, as it is by then.

@@ -13,7 +13,7 @@ import logging
 import random
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.k8s.answers.fields import FieldError, labels_of, mapping, metadata_of, text
@@ -74,6 +74,8 @@ class Child:
         return self.charged if self.devices is None else claim_charge(self.devices, devices)
 
 
+K = TypeVar("K")
+
 Seen = Callable[[Child, bool], object]
 """Takes a child that was made, or (True) is gone."""
 
@@ -97,7 +99,7 @@ class Children:
         self._seen = seen
         self._shares = Shares(SPEC_MAX, OF_NAMESPACE, OF_ALL, GUARANTEED, BESIDE)
         self._known: dict[str, Child] = {}
-        self._by_owner: dict[str, dict[str, Child]] = {}
+        self._by_owner: dict[tuple[str, str], dict[str, Child]] = {}  # by namespace, too: any uid may be named anywhere
         self._by_namespace: dict[str, dict[str, Child]] = {}
         self._watches: dict[str, list[_Watch]] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -116,7 +118,7 @@ class Children:
             charged = _charged(resource, body) if resource in FOLLOWED and resource != DEVICE_CLAIMS else None
             child = Child(uid, resource, namespace, name, owner, charged, devices)
             self._known[uid] = child
-            self._by_owner.setdefault(owner.uid, {})[uid] = child
+            self._by_owner.setdefault((namespace, owner.uid), {})[uid] = child
             self._by_namespace.setdefault(namespace, {})[uid] = child
             self._seen(child, False)
 
@@ -125,10 +127,8 @@ class Children:
         if child is None:
             return
         self._shares.give_back(child.namespace, uid)
-        for index, key in ((self._by_owner, child.owner.uid), (self._by_namespace, child.namespace)):
-            index[key].pop(uid)
-            if not index[key]:
-                del index[key]
+        _drop(self._by_owner, (child.namespace, child.owner.uid), uid)
+        _drop(self._by_namespace, child.namespace, uid)
         self._seen(child, True)
 
     # -- questions ---------
@@ -160,12 +160,12 @@ class Children:
         watches = self._watches.get(resource)
         return bool(watches) and all(watch.fed for watch in watches or ())
 
-    def below(self, owner: str, depth: int = DEPTH) -> Iterator[Child]:
+    def below(self, namespace: str, owner: str, depth: int = DEPTH) -> Iterator[Child]:
         """Yield what controllers have made of an object, and of that in turn, as far as it is known here."""
-        for child in list(self._by_owner.get(owner, {}).values()):
+        for child in list(self._by_owner.get((namespace, owner), {}).values()):
             yield child
             if depth > 1:
-                yield from self.below(child.uid, depth - 1)
+                yield from self.below(namespace, child.uid, depth - 1)
 
     def within(self, namespace: str, resources: Container[str]) -> list[Child]:
         return [child for child in self._by_namespace.get(namespace, {}).values() if child.resource in resources]
@@ -193,6 +193,12 @@ def _charged(resource: str, body: Mapping[str, Any]) -> Demand | None:
     except FieldError as error:
         log.debug("what an object of %s is charged can't be read: %s", resource, error)
         return None
+
+
+def _drop(index: dict[K, dict[str, Child]], key: K, uid: str) -> None:
+    index[key].pop(uid)
+    if not index[key]:
+        del index[key]
 
 
 def kept_for(namespace: str, name: str) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import mappings, metadata_of, text
 from backoff_ctrl.k8s.cluster.paths import PathError, path_to
 from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
+from backoff_ctrl.k8s.plugins.manager.objects import FORBIDDEN, ClusterError, Objects
 from backoff_ctrl.k8s.plugins.protocol import JSON
 from backoff_ctrl.k8s.plugins.protocol import Kind as Served
 from backoff_ctrl.k8s.watching.informer import ClusterSource
@@ -73,7 +72,8 @@ class Unlisted:
     why: str
 
     def __str__(self) -> str:
-        return f"can't list {self.resource} in {self.where}: {self.why}"
+        remedy = f"; ask for a role that allows list on {self.resource}" if self.why.startswith(str(FORBIDDEN)) else ""
+        return f"can't list {self.resource} in {self.where}: {self.why}{remedy}"
 
 
 @dataclass(slots=True)
@@ -221,7 +221,7 @@ async def release_one(objects: Objects, gate: asyncio.Semaphore, job: WaitingJob
         for number in range(TRIES):
             try:
                 as_seen = number < TRIES - 2
-                patch = released(job.kind, body, by, datetime.now(UTC), as_seen=as_seen)
+                patch = released(job.kind, body, by, objects.now(), as_seen=as_seen)
                 answer = await objects.patch(served, body, patch)
                 return Released(job.label, gone=answer is None)
             except ClusterError as error:

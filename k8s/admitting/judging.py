@@ -25,7 +25,7 @@ from backoff_ctrl.k8s.cluster.paths import path_to
 from backoff_ctrl.k8s.gate.gangs import why_never
 from backoff_ctrl.k8s.status.admission_rules import Item
 from backoff_ctrl.k8s.status.documents import blocker_item
-from backoff_ctrl.k8s.status.explaining import Ask, AskServer, devices_of
+from backoff_ctrl.k8s.status.explaining import Ask, AskServer, classes_of, devices_of
 from backoff_ctrl.k8s.status.shapes import LetIn
 
 from .again import SuspendedAgain, time_of
@@ -177,8 +177,9 @@ class _Judge:
         kind, elastic = self._kind, elastic_of(self._kind, body)
         body = body if elastic is None else as_elastic(kind, body, elastic.least)
         made = parts_made(kind, body, self._around.limits)
+        classes = classes_of(self._ask)(body, kind.resource, made)
         devices = devices_of(self._namespace, self._ask)(made) if templates_named(made) else UNKNOWN
-        made = parts_made(kind, body, self._around.limits, devices)
+        made = parts_made(kind, body, self._around.limits, devices, classes)
         whole = whole_gang(kind, body, made)
         if said := why_never(whole, self._outlook([(whole.parts, 1)])):
             return made, (), said

@@ -1,7 +1,8 @@
 """What one object needs of the quotas: of all that it makes, what is still to come once it is resumed.
 
 Its parts are those that ``explain`` and Tasks know (``charges/parts``), with what only the cluster knows: the defaults
-of LimitRanges, the devices of ResourceClaimTemplates, and what its controller has made already while it is suspended.
+of LimitRanges, what RuntimeClasses and the default StorageClass add, the devices of ResourceClaimTemplates, and what
+its controller has made already while it is suspended.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from backoff_ctrl.engine.parts import MEMBERS_MAX
 from backoff_ctrl.k8s.charges.device_claims import UNKNOWN, templates_named
 from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.gate.gangs import why_never
+from backoff_ctrl.k8s.status.filling import NO_CLASSES, reading
 
 from .asking import POD, counts_of, made_before, parts_made, succeeded_of, whole_gang
 from .children import kept_for
@@ -41,7 +43,7 @@ class Needs:
         self._namespace = namespace
         self._owners = uid, kept_for(namespace, name)
         self._desk = desk
-        self.devices = UNKNOWN
+        self.devices, self.classes = UNKNOWN, NO_CLASSES
         self.lacks: dict[Which, int] = {}
         """What its controller should have made while it is suspended, and has not."""
         self.made_more = asyncio.Event()
@@ -49,8 +51,11 @@ class Needs:
 
     async def look_around(self, body: Mapping[str, Any], *, waits: bool) -> None:
         """Read what only the cluster knows. One that ``waits`` gives its controller a moment to make what it makes."""
-        desk, parts = self._desk, self.everything(body)
-        self.devices = UNKNOWN
+        desk = self._desk
+        self.devices, self.classes = UNKNOWN, NO_CLASSES
+        parts = self.everything(body)
+        kind, maker = self.maker(body)
+        self.classes = await desk.objects.learn(reading(maker, kind.resource, parts))
         if templates_named(parts):
             self.devices = await desk.objects.devices(self._namespace, parts)
         await desk.children.need({part.resource for part in parts})
@@ -70,7 +75,7 @@ class Needs:
 
     def everything(self, body: Mapping[str, Any]) -> tuple[Part, ...]:
         """Return all that it makes, also what it has made already."""
-        return parts_made(*self.maker(body), self._desk.limits(self._namespace), self.devices)
+        return parts_made(*self.maker(body), self._desk.limits(self._namespace), self.devices, self.classes)
 
     def still_to_come(self, body: Mapping[str, Any]) -> tuple[Part, ...]:
         """Return what it makes once it is resumed, and what of the rest its controller could not make yet."""
@@ -84,7 +89,7 @@ class Needs:
     def lacking(self, body: Mapping[str, Any]) -> dict[Which, int]:
         """Return what its controller makes while it is suspended, and has not made yet, as far as that is followed."""
         children, before = self._desk.children, made_before(*self.maker(body))
-        there = Counter(child.resource for owner in self._owners for child in children.below(owner))
+        there = Counter(child.resource for owner in self._owners for child in children.below(self._namespace, owner))
         found: dict[Which, int] = {}
         for part in self.everything(body):
             if (part.kind, part.made_by) in before and children.follows(part.resource):

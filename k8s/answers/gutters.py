@@ -1,8 +1,8 @@
 """Unwrap a text that another program has wrapped: a terminal, a box, a log that begins each line with the time. Pure.
 
 A *gutter* is what such a program puts in front of most lines: a known one, or what all lines begin with. It goes, with
-the right border and the horizontal lines of a box. Lines that were cut at a fixed width, perhaps in the middle of a
-word, are joined without a space.
+the right border and the horizontal lines of a box. The first line alone may lack it: the others *hang* below it. Lines
+that were cut at a fixed width, perhaps in the middle of a word, are joined without a space.
 """
 
 from __future__ import annotations
@@ -38,6 +38,13 @@ _GUTTERS: Final = tuple(
         ),
     )
 )
+_QUOTED: Final = re.compile(
+    r"[ \t]{0,40}\(?[rbuf]{0,2}(?:\"((?:[^\"\\]|\\.){1,2000})\"|'((?:[^'\\]|\\.){1,2000})')"
+    r"[ \t]?[,;+\\)]{0,2}[ \t]{0,40}"
+)
+"""A line of a text that a program has written as one literal a line."""
+_ASIDE: Final = re.compile(r"[ \t]+[\w.-]{1,80}:[0-9]{1,6}[ \t]*$")
+"""What may stand to the right of a first line: the place in a program."""
 _BORDER: Final = re.compile(r"[ \t]{0,40}(?:(?:[^\w\s{}\[\]\"']|_){3,}|[╭┌╔┏].{0,300}[╮┐╗┓])[ \t]*")
 _RIGHT: Final = f"{_BARS}*#█▐<>+\\"
 """What may end each line of a box, or all lines but the last: a shell's ``\\``, psql's ``+``."""
@@ -66,12 +73,15 @@ def unwrapped(text: str) -> str:
     if _has_several(found) or not any(map(_ABOUT.search, found)) or _is_complete(whole):
         return whole
     blocks = (_as_one(block, "\n".join(block))[1] for block in (*_blocks(found), *_blocks(lines)))
-    return max((whole, *blocks), key=_shown)
+    return max((whole, *blocks, *_hanging(lines)), key=_shown)
 
 
 def _as_one(lines: Sequence[str], text: str) -> tuple[list[str], str]:
     """Return lines without their gutters, and what they say; ``text`` if they have none."""
     found, gutter = list(lines), False
+    quoted = [_QUOTED.fullmatch(line) for line in lines]
+    if len(lines) > 1 and all(quoted):
+        found, gutter = [each[1] or each[2] for each in quoted if each], True
     for _ in range(_ROUNDS):
         inner = [line for line in found if _BORDER.fullmatch(line) is None]
         bare = next((bare for each in _GUTTERS if (bare := _without(each, inner)) is not None), None)
@@ -144,6 +154,29 @@ def _blocks(lines: Sequence[str]) -> Iterator[Sequence[str]]:
         yield lines[start:end]
 
 
+def _hanging(lines: Sequence[str]) -> Iterator[str]:
+    """Yield what a text may say whose lines hang below the first that is about a refusal.
+
+    The first may begin with something else, as wide as the others are indented or not.
+    """
+    start = next(number for number, line in enumerate(lines) if _ABOUT.search(line))
+    first, rest = lines[start], list(takewhile(_is_indented, lines[start + 1 :]))
+    if not rest:
+        return
+    indent = min(len(line) - len(line.lstrip()) for line in rest)
+    inner = [line[indent:] for line in rest]
+    for begin in (first, first[indent:]):  # all lines were cut at one width
+        yield _joined([begin, *inner], "\n".join([begin, *inner]), gutter=True)
+    for begin in (first, _ASIDE.sub("", first)):
+        for below in ("\n".join(inner), _glued(inner)):
+            yield f"{begin}\n{below}"
+            yield f"{begin}{below}"
+
+
+def _is_indented(line: str) -> bool:
+    return line[:1] in {" ", "\t"} and bool(line.strip())
+
+
 def _has_several(lines: Sequence[str]) -> bool:
     """Return whether it is a log with several refusals."""
     return sum(_REFUSAL.search(line) is not None for line in lines) > 1
@@ -153,12 +186,18 @@ def _joined(lines: Sequence[str], spaced: str, *, gutter: bool) -> str:
     """Return ``spaced``, the lines one below the other, or all on one line if they were cut at a fixed width."""
     if len(lines) < 2 or _has_several(lines):
         return spaced
-    *full, last = lines
+    full, glued = lines[:-1], _glued(lines)
     width = max(map(len, full))
-    glued = "".join(line if len(line) == width else f"{line} " for line in full) + last
     if gutter and len(full) > 1 and width > 20 and all(width - 1 <= len(line) for line in full):
         return glued
     return glued if _shown(glued) > _shown(spaced) else spaced
+
+
+def _glued(lines: Sequence[str]) -> str:
+    """Return lines that were cut at one width as one; those that are shorter ended with a space."""
+    *full, last = lines
+    width = max(map(len, full), default=0)
+    return "".join(line if len(line) == width else f"{line} " for line in full) + last
 
 
 def _shown(text: str) -> int:

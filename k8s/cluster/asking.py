@@ -23,9 +23,15 @@ from backoff_ctrl.k8s.answers.printing import printable, without_passwords
 
 from .finding import OTHER, ClusterAccess, ReachError, find_place, one_line
 from .paths import path_to
+from .recognizing import PATH as VERSION
+from .recognizing import REMEDY as _NO_API_SERVER
+from .recognizing import SPEAKS_TLS, other_than_api_server, speaks_no_tls, speaks_tls
 from .rights import CREATOR, REVIEW, Right, granted
 
-__all__ = ["Check", "ClusterAccess", "Reach", "ReachError", "Recent", "answer_later", "find_place"]
+__all__ = [
+    "Check", "ClusterAccess", "Reach", "ReachError", "Recent", "UnreachableError", "answer_later", "find_api_server",
+    "find_place",
+]  # fmt: skip
 
 T = TypeVar("T")
 PATIENCE: Final = urllib3.Timeout(connect=5, read=10)  # seconds; read: between two chunks of an answer
@@ -35,7 +41,10 @@ ANSWER_MAX: Final = 256 << 20
 """The largest answer in bytes: 500 pods are about 4 MiB."""
 ANSWER_LIMIT: Final = 60
 """Seconds for a whole answer, even a long list, so that a server that sends single bytes cannot block the caller."""
-_NO_API_SERVER: Final = "check that this is the address of an API server, not of a web server or a login proxy"
+
+
+class UnreachableError(ReachError):
+    """No answer of the API server now; it may give one later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +118,17 @@ class Reach:
         self._connections.clear()
 
     def version(self) -> str:
-        """Return the server's version. Raises ``ReachError``, also if the server rejects the credentials."""
-        status, answer = self.ask("GET", "/version")
+        """Return the version of the API server.
+
+        Raises ``ReachError``, also if it is no API server, or if it rejects the credentials.
+        """
+        status, text = self._answer("GET", VERSION)
+        if flaw := other_than_api_server(status, text):
+            raise ReachError(f"{self.place.url} {flaw}")
+        answer = _object_in(text)
         self.insist_on_credentials(status, answer)
-        if status != 200:
-            raise ReachError(f"{self.place.url} answered {status} to /version: {_NO_API_SERVER}")
+        if status == 429 or status >= 500:
+            raise UnreachableError(f"{self.place.url} answered {status} to {VERSION}: try again")
         return printable(str(answer.get("gitVersion", "unknown version")))
 
     def insist_on_credentials(self, status: int, answer: Mapping[str, Any]) -> None:
@@ -173,20 +188,41 @@ class Reach:
 
         Raises ``ReachError``.
         """
+        status, text = self._answer(method, path, body, query=query, accept=accept)
+        return status, _object_in(text)
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Sequence[tuple[str, str]] = (),
+        accept: str = "application/json",
+    ) -> tuple[int, bytes]:
         try:
             url = f"{self.place.configuration.host}{path}"
             headers = {"Accept": accept, "Content-Type": "application/json", **self.place.headers()}
             options = {"headers": headers, "body": None if body is None else json.dumps(body)}
             if query:
                 url += f"?{urlencode(query)}"
-            status, text = _within(self._limit, lambda: self._call(method, url, options))
+            return _within(self._limit, lambda: self._call(method, url, options))
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            raise ReachError(f"cannot reach {self.place.url}: {_why(error)}") from error
-        try:
-            answer = read_json(text)
-        except ValueError:  # not JSON
-            answer = {}
-        return status, answer if isinstance(answer, dict) else {}
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> ReachError:
+        """Return the error that no answer came."""
+        causes, said = _causes(error), f"cannot reach {self.place.url}: "
+        if speaks_no_tls(causes):
+            return ReachError(
+                f"{said}TLS failed: the server there speaks plain text; write http:// instead of https://"
+            )
+        if any(isinstance(each, ssl.SSLCertVerificationError) for each in causes):
+            return ReachError(f"{said}{_why(causes)}")
+        closed = any(isinstance(each, urllib3.exceptions.ProtocolError) for each in causes)
+        if closed and not self.place.configuration.proxy and speaks_tls(str(self.place.configuration.host)):
+            return ReachError(f"{said}it {SPEAKS_TLS}")
+        return UnreachableError(f"{said}{_why(causes)}")
 
     def pages(
         self, path: str, *, query: Sequence[tuple[str, str]] = (), accept: str = "application/json"
@@ -211,6 +247,26 @@ class Reach:
             raise ReachError(f"{self.place.url} answered with more than {ANSWER_MAX} bytes: {_NO_API_SERVER}")
         response.release_conn()
         return response.status, text
+
+
+def find_api_server(
+    server: str | None, kubeconfig: str | None, context: str | None, namespace: str | None, *, patient: bool = False
+) -> ClusterAccess:
+    """Find the cluster, as ``find_place`` does, and ask its API server for its version.
+
+    Raises ``ReachError`` also for another server, and for one that rejects the credentials. ``patient``: one that does
+    not answer now may do so later.
+    """
+    place = find_place(server, kubeconfig, context, namespace)
+    reach = Reach(place)
+    try:
+        reach.version()
+    except UnreachableError:
+        if not patient:
+            raise
+    finally:
+        reach.close()
+    return place
 
 
 class Recent:
@@ -272,6 +328,15 @@ def _names(listed: dict[str, Any]) -> Iterator[str]:
             yield str(name)
 
 
+def _object_in(text: bytes) -> dict[str, Any]:
+    """Return the JSON object of an answer; empty if it is none."""
+    try:
+        found = read_json(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _unusable(proxy: str, error: Exception) -> ReachError:
     """Return the error for an unusable proxy, which may come from the environment as well as from the kubeconfig."""
     named = f"the proxy {printable(without_passwords(proxy))!r} (HTTPS_PROXY, or proxy-url in the kubeconfig)"
@@ -299,8 +364,8 @@ _WHYS: Final = (
 """Connection errors, with a description and a remedy. The first one that is among the causes applies."""
 
 
-def _why(error: BaseException) -> str:
-    """Return why a connection failed and what to do."""
+def _causes(error: BaseException) -> list[BaseException]:
+    """Return an error, and what it was made of."""
     causes: list[BaseException] = []
     todo: list[object] = [error]
     while todo:
@@ -308,8 +373,15 @@ def _why(error: BaseException) -> str:
         if isinstance(each, BaseException) and each not in causes:
             causes.append(each)
             todo += [each.__context__, each.__cause__, getattr(each, "reason", None)]
+    return causes
+
+
+def _why(causes: Sequence[BaseException]) -> str:
+    """Return why a connection failed and what to do, by the causes of its error."""
     kind, words, remedy = next(why for why in _WHYS if any(isinstance(each, why[0]) for each in causes))
     found = one_line(next(each for each in reversed(causes) if isinstance(each, kind)))
     if kind is ssl.SSLCertVerificationError and "mismatch" in found:
         words, remedy = "its certificate is for another host", "check the address and tls-server-name in the kubeconfig"
+    elif kind is ssl.SSLCertVerificationError and "expired" in found:
+        words, remedy = "its certificate has expired", "have it renewed"
     return f"{words} ({found}); {remedy}"

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
 
+from .kubeconfig import KubeconfigError, check_kubeconfig, files_in
 from .paths import PathError, path_to
 
 if TYPE_CHECKING:  # 0.25 s, 50 MB: a sidecar reads no kubeconfig with it
@@ -90,12 +91,20 @@ def find_place(server: str | None, kubeconfig: str | None, context: str | None, 
     import yaml  # noqa: PLC0415
     from kubernetes import config  # noqa: PLC0415
     from kubernetes.client import Configuration  # noqa: PLC0415
-    from kubernetes.config.kube_config import list_kube_config_contexts  # noqa: PLC0415
+    from kubernetes.config.kube_config import (  # noqa: PLC0415
+        KUBE_CONFIG_DEFAULT_LOCATION,
+        list_kube_config_contexts,
+    )
 
     configuration = Configuration()
     if server is not None:
         configuration.host = _address(server)
         return ClusterAccess(configuration, namespace or "default", "--server")
+    needed = kubeconfig is not None or context is not None
+    try:
+        check_kubeconfig(files_in(kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION), context, needed=needed)
+    except KubeconfigError as error:
+        raise ReachError(str(error)) from None
     try:
         with _complaints() as complaints:
             config.load_kube_config(kubeconfig, context, configuration)

@@ -192,6 +192,17 @@ def operator(
     found += [Right(verb, "namespaces", asks, namespace=ALL) for verb in ("list", "watch")]
     stands = "the extended resource of a DeviceClass is not weighed: allow list"
     found.append(Right("list", "deviceclasses", stands, _DEVICES, namespace=ALL))
+    found.append(
+        Right(
+            "get",
+            "runtimeclasses",
+            "the overhead of a RuntimeClass is not weighed: allow get",
+            "node.k8s.io",
+            namespace=ALL,
+        )
+    )
+    default = "claims of the default StorageClass are not weighed as its own: allow list"
+    found.append(Right("list", "storageclasses", default, "storage.k8s.io", namespace=ALL))
     devices = "the devices of ResourceClaimTemplates are not weighed: allow get"
     brings = "what a controller has made counts as made, though a quota may refuse it: allow list and watch"
     quotas = "the operator learns of room from refusals alone: allow list and watch on quotas"
@@ -251,6 +262,10 @@ def page(gates_in: Sequence[str] = (), namespaces: Sequence[str] = (), *, asks_w
         ]
     lost = "`explain` and `holders` do not know the extended resources of device classes"
     found.append(Right("list", "deviceclasses", lost, _DEVICES, namespace=ALL))
+    found.append(Right("get", "runtimeclasses", "`explain` does not know their overhead", "node.k8s.io", namespace=ALL))
+    found.append(
+        Right("list", "storageclasses", "`explain` does not know which is the default", "storage.k8s.io", namespace=ALL)
+    )
     for each in namespaces or (ALL,):
         found += [
             Right("list", "resourcequotas", "no quota is shown: allow list and watch", namespace=each),

@@ -9,7 +9,11 @@ import asyncio
 import inspect
 import io
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from urllib.request import getproxies
@@ -47,6 +51,7 @@ class ClusterSession:
         """
         self._configuration = configuration
         self._hooks_block = hooks_block
+        self._told: tuple[datetime, float] | None = None
 
     async def __aenter__(self) -> Self:
         """Open the session; connections are made when needed, as many as there are requests at a time."""
@@ -106,11 +111,27 @@ class ClusterSession:
         try:
             response = await self.request(method, path, query=query, headers=headers, body=body, timeout=timeout)
             async with response:
+                self._note_time(response.headers.get("Date", ""))
                 return Answer(response.status, response.headers, await response.read())
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotSent(str(error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
+
+    def now(self) -> datetime:
+        """Return the time by the API server's clock, as its last answer told it; by ours as long as none has.
+
+        What the server writes on objects is to be compared with nothing else: our clock may differ, or be set.
+        """
+        if self._told is None:
+            return datetime.now(UTC)
+        told, at = self._told
+        return told + timedelta(seconds=time.monotonic() - at)
+
+    def _note_time(self, date: str) -> None:
+        with suppress(ValueError):
+            told = parsedate_to_datetime(date)
+            self._told = told if told.tzinfo is not None else told.replace(tzinfo=UTC), time.monotonic()
 
     async def review(self, body: Mapping[str, Any]) -> tuple[int, bytes]:
         """Ask about a right of this account, for ``OwnRights``."""

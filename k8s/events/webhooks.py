@@ -29,6 +29,7 @@ import yaml
 from aiohttp import ClientSession, ClientTimeout
 
 from backoff_ctrl.engine.tickets import Refusal
+from backoff_ctrl.k8s.answers.spelling import hint
 from backoff_ctrl.k8s.charges.bounded_yaml import BoundedLoader
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
@@ -117,7 +118,7 @@ def _receiver(found: Any, place: str, environment: Mapping[str, str]) -> Receive
     events = _texts(found, "events", place, USUAL)
     known_events = (*EVENTS, *TASK_EVENTS)
     if wrong := [each for each in events if each not in known_events]:
-        raise ReceiversError(f"{place}.events: {wrong[0]!r} is not an event; choose from {', '.join(known_events)}")
+        raise ReceiversError(f"{place}.events: {wrong[0]!r} is not an event; {hint(wrong[0], known_events)}")
     return Receiver(
         name,
         url,
@@ -151,7 +152,7 @@ def _fields(found: Any, place: str, known: set[str]) -> None:
     if not isinstance(found, dict):
         raise ReceiversError(f"{place} must be an object with {', '.join(sorted(known))}")
     if wrong := [str(name) for name in found if name not in known]:
-        raise ReceiversError(f"{place}: unknown field {wrong[0]!r}: choose from {', '.join(sorted(known))}")
+        raise ReceiversError(f"{place}: unknown field {wrong[0]!r}: {hint(wrong[0], known)}")
 
 
 def _text(found: Any, place: str) -> str:

@@ -13,6 +13,7 @@ from backoff_ctrl.k8s.creates.creation import Mode, Modes, mode_of
 from backoff_ctrl.k8s.creates.naming import UNSIGNED, Signature
 from backoff_ctrl.k8s.creates.wait import Wait
 from backoff_ctrl.k8s.runtime.host import Alarms, after_fork
+from backoff_ctrl.k8s.settings import note_unknown
 
 from .ledger import Ledger
 from .locked_engine import GateCounts
@@ -22,6 +23,7 @@ NAMES: Final = random.Random()
 """The source of random names: seeded once per process from the operating system (asking it for each name costs more
 than the rest of the naming), and not affected by the caller's ``random.seed``."""
 after_fork(NAMES.seed)  # so that two forks do not draw the same names
+note_unknown()  # when a program imports the library
 
 
 class AnyGate(ABC):

@@ -25,7 +25,7 @@ class Create(Unfinished):
     """
 
     __slots__ = (
-        "awaiting", "digits", "ending", "failures", "follows", "in_doubt", "ledger", "machine", "mode",
+        "awaiting", "digits", "ending", "failures", "follows", "heard_a_list", "in_doubt", "ledger", "machine", "mode",
         "timed", "waited",
     )  # fmt: skip
 
@@ -39,6 +39,7 @@ class Create(Unfinished):
         self.ending: Return | Raise | None = None  # how it ends, as far as its life is concerned
         self.in_doubt = False
         self.timed = False  # it has waited, so that its time limit counts
+        self.heard_a_list = False  # the quotas were listed for it, or while it waited
         self.waited = False  # it has stood in line
         self.failures = 0  # errors of ours
         self.follows = False

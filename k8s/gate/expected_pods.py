@@ -90,7 +90,8 @@ class Expected:
 
     def forget(self) -> None:
         """Expect nothing: a new engine knows no gang."""
-        self._by_label: dict[str, ExpectedGang] = {}
+        # By namespace, too: who may write in one names the label of a gang in another.
+        self._by_label: dict[tuple[str, str], ExpectedGang] = {}
         self._by_root: dict[str, ExpectedGang] = {}
         self._by_member: dict[str, ExpectedGang] = {}
         self._cut: dict[str, set[str]] = {}  # by namespace, the watches of members that are not up to date
@@ -100,11 +101,12 @@ class Expected:
         for other in list(self._by_label.values()):
             if other.over:
                 self._drop(other)
-        self._by_label[gang.label] = gang
+        self._by_label[gang.gang.namespace, gang.label] = gang
         self._engine.subscribers.tell("gang_made", gang.gang.namespace)
 
     def _drop(self, gang: ExpectedGang) -> None:
-        self._by_label.pop(gang.label, None)
+        if self._by_label.get(key := (gang.gang.namespace, gang.label)) is gang:
+            del self._by_label[key]
         for root in gang.roots:
             self._by_root.pop(root.uid, None)
         for uid in list(gang.members):
@@ -112,7 +114,7 @@ class Expected:
 
     def gang_stored(self, label: str, namespace: str, manifest: Mapping[str, Any], resource: str) -> None:
         """Note an object that the gang of this label created, as it is stored: the pods that it owns belong to it."""
-        gang, metadata = self._by_label.get(label), metadata_of(manifest)
+        gang, metadata = self._by_label.get((namespace, label)), metadata_of(manifest)
         uid = text(metadata.get("uid"))
         if gang is None or not uid or uid in self._by_root:
             return
@@ -149,9 +151,9 @@ class Expected:
         gang = self._by_root.get(uid)
         return None if gang is None else gang.label
 
-    def member_seen(self, label: str, uid: str, manifest: Mapping[str, Any]) -> None:
-        """Report a pod of the gang with this label, with its manifest as it is stored."""
-        expected = self._by_label.get(label)
+    def member_seen(self, namespace: str, label: str, uid: str, manifest: Mapping[str, Any]) -> None:
+        """Report a pod of the gang with this label in its namespace, with its manifest as it is stored."""
+        expected = self._by_label.get((namespace, label))
         if expected is None or not uid:
             return
         if expected.gang.keeps:
@@ -204,7 +206,7 @@ class Expected:
         charged = self._engine.attempt(remembered_footprint, manifest, resource)
         if isinstance(charged, Failure):
             return False
-        if (expected := self._by_label.get(label)) is not None:
+        if (expected := self._by_label.get((gang.namespace, label))) is not None:
             self._note(expected, uid, manifest)
         among = parts_counted_as(gang, resource)
         return self._change(engine, lambda now: engine.adopt(gang, uid, charged, now, among)) is True
@@ -231,7 +233,7 @@ class Expected:
     def absorb(self, label: str, gang: Gang, other_label: str, other: Gang, engine: Controller) -> None:
         """Let a gang take over another one, and the pods that others make for it."""
         self._change(engine, lambda now: engine.absorb(gang, other, now))
-        mine, theirs = self._by_label.get(label), self._by_label.get(other_label)
+        mine, theirs = (self._by_label.get((gang.namespace, each)) for each in (label, other_label))
         if mine is None or theirs is None:
             return
         self._drop(theirs)

@@ -130,6 +130,10 @@ def life(create: Create, gate: AnyGate, *, lists_quotas: bool) -> Life:  # noqa:
                         turn = _join(create, action) if isinstance(action, JoinLine) else _pause(create, action)
                         if turn.value is None:
                             yield turn
+                        if lists_quotas and _may_fit_by_now(create, turn):
+                            yield from _list_first(create)
+                            action = _JOIN
+                            continue
                         action = _next(create, gate, _taken(create))
                         continue
                     create.awaiting = action
@@ -188,17 +192,44 @@ def _before_the_line(create: Create, gate: AnyGate, lists_quotas: bool) -> Gener
             action = _followed(create)
             if action is not None:
                 return action
-    first = line.first_step(create) if lists_quotas and create.mode == "enforce" else "go"
-    if first == "go":
+    if lists_quotas and create.mode == "enforce":
+        yield from _list_first(create)
+    if not create.timed:
         return None
-    create.timed = True
+    stop = _stop_of(create)
+    return None if stop is None else (create.machine or create.converse(gate.names)).handle(stop)
+
+
+def _list_first(create: Create) -> Generator[Turn | Call, Any, None]:
+    """List the quotas of the namespace, or wait for another create's list, unless a list or a watch has told them."""
+    line = create.ledger.line
+    first = line.first_step(create)
+    if first == "go":
+        return
+    create.timed = create.heard_a_list = True
     if first == "read":
         yield from _list_quotas(create)
     elif create.turn is not None:
         yield create.turn
         line.take(create)
-    stop = _stop_of(create)
-    return None if stop is None else (create.machine or create.converse(gate.names)).handle(stop)
+
+
+def _may_fit_by_now(create: Create, turn: Turn) -> bool:
+    """Prepare for another list if the create is refused as too large by one that was read for an earlier create.
+
+    The quota may have been raised since, and where nothing waits nothing is watched.
+    """
+    if (
+        not isinstance(turn.value, Refusal)
+        or turn.value.never is None
+        or create.heard_a_list
+        or create.word is not None
+    ):
+        return False
+    if not create.ledger.line.list_again(create.creation.namespace):
+        return False
+    create.ledger.line.take(create)
+    return True
 
 
 def _followed(create: Create) -> Action | None:

@@ -459,6 +459,17 @@ class Line:
 
         return self._engine.ask(ask)
 
+    def list_again(self, namespace: str) -> bool:
+        """Let the next create of a namespace list its quotas; return False where they are watched."""
+
+        def ask(engine: Controller, _: float) -> bool:
+            if self._first_lists is None or engine.is_watched(namespace):
+                return False
+            self._first_lists.forget(namespace)
+            return True
+
+        return self._engine.ask(ask)
+
     def listed(self, namespace: str) -> None:
         """Let those go on that wait for the list of this namespace, whatever came of it."""
 

@@ -130,6 +130,11 @@ class FirstList:
         self._namespaces[namespace] = now if listed else _Listing(now)
         return "go" if listed else "read"
 
+    def forget(self, namespace: str) -> None:
+        """Have the next create list the quotas of this namespace, unless one does so now."""
+        if not isinstance(self._namespaces.get(namespace), _Listing):
+            self._namespaces.pop(namespace, None)
+
     def waiting(self, namespace: str) -> list[Turn]:
         known = self._namespaces.get(namespace)
         return known.waiting if isinstance(known, _Listing) else []

@@ -17,8 +17,9 @@ reads them and follows their file; ``wrong_values`` says what is wrong with one.
 present ones, so that a change needs no restart.
 
 *Pods.* Nearly every plugin makes pods, itself or by way of an operator. ``pod_building`` builds them, with
-``pod_placing`` for resources and nodes; ``pod_phases`` says what their status means, by ``statuses``, which reads any
-status and never raises. Authors of plugins find all they need in ``backoff_ctrl.plugins``.
+``pod_placing`` for resources and nodes; ``field_names`` finds misspelt names in what a task says of them;
+``pod_phases`` says what their status means, by ``statuses``, which reads any status and never raises. Authors of
+plugins find all they need in ``backoff_ctrl.plugins``.
 
 *Surprising.* A phase is news only with its version: the same phase and version is reported once. Only pods with an
 object's labels count as its own; only they show that an image can't be pulled. ``marks`` has the labels that mark an

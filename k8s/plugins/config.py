@@ -16,11 +16,13 @@ from fractions import Fraction
 from math import ceil
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.engine.quantities import parse_quantity
+
+from .field_names import misspelt_field, unknown_resource
 
 _UNITS: Final = {
     "ns": 1,
@@ -119,8 +121,39 @@ def _quantity(value: object) -> str:
 Quantity = Annotated[str, BeforeValidator(_quantity)]
 """A Kubernetes quantity, ``500m`` or ``2Gi``, or a number."""
 
-Part = dict[str, Any]
-"""A part of a manifest as plain Kubernetes JSON: the API server checks it."""
+
+def _by_resource(amounts: dict[str, str]) -> dict[str, str]:
+    for name in amounts:
+        if flaw := unknown_resource(name, "", ("gpu",)):
+            raise ValueError(f"{flaw.path} is {flaw.said}")
+    return amounts
+
+
+Amounts = Annotated[dict[str, Quantity], AfterValidator(_by_resource)]
+"""Quantities by the resource of a container; ``gpu`` is ``gpu-resource-name``."""
+
+
+class _Of:
+    """Checks the names of fields in a part of a manifest, by the official client's model."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    def __call__(self, part: dict[str, Any]) -> dict[str, Any]:
+        """Return the part. Raises ``ValueError``."""
+        if flaw := misspelt_field(part, self._model, ""):
+            raise ValueError(f"{flaw.path} is {flaw.said}")
+        return part
+
+
+# Parts of manifests are plain Kubernetes JSON: the API server checks them, but for names that are misspelt.
+AffinityPart = Annotated[dict[str, Any], AfterValidator(_Of("V1Affinity"))]
+DnsPart = Annotated[dict[str, Any], AfterValidator(_Of("V1PodDNSConfig"))]
+PodSecurityPart = Annotated[dict[str, Any], AfterValidator(_Of("V1PodSecurityContext"))]
+RequirementPart = Annotated[dict[str, Any], AfterValidator(_Of("V1NodeSelectorRequirement"))]
+SecurityPart = Annotated[dict[str, Any], AfterValidator(_Of("V1SecurityContext"))]
+TemplatePart = Annotated[dict[str, Any], AfterValidator(_Of("V1PodTemplate"))]
+TolerationPart = Annotated[dict[str, Any], AfterValidator(_Of("V1Toleration"))]
 
 
 def _key(name: str) -> str:
@@ -149,7 +182,7 @@ class CoPilot(Section):
     cpu: Quantity = "500m"
     memory: Quantity = "128Mi"
     storage: str = ""
-    storage_config_override: Part | None = None
+    storage_config_override: dict[str, Any] | None = None
     storage_config_secret_name: str = ""
 
 
@@ -159,9 +192,9 @@ class AcceleratorClass(Section):
     resource_name: str = ""
     device_node_label: str = ""
     partition_size_node_label: str = ""
-    unpartitioned_node_selector_requirement: Part | None = None
-    unpartitioned_toleration: Part | None = None
-    pod_template: Part | None = None
+    unpartitioned_node_selector_requirement: RequirementPart | None = None
+    unpartitioned_toleration: TolerationPart | None = None
+    pod_template: TemplatePart | None = None
 
 
 ACCELERATOR_CLASSES: Final = {
@@ -183,16 +216,16 @@ class ProjectResources(Section):
 
     project: str
     domain: str = ""
-    defaults: dict[str, Quantity] = Field(default_factory=dict)
-    limits: dict[str, Quantity] = Field(default_factory=dict)
+    defaults: Amounts = Field(default_factory=dict)
+    limits: Amounts = Field(default_factory=dict)
 
 
 class TaskResources(Section):
     """What a container of a task gets where it asks for nothing, and the most that it may have."""
 
-    defaults: dict[str, Quantity] = Field(default_factory=dict)
+    defaults: Amounts = Field(default_factory=dict)
     """Requests of a task's container that sets none: `cpu`, `memory`. Wins over `default-cpus`."""
-    limits: dict[str, Quantity] = Field(default_factory=dict)
+    limits: Amounts = Field(default_factory=dict)
     """The most that any container of a task may have, by resource name; `gpu` is `gpu-resource-name`."""
     projects: tuple[ProjectResources, ...] = ()
     """`project`, `domain` (optional), `defaults`, `limits`: they replace the platform's, resource by resource."""
@@ -223,23 +256,23 @@ class K8sPluginConfig(Section):
     """The cpu that a task's container requests if it sets none; also its limit then."""
     default_memory: Quantity = "1024Mi"
     """The memory that a task's container requests if it sets none; also its limit then."""
-    default_tolerations: list[Part] = Field(default_factory=list)
+    default_tolerations: list[TolerationPart] = Field(default_factory=list)
     """Tolerations of every pod."""
     default_node_selector: dict[str, str] = Field(default_factory=dict)
     """Node selector of every pod; the pod's own labels win."""
-    default_affinity: Part | None = None
+    default_affinity: AffinityPart | None = None
     """Affinity of pods that have none."""
     scheduler_name: str = ""
     """Scheduler of pods that set none."""
-    interruptible_tolerations: list[Part] = Field(default_factory=list)
+    interruptible_tolerations: list[TolerationPart] = Field(default_factory=list)
     """Tolerations of interruptible tasks."""
     interruptible_node_selector: dict[str, str] = Field(default_factory=dict)
     """Node selector of interruptible tasks; prefer the requirements below."""
-    interruptible_node_selector_requirement: Part | None = None
+    interruptible_node_selector_requirement: RequirementPart | None = None
     """A requirement that is added to every term of the node affinity of interruptible tasks."""
-    non_interruptible_node_selector_requirement: Part | None = None
+    non_interruptible_node_selector_requirement: RequirementPart | None = None
     """The same for all other tasks."""
-    resource_tolerations: dict[str, list[Part]] = Field(default_factory=dict)
+    resource_tolerations: dict[str, list[TolerationPart]] = Field(default_factory=dict)
     """Tolerations of pods that request a resource, by its name."""
     co_pilot: CoPilot = CoPilot()
     """No effect: tasks of this project move no data."""
@@ -259,9 +292,9 @@ class K8sPluginConfig(Section):
     """The node label, and the taint, of a GPU's device: chosen by a task's `accelerator.device`."""
     gpu_partition_size_node_label: str = "k8s.amazonaws.com/gpu-partition-size"
     """The node label, and the taint, of a GPU's partition: chosen by `accelerator.partitionSize`."""
-    gpu_unpartitioned_node_selector_requirement: Part | None = None
+    gpu_unpartitioned_node_selector_requirement: RequirementPart | None = None
     """The requirement of a task that wants a whole GPU, instead of the absence of that label."""
-    gpu_unpartitioned_toleration: Part | None = None
+    gpu_unpartitioned_toleration: TolerationPart | None = None
     """The toleration of a task that wants a whole GPU."""
     gpu_resource_name: str = "nvidia.com/gpu"
     """What `gpu` stands for in a task's resources."""
@@ -272,13 +305,13 @@ class K8sPluginConfig(Section):
     """What a task's `accelerator.deviceClass` stands for, by its name: `resource-name`, `device-node-label`,
     `partition-size-node-label`, `unpartitioned-node-selector-requirement`, `unpartitioned-toleration`, and a
     `pod-template` below the task's pod. Flyte's five classes, such as `GOOGLE_TPU`, are known without it."""
-    default_pod_security_context: Part | None = None
+    default_pod_security_context: PodSecurityPart | None = None
     """Security context of pods that have none."""
-    default_security_context: Part | None = None
+    default_security_context: SecurityPart | None = None
     """Security context of a task's primary container, if it has none."""
     enable_host_networking_pod: bool | None = None
     """Sets `hostNetwork` of every pod; not set: the pod's own."""
-    default_pod_dns_config: Part | None = None
+    default_pod_dns_config: DnsPart | None = None
     """DNS settings of pods that have none."""
     default_pod_template_name: str = ""
     """The PodTemplate that pods are built on: of their namespace, else of the manager's own."""

@@ -15,24 +15,23 @@ import yaml
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, CliSettingsSource, EnvSettingsSource, SettingsConfigDict, SettingsError
 
+from backoff_ctrl.k8s.answers.spelling import hint, misspelt
 from backoff_ctrl.k8s.charges.bounded_yaml import BoundedLoader
-from backoff_ctrl.k8s.settings import ENVIRONMENT, InForce
+from backoff_ctrl.k8s.settings import ENVIRONMENT, PREFIX, InForce
 
 from .config import PlatformSettings, Plugins, Section, Tasks
-from .wrong_values import told
+from .wrong_values import told, unknown_key
 
 log = logging.getLogger(__name__)
-
-PREFIX: Final = "BACKOFF_CTRL_"
-"""What environment variables begin with: ``BACKOFF_CTRL_PLUGINS__K8S__DEFAULT_CPUS``."""
 
 Values = dict[str, Any]
 _IDLE: Final = {
     "co-pilot": "tasks move no data",
     "enable-distributed-error-aggregation": "tasks write no error files",
 }
-_TASKS: Final = ("task-plugins", "backoff", "gc")
-_KNOWN: Final = frozenset(Plugins.model_fields)
+_SECTIONS: Final = tuple(str(field.alias) for field in PlatformSettings.model_fields.values())
+_TASKS: Final = tuple(str(field.alias) for field in Tasks.model_fields.values())
+KNOWN: Final = frozenset(Plugins.model_fields)
 """The sections below ``plugins`` that are checked here; each other one belongs to the plugin of its name."""
 EVERY_S: Final = 10.0
 """Seconds between two checks of the file. A ConfigMap's file follows its object within a minute anyway."""
@@ -66,10 +65,21 @@ def settings_from(text: str, name: str, flags: Iterable[str]) -> PlatformSetting
     Raises ``ConfigError``.
     """
     layers = _layers(text, name, flags)
+    _refuse_misspelt(layers)
     try:
         return _with_own_environment(PlatformSettings.model_validate(_merged(layers)))
     except ValidationError as error:
         raise ConfigError("; ".join(_sentence(each, layers) for each in error.errors())) from None
+
+
+def _refuse_misspelt(layers: Mapping[str, Values]) -> None:
+    """Raise ``ConfigError`` for a misspelt section: other sections may be for other programs."""
+    for where, values in layers.items():
+        tasks = values.get("tasks")
+        for path, found, known in (("", values, _SECTIONS), ("tasks.", tasks, _TASKS)):
+            for key in found if isinstance(found, dict) else ():
+                if key not in known and (meant := misspelt(str(key), known)):
+                    raise ConfigError(f"{where}: {path}{key}: unknown key: did you mean {meant}?")
 
 
 def without_effect(text: str, name: str, flags: Iterable[str]) -> list[str]:
@@ -81,8 +91,12 @@ def without_effect(text: str, name: str, flags: Iterable[str]) -> list[str]:
     idle |= {("tasks", key): "this program does not read it" for key in tasks if key not in _TASKS}
     if (tasks.get("backoff") or {}).get("base-second") in (0, "0"):
         idle["tasks", "backoff", "base-second"] = "with 0 creates wait in line all the same"
+    others = sorted(str(key) for key in layers[name] if key not in _SECTIONS)
     where = {path: next(name for name, values in layers.items() if _has(values, path)) for path in idle}
-    return [f"{where[path]}: {'.'.join(path)} has no effect here: {why}" for path, why in idle.items()]
+    said = [f"{where[path]}: {'.'.join(path)} has no effect here: {why}" for path, why in idle.items()]
+    if others:
+        said.append(f"{name}: this program reads {' and '.join(_SECTIONS)} alone, not {', '.join(others)}")
+    return said
 
 
 def in_force(path: Path | None, flags: Iterable[str]) -> Iterator[InForce]:
@@ -146,7 +160,7 @@ def _put_further(values: Values, flag: str) -> bool:
     """
     path, is_set, written = flag.partition("=")
     keys = path.split(".")
-    if not is_set or len(keys) < 3 or keys[0] != "plugins" or keys[1] in _KNOWN:
+    if not is_set or len(keys) < 3 or keys[0] != "plugins" or keys[1] in KNOWN:
         return False
     try:
         value = yaml.load(written, BoundedLoader)  # noqa: S506  # a safe loader, bounded
@@ -163,11 +177,27 @@ def _put_further(values: Values, flag: str) -> bool:
 def _of_known(arguments: list[str]) -> Values:
     if not arguments:
         return {}
+    for argument in arguments:
+        _refuse_unknown(argument.removeprefix("--").partition("=")[0])
     try:
         source: CliSettingsSource[Any] = CliSettingsSource(Sources, cli_parse_args=arguments, cli_exit_on_error=False)
         return _with_keys(source(), PlatformSettings)
     except SettingsError as error:
         raise ConfigError(f"{error}: write KEY=VALUE, such as plugins.k8s.default-cpus=2") from None
+
+
+def _refuse_unknown(path: str) -> None:
+    """Raise ``ConfigError`` for a key of ``--set`` that no section has."""
+    model: type[Section] = PlatformSettings
+    for part in path.split("."):
+        fields = {str(field.alias): field for field in model.model_fields.values()}
+        field = fields.get(part) or fields.get(part.replace("_", "-").lower())
+        if field is None:
+            raise ConfigError(f"--set {path}: {part}: unknown key: {hint(part, fields)}")
+        below = _section(field.annotation)
+        if below is None:
+            return
+        model = below
 
 
 def _with_keys(values: Mapping[str, Any], model: type[Section]) -> Values:
@@ -225,7 +255,7 @@ def _sentence(error: Any, layers: Mapping[str, Values]) -> str:
     key = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path).lstrip(".")
     said = told(error)
     if error["type"] == "extra_forbidden":
-        said = "unknown key: correct or remove it"
+        said = unknown_key(PlatformSettings, path)
     return f"{where}: {key}: {said}"
 
 

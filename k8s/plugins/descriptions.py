@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
 
 from .meanings import Described
-from .wrong_values import OBJECTS, told
+from .wrong_values import OBJECTS, told, unknown_key
 
 D = TypeVar("D", bound=Described)
 
@@ -111,7 +111,7 @@ class Descriptions(Generic[D]):
         elif first["type"] in OBJECTS:
             said = "Input should be an object with keys"
         elif first["type"] == "extra_forbidden":
-            said = f"unknown key: {self.page} lists the valid ones"
+            said = f"{unknown_key(self.model, first['loc'])}; {self.page} explains them"
         return f"{where}: {f'{key}: ' if key else ''}{said}{rest}"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from backoff_ctrl.k8s.answers.fields import mapping, metadata_of, moment, text
 
@@ -24,6 +24,10 @@ OF_ONE_MAX: Final = 256
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
+About: TypeAlias = tuple[str, str]
+"""An object by its namespace and uid: who may write events in one namespace names objects of another there, too."""
+
+
 class Occurrence(NamedTuple):
     """The last state of an event. Events are ordered by time, then by the order in which the server stored them."""
 
@@ -35,33 +39,33 @@ class Occurrence(NamedTuple):
 
 
 class EventBook:
-    """The events of claimed objects, by the objects' uids."""
+    """The events of claimed objects."""
 
     def __init__(self, wake: Callable[[Key], object]) -> None:
         """Start empty. ``wake`` is called on news about a claimed object."""
         self._wake = wake
-        self._keys: dict[str, Key] = {}
-        self._events: dict[str, dict[str, Occurrence]] = {}
-        self._unclaimed: OrderedDict[str, dict[str, Occurrence]] = OrderedDict()
+        self._keys: dict[About, Key] = {}
+        self._events: dict[About, dict[str, Occurrence]] = {}
+        self._unclaimed: OrderedDict[About, dict[str, Occurrence]] = OrderedDict()
 
-    def claim(self, uid: str, key: Key) -> None:
-        if uid and uid not in self._keys:
-            self._keys[uid] = key
-            self._events[uid] = self._unclaimed.pop(uid, {})
+    def claim(self, about: About, key: Key) -> None:
+        if all(about) and about not in self._keys:
+            self._keys[about] = key
+            self._events[about] = self._unclaimed.pop(about, {})
 
-    def release(self, uid: str) -> None:
-        self._keys.pop(uid, None)
-        self._events.pop(uid, None)
+    def release(self, about: About) -> None:
+        self._keys.pop(about, None)
+        self._events.pop(about, None)
 
     def changed(self, event: JSON, _: bool = False) -> None:
-        uid = text(mapping(event.get("regarding")).get("uid"))
+        about = text(metadata_of(event).get("namespace")), text(mapping(event.get("regarding")).get("uid"))
         found = _occurrence(event)
-        if not uid or found is None:
+        if not all(about) or found is None:
             return
-        events = self._events.get(uid)
+        events = self._events.get(about)
         if events is None:
-            events = self._unclaimed.setdefault(uid, {})
-            self._unclaimed.move_to_end(uid)
+            events = self._unclaimed.setdefault(about, {})
+            self._unclaimed.move_to_end(about)
             if len(self._unclaimed) > UNCLAIMED_MAX:
                 self._unclaimed.popitem(last=False)
         known = events.get(found.uid)
@@ -70,12 +74,12 @@ class EventBook:
         events[found.uid] = found
         if len(events) > OF_ONE_MAX:
             del events[min(events, key=lambda each: events[each])]
-        if uid in self._keys:
-            self._wake(self._keys[uid])
+        if about in self._keys:
+            self._wake(self._keys[about])
 
-    def news(self, uid: str, told: Mapping[str, int]) -> tuple[tuple[Reason, ...], dict[str, int]]:
+    def news(self, about: About, told: Mapping[str, int]) -> tuple[tuple[Reason, ...], dict[str, int]]:
         """Return the events not reported yet, oldest first, and the counts that are reported with them."""
-        events = self._events.get(uid, {})
+        events = self._events.get(about, {})
         new = sorted(each for each in events.values() if each.times > told.get(each.uid, 0))
         if not new:
             return (), dict(told)

@@ -220,7 +220,7 @@ def failed(
 ) -> PhaseInfo:
     """It failed: for good, or so that another attempt may help. ``cleanup``: its object is to be deleted."""
     phase = Phase.RETRYABLE_FAILURE if retryable else Phase.PERMANENT_FAILURE
-    error = TaskError((code or UNKNOWN_CODE)[:CODE_MAX], message or "no message was given", kind)
+    error = TaskError((code or UNKNOWN_CODE)[:CODE_MAX], message.strip() or "no message was given", kind)
     return PhaseInfo(phase, reason=error.message, error=error, cleanup_on_failure=cleanup)
 
 

@@ -18,9 +18,21 @@ from typing import Any, Final
 from backoff_ctrl.k8s.answers.fields import mapping, mappings, metadata_of
 
 from .config import K8sPluginConfig
+from .field_names import CONTAINER, METADATA, POD_SPEC, VARIABLE, model_of, names_of
 from .pod_phases import ADJUSTED, PRIMARY_CONTAINER
 from .pod_placing import Asked, Bounds, accelerator_of, ask, bounds_of, keep_within, schedule
-from .protocol import JSON, Kind, TaskContext, TaskSpecError, object_at, objects_at, refuse_custom, text_at
+from .protocol import (
+    JSON,
+    Kind,
+    TaskContext,
+    TaskSpecError,
+    check_fields,
+    insist_on_fields,
+    object_at,
+    objects_at,
+    refuse_custom,
+    text_at,
+)
 
 TEMPLATE: Final = "spec.template"
 """The path of a task's object in errors."""
@@ -28,6 +40,10 @@ _RUN: Final = ("resources", "env", "secrets", "accelerator")
 """What a run may change of a task's pods."""
 _KEPT: Final = ("labels", "annotations")
 """The metadata that an object keeps; its name and namespace are the task's."""
+_OBJECT: Final = ("apiVersion", "kind", "metadata", "spec", "status")
+"""The fields of a manifest. Its status is left out."""
+_AMOUNTS: Final = ("requests", "limits")
+"""What a run's resources may hold."""
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 RAW_CONTAINER: Final = "raw-container"
 _PRIMARY: Final = "primary"
@@ -49,7 +65,10 @@ def object_of(task: TaskContext, kind: Kind) -> JSON:
     spec = template.get("spec")
     if not isinstance(spec, dict):
         raise TaskSpecError(f"{TEMPLATE}.spec", f"must be an object: the spec of the {kind.kind}")
+    insist_on_fields(template, _OBJECT, TEMPLATE)
     own = object_at(template, "metadata", TEMPLATE)
+    insist_on_fields(own, names_of(METADATA), f"{TEMPLATE}.metadata")
+    check_fields(template, model_of(kind.api_version, kind.kind), TEMPLATE)
     metadata = {key: dict(own[key]) for key in _KEPT if isinstance(own.get(key), dict)}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": deepcopy(spec)}
 
@@ -80,7 +99,8 @@ def pod(task: TaskContext, template: Any, path: str, *, primary: str = "") -> JS
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         raise TaskSpecError(f"{path}.spec", "must be an object: the spec of a pod")
     run = {key: task.spec[key] for key in _RUN if key in task.spec}
-    about = {"podTemplate": template, **({"primaryContainer": primary} if primary else {})}
+    check_fields(template.get("metadata"), METADATA, f"{path}.metadata")
+    about = {"podTemplate": _only_pod(template), **({"primaryContainer": primary} if primary else {})}
     try:
         return pod_of_template(replace(task, spec={**run, **about}), needs_primary=False)
     except TaskSpecError as error:
@@ -96,6 +116,8 @@ def container(task: TaskContext, template: Any, path: str) -> JSON:
     """
     if not isinstance(template, dict):
         raise TaskSpecError(path, "must be an object: a container")
+    check_fields(template, CONTAINER, path)
+    _check_run(task)
     made = deepcopy(template)
     _finish(made, task, path, _bounds(task), is_primary=True)
     _set_environment(made, task, path, of_run=True)
@@ -126,6 +148,7 @@ def pod_of_container(task: TaskContext) -> JSON:
         )
     container = deepcopy(object_at(task.spec, "container", "spec"))
     generated = task.metadata.generated_name
+    check_fields(container, CONTAINER, "spec.container")
     container.setdefault("name", generated if _LABEL.fullmatch(generated) else "main")
     _check_container(container, "spec.container")
     if not isinstance(container.get("image"), str) or not container["image"]:
@@ -143,15 +166,26 @@ def pod_of_template(task: TaskContext, *, needs_primary: bool) -> JSON:
     if task.spec.get("podTemplate") is None:
         raise TaskSpecError("spec.podTemplate", f"a task of type {task.type} needs a pod template: metadata and spec")
     template = deepcopy(object_at(task.spec, "podTemplate", "spec"))
+    insist_on_fields(template, _OBJECT, "spec.podTemplate")
     path = "spec.podTemplate.spec"
     spec = object_at(template, "spec", "spec.podTemplate")
+    check_fields(spec, POD_SPEC, path)
     names = _checked_names(spec, path)
     primary = _primary(task, names, needs_primary=needs_primary)
     metadata = object_at(template, "metadata", "spec.podTemplate")
+    insist_on_fields(metadata, names_of(METADATA), "spec.podTemplate.metadata")
     kept = {key: object_at(metadata, key, "spec.podTemplate.metadata") for key in ("labels", "annotations")}
     if primary:
         kept["annotations"][PRIMARY_CONTAINER] = primary
     return _pod(spec, kept, primary, task, path)
+
+
+def _only_pod(template: Mapping[str, Any]) -> JSON:
+    """Return the pod of a section that may have further fields, such as the number of pods."""
+    metadata = template.get("metadata")
+    if isinstance(metadata, Mapping):
+        metadata = {key: metadata[key] for key in _KEPT if key in metadata}
+    return {"metadata": metadata, "spec": template["spec"]}
 
 
 def _checked_names(spec: JSON, path: str) -> list[str]:
@@ -254,6 +288,7 @@ def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) ->
     Returns a sentence for each amount that the platform's limits lowered. Raises ``TaskSpecError``.
     """
     bounds = _bounds(task)
+    _check_run(task)
     if object_at(task.spec, "resources", "spec") and not primary:
         raise TaskSpecError("spec.resources", "no container is the primary one: write them to the pod template's own")
     lowered = _whole_pod(spec, bounds, path)
@@ -265,6 +300,13 @@ def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) ->
             lowered += [f"container {container['name']}: {each}" for each in asked.lowered]
             _set_environment(container, task, at, of_run=is_primary or (key == "containers" and not primary))
     return lowered
+
+
+def _check_run(task: TaskContext) -> None:
+    """Raise ``TaskSpecError`` for an unknown name in what a run changes of its containers."""
+    insist_on_fields(object_at(task.spec, "resources", "spec"), _AMOUNTS, "spec.resources")
+    for index, each in enumerate(objects_at(task.spec, "env", "spec")):
+        check_fields(each, VARIABLE, f"spec.env[{index}]")
 
 
 def _bounds(task: TaskContext) -> Bounds:

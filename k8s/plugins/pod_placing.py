@@ -18,10 +18,22 @@ from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.quantities import parse_quantity
 
 from .config import ACCELERATOR_CLASSES, AcceleratorClass, K8sPluginConfig
-from .protocol import JSON, TaskContext, TaskMetadata, TaskSpecError, object_at, objects_at, text_at
+from .field_names import unknown_resource
+from .protocol import (
+    JSON,
+    TaskContext,
+    TaskMetadata,
+    TaskSpecError,
+    insist_on_fields,
+    object_at,
+    objects_at,
+    refuse,
+    text_at,
+)
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PATH: Final = "spec.accelerator"
+_FIELDS: Final = ("device", "deviceClass", "partitionSize", "unpartitioned")
 _GPU: Final = "gpu"
 _ALWAYS: Final = ("cpu", "memory")
 """Resources that every task's container gets, since quotas and limits require them."""
@@ -128,6 +140,7 @@ def _read(resources: Mapping[str, Any], key: str, path: str, bounds: Bounds) -> 
     if not isinstance(amounts, Mapping):
         raise TaskSpecError(f"{path}.{key}", "must be an object of quantities, such as {cpu: 500m, memory: 1Gi}")
     for name, value in amounts.items():
+        refuse(unknown_resource(str(name), f"{path}.{key}", (_GPU,)))
         try:
             amount = parse_quantity(value)
         except QuantityError as error:
@@ -246,7 +259,9 @@ def accelerator_of(task: TaskContext) -> AcceleratorClass:
     Raises ``TaskSpecError``.
     """
     config = task.config
-    name = text_at(object_at(task.spec, "accelerator", "spec"), "deviceClass", PATH)
+    asked = object_at(task.spec, "accelerator", "spec")
+    insist_on_fields(asked, _FIELDS, PATH)
+    name = text_at(asked, "deviceClass", PATH)
     if name:
         found = _class(name, config)
     else:

@@ -6,7 +6,7 @@ A plugin is pure: it gets and returns plain data, without I/O or a clock, so tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
@@ -15,6 +15,7 @@ from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.cluster.paths import group_path
 from backoff_ctrl.k8s.cluster.rights import Right
 
+from .field_names import Flaw, misspelt_field, unknown_field
 from .phases import PhaseInfo
 
 if TYPE_CHECKING:
@@ -276,6 +277,22 @@ def _checked(parent: Mapping[str, Any], key: str, path: str, kind: type, what: s
     if value is not None and not isinstance(value, kind):
         raise TaskSpecError(f"{path}.{key}", f"must be {what}, not {type(value).__name__}")
     return value
+
+
+def check_fields(found: Any, model: str, path: str) -> None:
+    """Raise ``TaskSpecError`` for a misspelt name of a field, at whatever depth; ``model`` is the official client's."""
+    refuse(misspelt_field(found, model, path))
+
+
+def insist_on_fields(found: Iterable[str], known: Iterable[str], path: str) -> None:
+    """Raise ``TaskSpecError`` for a field that is not among the known ones: nothing would read it."""
+    refuse(unknown_field(found, known, path))
+
+
+def refuse(flaw: Flaw | None) -> None:
+    """Raise ``TaskSpecError`` for a flaw, if there is one."""
+    if flaw is not None:
+        raise TaskSpecError(flaw.path, flaw.said)
 
 
 def refuse_custom(task: TaskContext) -> None:

@@ -18,7 +18,7 @@ from .core import CoreEntry, CoreSetup, Handled, Key
 from .marks import key_of_task
 from .phases import ErrorKind, PhaseInfo, aborted, failed, running, success
 from .protocol import JSON, TaskContext, TaskSpecError
-from .wrong_values import told
+from .wrong_values import told, unknown_key
 
 
 class _Shape(BaseModel):
@@ -58,6 +58,8 @@ def sleep_of(task: TaskContext) -> Sleep:
     except ValidationError as error:
         wrong = error.errors()[0]
         path = ".".join(("spec.custom", *(str(each) for each in wrong["loc"])))
+        if wrong["type"] == "extra_forbidden":
+            raise TaskSpecError(path, unknown_key(Sleep, wrong["loc"])) from None
         raise TaskSpecError(path, f"{told(wrong).lower()}; write {{seconds: 5}}") from None
 
 

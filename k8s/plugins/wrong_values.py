@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel
+
+from backoff_ctrl.k8s.answers.spelling import hint
 
 from .config import format_duration, in_yaml
 
@@ -42,6 +46,28 @@ def told(error: Mapping[str, Any]) -> str:
     said = str(error["msg"]).removeprefix("Value error, ")
     said = _LIMIT.sub(lambda found: duration(_length(found[1])), said)
     return _COUNTED.sub("Input should have", said).replace(" after validation", "")
+
+
+def unknown_key(model: type[BaseModel], place: Sequence[str | int]) -> str:
+    """Return what is wrong with the key at this place of a model's values, and which one may be meant."""
+    return f"unknown key: {hint(str(place[-1]), keys_at(model, place[:-1]))}"
+
+
+def keys_at(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:
+    """Return the keys that the object at a place of a model's values may have."""
+    for part in place:
+        for name, field in model.model_fields.items():
+            if part in (name, field.alias):
+                model = _model_in(field.annotation) or model
+                break
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the model that a field holds, also in a list or a map; None: it holds none."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)
 
 
 def _length(written: str) -> timedelta:

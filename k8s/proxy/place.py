@@ -19,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
+from backoff_ctrl.k8s.cluster.kubeconfig import KubeconfigError, check_kubeconfig
 from backoff_ctrl.k8s.settings import read_settings
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -109,7 +110,8 @@ def find_place(upstream: str | None, kubeconfig: str | None, context: str | None
     if upstream is not None and kubeconfig is None and context is None:
         return place_at(upstream)
     file = kubeconfig or read_settings().kubeconfig.split(os.pathsep)[0] or str(Path.home() / ".kube" / "config")
-    if kubeconfig is None and context is None and not Path(file).is_file():
+    needed = kubeconfig is not None or context is not None
+    if not needed and not Path(file).exists():
         return place_of_account()
     place = place_of_kubeconfig(Path(file), context)
     if upstream is None:
@@ -136,6 +138,10 @@ def place_of_kubeconfig(file: Path, context: str | None = None) -> Place:
     from backoff_ctrl.k8s.charges.bounded_yaml import BoundedLoader  # noqa: PLC0415 - the same
 
     named = f"the kubeconfig {printable(str(file))}"
+    try:
+        check_kubeconfig([file], context, needed=True, login=False, loader=BoundedLoader)
+    except KubeconfigError as error:
+        raise PlaceError(str(error)) from None
     try:
         document = yaml.load(file.read_bytes(), BoundedLoader)  # noqa: S506 - a safe loader, bounded
     except OSError as error:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.cluster.recognizing import SPEAKS_TLS, other_than_api_server, speaks_tls
 from backoff_ctrl.k8s.proxy.http.answers import AnswerHead, AnswerReader, BrokenAnswerError, Framing, WholeBody
 from backoff_ctrl.k8s.proxy.place import Account, Place, Trust
 
@@ -315,8 +316,6 @@ REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE"})
 ASKS_MAX: Final = 256
 """Whole requests in flight at a time; further ones wait. The gate sends no more creates than that."""
 ANSWER_MAX: Final = 3 * 2**20
-ANSWERS: Final = frozenset({200, 401, 403, 429})
-"""Statuses of an API server's answer to ``/version``: it need not know the proxy's account."""
 
 
 class ApiServer:
@@ -391,20 +390,18 @@ class ApiServer:
             return str(error.__cause__ or error)
         except OutcomeUnknown as error:
             self.may_come = False
-            return str(error)
+            return f"it {SPEAKS_TLS}" if await asyncio.to_thread(speaks_tls, self.place.url) else str(error)
         why = self._is_none(answer)
         self.may_come = not why
         return why
 
     def _is_none(self, answer: Response) -> str:
         """Return why an answer shows no usable API server; "" if it is one, even if it refuses the credentials."""
+        if flaw := other_than_api_server(answer.status, answer.body):
+            return f"it {flaw}"
         if answer.status == 401 and self.uses_own:
             return "it does not accept the proxy's own credentials (401), which --use-own-credentials would add"
-        if answer.status == 400 and not self.place.tls and b"HTTPS" in answer.body:
-            return "it speaks TLS: its address begins with https://"
-        if answer.status in ANSWERS or answer.status >= 500:
-            return ""
-        return f"it is not an API server: it answers /version with {answer.status}"
+        return ""
 
     def close(self) -> None:
         self._callers.close()

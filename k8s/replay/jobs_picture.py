@@ -22,6 +22,7 @@ def draw_jobs(run: JobsRun, path: Path) -> None:
         for column, name in enumerate(SIDES):
             _draw_rows(axes[0][column], run, name)
             _draw_usage(axes[1][column], run, name)
+        axes[0][0].set_xlim(0, None)  # once all are drawn, for they share it
         axes[0][0].set_ylabel(f"{len(run.jobs)} Jobs")
         axes[1][0].set_ylabel("CPUs")
         figure.suptitle(
@@ -61,7 +62,6 @@ def _draw_usage(axis: Any, run: JobsRun, name: str) -> None:
     axis.fill_between(times, [*used, used[-1]], step="post", color=USED, alpha=0.55, linewidth=0, label="CPUs used")
     axis.axhline(CPUS, color=LIMIT, linestyle="--", linewidth=1, label="limited")
     axis.set_ylim(0, CPUS * 1.18)
-    axis.set_xlim(0, None)
     axis.set_xlabel(
         f"seconds; {100 * run.idle_share(name):.0f} % of the quota was idle although a Job that fits waited"
     )

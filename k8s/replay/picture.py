@@ -69,6 +69,7 @@ def draw(workload: Workload, runs: Sequence[Run], path: Path) -> None:
     with drawn(path, 9, 1.2 + 1.9 * len(runs)) as figure:
         axes = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
         first, *_ = [_draw_run(axis, run, workload, namespace, resource) for axis, run in zip(axes, runs, strict=True)]
+        axes[-1].set_xlim(0, None)  # once all are drawn, for they share it
         axes[-1].set_xlabel("time since the first arrival, in seconds of the trace")
         figure.suptitle(
             f"{resource} in namespace {namespace}: used, limited, and the number of waiting pods\n"
@@ -103,7 +104,6 @@ def _draw_run(axis: Any, run: Run, workload: Workload, namespace: str, resource:
     line.set_ylim(0, max(1, *waiting) * 1.18)
     line.set_ylabel("waiting pods", color=WAITING)
     line.tick_params(axis="y", colors=WAITING)
-    axis.set_xlim(0, None)
     for each in (axis, line):
         each.spines["top"].set_visible(False)
     return axis, line

@@ -21,7 +21,7 @@ from backoff_ctrl.k8s.sandbox.objects.kinds import NAMESPACES, QUOTAS, SERVICES,
 from backoff_ctrl.k8s.sandbox.objects.store import Event
 from backoff_ctrl.k8s.sandbox.objects.texts import JSON, load
 from backoff_ctrl.k8s.sandbox.verbs.controllers import NamespaceContents
-from backoff_ctrl.k8s.sandbox.verbs.requests import Target
+from backoff_ctrl.k8s.sandbox.verbs.requests import Target, WriteOptions
 from backoff_ctrl.k8s.sandbox.verbs.writing import Writer
 
 _STANDARD_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -143,9 +143,12 @@ class Sandbox:
         self.create(QUOTAS, namespace, {"metadata": {"name": name}, "spec": spec})
         self.recount(namespace)
 
-    def create(self, kind: Kind, namespace: str, obj: JSON) -> JSON:
-        """Create an object with all of admission, but without HTTP and its faults. Raises ``ApiError``."""
-        return load(self._writer.create(Target(kind, namespace), obj))
+    def create(self, kind: Kind, namespace: str, obj: JSON, *, strict: bool = False) -> JSON:
+        """Create an object with all of admission, but without HTTP and its faults; ``strict``: no unknown fields.
+
+        Raises ``ApiError``.
+        """
+        return load(self._writer.create(Target(kind, namespace), obj, WriteOptions(strict=strict)))
 
     def get(self, kind: Kind, namespace: str, name: str) -> JSON:
         """The object as it is stored. Raises ``ApiError`` (404)."""

@@ -16,7 +16,12 @@ _ACCEPTED = {kind.kind: kind for kind in (NAMESPACES, QUOTAS, LIMIT_RANGES, PRIO
 
 
 class QuotaFileError(ValueError):
-    """The file cannot be used; the message says which document is wrong and why."""
+    """The file cannot be used; the message says which document is wrong and why.
+
+    ``document`` is the one that the server refuses, if it does.
+    """
+
+    document: dict[str, Any] | None = None
 
 
 def load_quota_file(text: str) -> list[tuple[Kind, str, dict[str, Any]]]:
@@ -93,9 +98,11 @@ def apply_quota_file(sandbox: Sandbox, documents: list[tuple[Kind, str, dict[str
 
 def _make(sandbox: Sandbox, kind: Kind, namespace: str, document: dict[str, Any], *, existing: bool) -> None:
     try:
-        sandbox.create(kind, namespace, document)
+        sandbox.create(kind, namespace, document, strict=True)
     except ApiError as error:
         if existing and error.status["reason"] == "AlreadyExists":
             return
         name = document["metadata"]["name"]
-        raise QuotaFileError(f"{kind.kind} {name}: {error.status['message']}") from error
+        refused = QuotaFileError(f"{kind.kind} {name}: {error.status['message']}")
+        refused.document = document
+        raise refused from error

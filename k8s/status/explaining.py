@@ -8,7 +8,6 @@ itself, by a dry run. Pure: nothing is reserved, and only the caller's ``ask`` s
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 import time
@@ -52,10 +51,12 @@ from backoff_ctrl.k8s.cluster.paths import group_path, path_to
 from backoff_ctrl.k8s.creates.naming import WAIT_LABEL
 from backoff_ctrl.k8s.gate.gangs import as_one, why_never
 
-from .admission_rules import Item, claim_refusals, fill_in, pod_refusals
+from .admission_rules import Item, claim_refusals, pod_refusals
 from .asked import ProblemError
-from .bodies import found_at, malformed
+from .bodies import malformed
 from .documents import blocker_item
+from .filling import NO_CLASSES, Classes, claims, filled, pod_specs
+from .filling import reading as reading_classes
 from .shapes import Confirmation, Explained, ExplainedPart, Footprint, Part, Verdict
 from .sources import Source, shown
 
@@ -63,6 +64,8 @@ Ask: TypeAlias = Callable[[Sequence[tuple[Demand, int]]], Outlook]
 """Returns what would happen to demands, each so many times."""
 ReadDevices: TypeAlias = Callable[[Sequence[Made]], Devices]
 """Returns what a cluster says of the devices of the ResourceClaims among parts."""
+ReadClasses: TypeAlias = Callable[[Mapping[str, Any], str, Sequence[Made]], Classes]
+"""Returns what classes of a cluster add to a manifest of a resource with these parts."""
 Answer: TypeAlias = tuple[int, dict[str, Any]]
 AskServer: TypeAlias = Callable[[str, str, Mapping[str, Any] | None], Answer]
 """Takes a method, a path with its query, and a body; returns the API server's status and answer."""
@@ -107,14 +110,16 @@ def explain(
     limit_ranges: Sequence[Item] | None,
     now: float,
     devices: ReadDevices = lambda _: UNKNOWN,
+    classes: ReadClasses = lambda *_: NO_CLASSES,
 ) -> tuple[Explained, Mapping[str, Any]]:
     """Return what would happen to a manifest, and the manifest with what these LimitRanges (None: unknown) fill in.
 
     ``now`` is Unix time. ``devices`` reads what the ResourceClaims of the manifest and its pods ask for; it is called
-    where there are any. Raises ``ProblemError`` for a malformed manifest.
+    where there are any. ``classes`` reads what RuntimeClasses and the default StorageClass add. Raises ``ProblemError``
+    for a malformed manifest.
     """
     try:
-        return _explain(manifest, ask, limit_ranges, now, devices)
+        return _explain(manifest, ask, limit_ranges, now, devices, classes)
     except FieldError as error:
         raise malformed(error, manifest) from None
 
@@ -171,36 +176,39 @@ def devices_of(namespace: str, ask: AskServer) -> ReadDevices:
     return lambda parts: drive(reading(namespace, parts), lambda path: ask("GET", path, None))
 
 
+def classes_of(ask: AskServer) -> ReadClasses:
+    """Return who reads what classes of a cluster add; what may not be read adds nothing."""
+    return lambda *about: drive(reading_classes(*about), lambda path: ask("GET", path, None))
+
+
 def _explain(
     manifest: Mapping[str, Any],
     ask: Ask,
     limit_ranges: Sequence[Item] | None,
     now: float,
     devices: ReadDevices,
+    classes: ReadClasses,
 ) -> tuple[Explained, Mapping[str, Any]]:
     items = limit_ranges or ()
     whole = footprint_of(manifest)  # before it is filled in: errors are about what was given
-    filled: dict[str, Any] = copy.deepcopy(dict(manifest))
-    resource = resource_of(filled)
-    if items:
-        for spec, _ in _pod_specs(filled, resource, whole.parts):
-            fill_in(spec, items)
-        whole = footprint_of(filled)
+    resource = resource_of(manifest)
+    given = filled(manifest, resource, whole.parts, items, classes(manifest, resource, whole.parts))
+    whole = footprint_of(given)
     known, notes = UNKNOWN, list[str]()
     if has_devices(whole):
         known = devices(whole.parts)
         whole = footprint_with_devices(whole, known)
         notes += [CLASSES] if known.classes is None else []
-    outlook = create = ask([(with_extended(footprint(filled), known.classes or {}), 1)])
+    outlook = create = ask([(with_extended(footprint(given), known.classes or {}), 1)])
     notes += [] if limit_ranges is not None or not _has_pods(resource, whole) else [NOT_COUNTED]
-    parts = [_part("create", create, list(_refusals(filled, resource, items, create)), now)]
+    parts = [_part("create", create, list(_refusals(given, resource, items, create)), now)]
     if whole.parts:
         made = [part for part in whole.parts if not part.suspended] or list(whole.parts)
         notes += _notes_on(whole.parts)
         outlook = ask([(part.demand, 1 if part.count is None else part.count) for part in made])
-        if labels_of(filled).get(WAIT_LABEL) == "true" and (said := _why_never(filled, resource, whole.parts, ask)):
+        if labels_of(given).get(WAIT_LABEL) == "true" and (said := _why_never(given, resource, whole.parts, ask)):
             notes.append(AS_ONE.format(said))
-        parts.append(_part("pods", outlook, list(_template_refusals(filled, resource, made, items, ask)), now))
+        parts.append(_part("pods", outlook, list(_template_refusals(given, resource, made, items, ask)), now))
     if unread := set(templates_named(whole.parts)) - known.templates.keys():
         notes.append(UNREAD.format(", ".join(sorted(unread))))
     if create.learned or outlook.learned:
@@ -217,7 +225,7 @@ def _explain(
         parts=parts,
         note="; ".join(notes) or None,
     )
-    return document, filled
+    return document, given
 
 
 def _why_never(manifest: Mapping[str, Any], resource: str, made: Sequence[Made], ask: Ask) -> str:
@@ -263,17 +271,10 @@ def _template_refusals(
     manifest: Mapping[str, Any], resource: str, made: Sequence[Made], items: Sequence[Item], ask: Ask
 ) -> Iterator[str]:
     pods = [part for part in made if part.kind == "Pod" and part.template]
-    for part, (spec, at) in zip(pods, _pod_specs(manifest, resource, pods), strict=False):
+    for part, (spec, at) in zip(pods, pod_specs(manifest, resource, pods), strict=False):
         yield from pod_refusals(spec, items, ask([(part.demand, 1)]).limits, at)
-
-
-def _pod_specs(manifest: Any, resource: str, parts: Sequence[Made]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield each pod spec of a manifest with its path: its own, and those in pod templates."""
-    paths = ["spec"] if resource == "pods" else [f"{p.template}.spec" for p in parts if p.kind == "Pod" and p.template]
-    for path in paths:
-        spec = found_at(path, manifest)
-        if isinstance(spec, dict):
-            yield spec, path
+    for claim, at in claims(manifest, resource, pods):
+        yield from (f"LimitRange: {why}" for why in claim_refusals(claim["spec"], items, at))
 
 
 def _has_pods(resource: str, whole: Charged) -> bool:

@@ -34,6 +34,8 @@ ASKED_LATER: Final = COMES_LATER | {"again"}
 """Fields of a spec that ask something of a task that runs, or has ended."""
 MUTABLE: Final = ASKED_LATER | {"abort"}
 """What may change in the spec of a Task; a store that is no API server keeps the abort beside the spec."""
+UNSEEN: Final = "no manager has seen it yet"
+"""The reason of a task that is stored, and nothing else."""
 JSON = dict[str, Any]
 Whose = Literal["USER", "SYSTEM"]
 """Who has to fix a failure: the author of the task, or the platform."""
@@ -282,7 +284,7 @@ class TaskStatus(Shape):
     """NotReady, WaitingForResources, Running, Success and the like."""
     version: int = 0
     """The plugin's own progress within the phase."""
-    reason: str = "no manager has seen it yet"
+    reason: str = UNSEEN
     """Why it is in this phase, in a sentence."""
     code: str | None = None
     """What failed, in one word."""

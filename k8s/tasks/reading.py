@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from math import isfinite
-from typing import Any, Final, get_args
+from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from backoff_ctrl.k8s.answers.spelling import hint
 from backoff_ctrl.k8s.plugins.kept import LEVELS_MAX
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
-from backoff_ctrl.k8s.plugins.wrong_values import told
+from backoff_ctrl.k8s.plugins.wrong_values import keys_at, told
 
 from .model import API_VERSION, COMES_LATER, KIND, Task
 from .store import Wish
@@ -132,10 +132,8 @@ def _told(error: ErrorDetails) -> TaskSpecError:
     path = _path(place)
     kind, said = error["type"], told(error)
     if kind == "extra_forbidden":
-        known = _known(place[:-1])
-        near = get_close_matches(str(place[-1]), known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
-        return TaskSpecError(path, f"unknown; {hint}")
+        known = [name for name in keys_at(Task, place[:-1]) if name != "status"]
+        return TaskSpecError(path, f"unknown; {hint(str(place[-1]), known)}")
     if kind == "string_pattern_mismatch":
         field = next((part for part in reversed(place) if isinstance(part, str)), "")
         return TaskSpecError(path, f"{_shown(error['input'])} can't be used: {_PATTERNS.get(field, said)}")
@@ -148,23 +146,6 @@ def _told(error: ErrorDetails) -> TaskSpecError:
 def _path(place: Sequence[str | int]) -> str:
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
     return text.removeprefix(".")
-
-
-def _known(place: Sequence[str | int]) -> list[str]:
-    """Return the keys that the object at this place may have."""
-    shape: type[BaseModel] = Task
-    for part in place:
-        for name, field in shape.model_fields.items():
-            if part in (name, field.alias):
-                shape = _shape_in(field.annotation) or shape
-    return [field.alias or name for name, field in shape.model_fields.items() if name != "status"]
-
-
-def _shape_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the shape that a field holds, also in a list or a map; None: it holds none."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next(filter(None, map(_shape_in, get_args(annotation))), None)
 
 
 def _shown(value: Any) -> str:

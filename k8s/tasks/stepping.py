@@ -75,8 +75,11 @@ ENDED: Final = OVER | {Phase.RETRYABLE_FAILURE.title}
 
 
 def reason_in_one_line(text: str) -> str:
-    """Return a reason as a status keeps it. A plugin's may have several lines, such as the end of a container's log."""
-    text = in_one_line(text)
+    """Return a reason as a status keeps it. A plugin's may have several lines, such as the end of a container's log.
+
+    It may end with a colon: what it quotes, an error of Python, says nothing.
+    """
+    text = in_one_line(text).rstrip(" :;,")
     return text if len(text) <= REASON_MAX else text[: REASON_MAX - 3] + "..."
 
 

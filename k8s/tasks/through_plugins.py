@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
@@ -138,7 +137,7 @@ class ThroughPlugins:
         """Return what may still run of an attempt that can't be ended, once its end is given up."""
         key = key_of_task(task.metadata)
         if key not in self._endings:
-            self._endings[key] = Ending(self._patience, time.time(), time.time, asyncio.get_running_loop().time)
+            self._endings[key] = Ending(self._patience, 0.0, asyncio.get_running_loop().time)
         ending = self._endings[key]
         ending.failed(error)
         if not ending.is_given_up:

@@ -173,7 +173,7 @@ class LabelledPods(Observer):
     def put(self, found: Object) -> None:
         label = _label_of(found.body)
         if label is not None:
-            self._ledger.member_seen(label, found.uid, found.body)
+            self._ledger.member_seen(self._name, label, found.uid, found.body)
 
     def refused(self, error: Refusal, times: int) -> bool:  # noqa: ARG002
         """Say once that these pods can't be watched: what is reserved for them lasts until the gang's limit."""
@@ -328,7 +328,7 @@ class OwnedPods(LabelledPods):
         with suppress(WatchForbiddenError):
             found = await self._tried(pod.name, self._pod_of)
             if found and metadata_of(found).get("uid") == pod.uid:
-                self._ledger.member_seen(label, pod.uid, found)
+                self._ledger.member_seen(self._name, label, pod.uid, found)
 
     async def _pod_of(self, name: str) -> Mapping[str, Any]:
         async with self._reading:

@@ -53,6 +53,14 @@ async def test_what_may_not_be_read_ends_the_chain_and_is_remembered(status: int
             assert [owner.kind for owner in chain] == ["Flow"]
 
 
+async def test_an_owner_of_the_same_name_but_another_uid_proves_nothing() -> None:
+    """Who stands above that one, which may be another's, does not stand above what names it."""
+    there = {"metadata": {"name": "f", "uid": "another", "ownerReferences": [JOB_SET]}}
+    async with surroundings(lambda: (200, there)) as around:
+        chain = await around.above({"metadata": {"namespace": "team", "ownerReferences": [OWNER]}})
+    assert [owner.kind for owner in chain] == ["Flow"]
+
+
 TOO_HIGH = (
     f"{PRIORITY} is 9 but counts as 7: more has to be allowed by the annotation {MAX_PRIORITY} of a ResourceQuota of "
     "its namespace"

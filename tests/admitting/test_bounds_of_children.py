@@ -31,13 +31,13 @@ def children() -> Children:
 
 
 def known(found: Children, namespace: str = "team") -> list[str]:
-    return [each.name for each in found.below(f"{namespace}-pod")]
+    return [each.name for each in found.below(namespace, f"{namespace}-pod")]
 
 
 def test_of_a_child_its_charge_is_kept_however_large_it_is() -> None:
     found = children()
     found.note(CLAIMS, child(1, spec={"volumes": ["x" * 100] * 10_000}), gone=False)
-    (kept,) = found.below("team-pod")
+    (kept,) = found.below("team", "team-pod")
     assert kept.charged is not None
     assert kept.charged.amounts["requests.storage"] == 2**30 * 10**9
     assert kept.devices is None
@@ -49,7 +49,7 @@ def test_a_claim_for_devices_that_is_too_large_counts_as_not_made() -> None:
     assert known(found) == []
     found.note(DEVICE_CLAIMS, child(2, spec={"devices": {"requests": []}}), gone=False)
     assert known(found) == ["c2"]
-    (kept,) = found.below("team-pod")
+    (kept,) = found.below("team", "team-pod")
     assert size_of(kept.devices, 1 << 30) < following.SPEC_MAX
 
 

@@ -84,7 +84,7 @@ def test_an_object_that_lacks_what_the_description_names_is_an_error_with_its_pa
             "pods-made: none of them is a pod template, so nobody knows what room it needs: name one without fields",
         ),
         ("Arrived: {phase: Success}", "Arrived: {phase: Done}", "states.Arrived.phase: 'Done' is not a phase"),
-        ("halted\n", "halted\nsleeps: true\n", "sleeps: unknown key: docs/how-to/describe-an-operator.md lists the"),
+        ("halted\n", "halted\nsleeps: true\n", "sleeps: unknown key: choose from id, task-types, "),
         (
             "{api-version: example.com/v1, kind: Train, plural: trains}",
             "{api-version: batch/v1, kind: Job, plural: jobs}",

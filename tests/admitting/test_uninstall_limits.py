@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from backoff_ctrl.api.operating import uninstall
-from tests.scripted_server import Seen, scripted_server
+from tests.scripted_server import VERSION, Reply, Script, Seen, scripted_server
 
 EMPTY: Any = (200, {"metadata": {"resourceVersion": "1"}, "items": []})
+
+
+def api_server(answer: Callable[[Seen], Reply]) -> AbstractContextManager[Script]:
+    """Serve an API server that answers so to all but the question for its version."""
+    return scripted_server(lambda seen: VERSION if seen.path == "/version" else answer(seen))
 
 
 @pytest.mark.long
@@ -26,7 +32,7 @@ def test_letting_tasks_go_ends_after_its_limit(monkeypatch: pytest.MonkeyPatch) 
         fails = path.endswith("/tasks") and query != "limit=1"
         return (500, {"kind": "Status", "message": "etcd is away"}) if fails else EMPTY
 
-    with scripted_server(answer) as script:
+    with api_server(answer) as script:
         words = ["--yes", f"--server={script.url}"]
         done = CliRunner().invoke(uninstall.command, words, standalone_mode=False)
     assert done.return_value == 1, done.output
@@ -63,7 +69,7 @@ class Cluster:
 
 def left(cluster: Callable[[Seen], tuple[int, Any]], *words: str) -> tuple[int, str]:
     """Run the command; return its exit code, and what it said."""
-    with scripted_server(cluster) as script:
+    with api_server(cluster) as script:
         given = [*HERE, *words, f"--server={script.url}"]
         done = CliRunner().invoke(uninstall.command, given, standalone_mode=False)
     assert done.exception is None, done.output

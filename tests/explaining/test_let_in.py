@@ -196,7 +196,7 @@ def test_who_goes_first_is_named(cluster: Cluster) -> None:
     done = CliRunner().invoke(cli, ["explain", "-f", "-", "--kubeconfig", file], input=json.dumps(waiting(name="c")))
     assert done.output.splitlines() == [
         f"Job {cluster.namespace}/c: would be created now",
-        "  the operator has it wait in line",
+        "  it waits in line",
         "  quota q: requests.cpu asks 1, left 0 of 4",
         f"  before it: {', '.join(ahead)}",
         "note: Pods of Job are made when it is resumed",
@@ -265,15 +265,23 @@ def test_what_may_not_be_read_is_said() -> None:
 @pytest.mark.long
 async def test_the_operator_does_as_was_said(cluster: Cluster) -> None:
     """Each is explained, then created: it is resumed, waits, is refused, or is left alone."""
+    heavy = waiting(3, name="heavy")
+    heavy["spec"]["template"]["spec"]["runtimeClassName"] = "heavy"
+    overhead = {"podFixed": {"cpu": "500m"}}
+    cluster.post(
+        "/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": "heavy"}, "handler": "h", "overhead": overhead}
+    )
     manifests = {
         "first": waiting(3, name="first"),
         "second": waiting(2, name="second"),
         "huge": waiting(5, name="huge"),
+        "heavy": heavy,
         "small": waiting(1, name="small"),
         "held": waiting(1, name="held", annotations={STAY_SUSPENDED: "true"}),
         "plain": waiting(1, name="plain", labels={}),
     }
-    expected = {"first": "now", "second": "wait", "huge": "never", "small": "now", "held": "left", "plain": "left"}
+    expected = dict.fromkeys(("first", "small"), "now") | dict.fromkeys(("huge", "heavy"), "never")
+    expected |= {"second": "wait", "held": "left", "plain": "left"}
     configuration = find_place(cluster.sandbox.url, None, None, None).configuration
     clock = asyncio.get_running_loop().time
     async with Admitting(configuration, namespaces=(cluster.namespace,), events=False) as operator:
@@ -282,6 +290,7 @@ async def test_the_operator_does_as_was_said(cluster: Cluster) -> None:
             for name, manifest in manifests.items():
                 found = await asyncio.to_thread(cluster.explained, manifest)
                 assert found["let_in"]["verdict"] == expected[name], (name, found)
+                assert ("as one it never fits" in found["note"]) is (expected[name] == "never"), (name, found)
                 await asyncio.to_thread(cluster.create, manifest)
                 deadline = clock() + PATIENCE
                 while (seen := await asyncio.to_thread(_state, cluster, operator, name)) != expected[name]:

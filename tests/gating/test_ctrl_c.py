@@ -268,7 +268,7 @@ def interrupted(program: subprocess.Popen[str]) -> str:
 
 def start(sandbox: BackgroundSandbox, source: str) -> subprocess.Popen[str]:
     """Start a program that treats warnings as errors, but for those that an older client's own code is given."""
-    older = ["-W", "ignore::DeprecationWarning"] if os.environ.get("BACKOFF_CTRL_TEST_CLIENTS") else []
+    older = ["-W", "ignore::DeprecationWarning"] if os.environ.get("BACKOFF_TEST_CLIENTS") else []
     return subprocess.Popen(
         [sys.executable, "-W", "error", *older, "-c", textwrap.dedent(source), sandbox.url],
         stdout=subprocess.PIPE,

@@ -162,6 +162,34 @@ async def test_a_list_never_undoes_what_a_watch_told_while_it_was_read() -> None
     await gate.aclose()
 
 
+class Raised(Listing):
+    """A transport whose namespace's quota allows ``pods``."""
+
+    pods = "0"
+
+    async def list_quotas(self) -> Answer:
+        self.lists += 1
+        hard = {"hard": {"pods": self.pods}}
+        quota = {"metadata": {"name": "q"}, "spec": hard, "status": {**hard, "used": {"pods": "0"}}}
+        return Answer(200, {}, json.dumps({"items": [quota]}).encode())
+
+
+async def test_a_create_is_not_refused_as_too_large_by_a_list_for_an_earlier_one() -> None:
+    """Nothing waits, so nothing is watched, and the quota may have been raised: it is listed again, once a create."""
+    gate = AsyncGate()
+    gate.ledger.line.list_quotas_first(QUIET)
+    transport = Raised()
+    transport.pods = "500m"
+    for lists in (1, 2):  # the second by a list of its own
+        assert (await gate.create(creation(), transport)).status == 403
+        assert (transport.lists, transport.sent) == (lists, [])
+    transport.pods = "8"
+    assert (await gate.create(creation(), transport)).status == 201
+    assert (await gate.create(creation(), transport)).status == 201
+    assert transport.lists == 3
+    await gate.aclose()
+
+
 async def test_nothing_is_listed_where_quotas_are_watched() -> None:
     """Law 5: not before the first create there, nor after a quiet time. Once the watch is lost, it is listed again."""
     gate = AsyncGate()

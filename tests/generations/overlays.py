@@ -58,7 +58,7 @@ class Clients:
     def environment(self) -> Mapping[str, str]:
         """Return this process's environment with these clients in it, installed if need be."""
         aio = "kubernetes_asyncio" if self.asyncio else "kubernetes.aio"
-        found = {**os.environ, "BACKOFF_CTRL_TEST_AIO": aio, "BACKOFF_CTRL_TEST_CLIENTS": " ".join(self.requirements)}
+        found = {**os.environ, "BACKOFF_TEST_AIO": aio, "BACKOFF_TEST_CLIENTS": " ".join(self.requirements)}
         if self.requirements:
             self.install()
             found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self.folder), os.environ.get("PYTHONPATH")]))

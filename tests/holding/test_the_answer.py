@@ -110,7 +110,7 @@ WEB = [pod(f"w{number}", "ReplicaSet/web-7d4b9c") for number in range(3)]
         ),
         pytest.param(
             report(cpu=("0", "0")),
-            "Nothing is wrong: no quota is full, no deletion is stuck and no charge is leaked; a limit of 0 allows no "
+            "No quota is full, no deletion is stuck and no charge is leaked; a limit of 0 allows no "
             "requests.cpu of compute.",
             id="forbidden",
         ),

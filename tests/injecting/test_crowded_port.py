@@ -37,7 +37,7 @@ async def port(tls: Path | None = None) -> AsyncIterator[str]:
     app = web.Application()
     app.add_routes(probes(lambda: (True, ["ok"]), metrics))
     async with AsyncExitStack() as ends, asyncio.timeout(PATIENCE):
-        yield await serving_at(app, ("127.0.0.1", 0), make_pair(tls).server() if tls else None, ends)
+        yield await serving_at(app, ("127.0.0.1", 0), "--listen", make_pair(tls).server() if tls else None, ends)
 
 
 async def connected(url: str, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -131,6 +131,21 @@ def test_a_mistake_in_needs_is_refused_with_its_path(needs: list[Any], told: str
     assert (outcome, said(document)[: len(told)]) == ("invalid", told)
 
 
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"container": {"image": "x", "comand": ["a"]}}, "spec.container.comand: unknown; did you mean command?"),
+        ({"resources": {"request": {"memory": "8Gi"}}}, "spec.resources.request: unknown; did you mean requests?"),
+        ({"env": [{"nmae": "A"}]}, "spec.env[0].nmae: unknown; did you mean name?"),
+    ],
+)
+def test_a_misspelt_field_is_refused_with_its_path(spec: JSON, told: str) -> None:
+    """In the definition of Tasks these parts are any object."""
+    with judging(ALLOWED) as (reviews, _):
+        document, _, outcome = reviews.answer(review({**SPEC, **spec}))
+    assert (outcome, said(document)) == ("invalid", told)
+
+
 @pytest.mark.parametrize("marks", [{"labels": {"app": "web"}}, {"annotations": {"sidecar.example.com/inject": "no"}}])
 def test_what_its_objects_inherit_needs_the_right_to_create_them(marks: JSON) -> None:
     """Who may only change Tasks would write it on others' pods; what tools note of the Task itself stays there."""

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 def test_without_its_programs_a_run_fails_and_says_so(tmp_path: Path, processes: str) -> None:
     """Not one test runs, the exit code is not 0, and the last words name what is missing and what runs without it."""
     command = [sys.executable, "-m", "pytest", "-q", "-n", processes, "--no-cov", "-p", "no:cacheprovider"]
-    environment = {**os.environ, "BACKOFF_CTRL_PROMETHEUS": str(tmp_path)}
+    environment = {**os.environ, "BACKOFF_TEST_PROMETHEUS": str(tmp_path)}
     done = subprocess.run(
         [*command, "tests/monitoring/test_alerts.py"],
         cwd=ROOT,
@@ -35,7 +35,7 @@ def test_without_its_programs_a_run_fails_and_says_so(tmp_path: Path, processes:
     said = done.stdout + done.stderr
     assert done.returncode in {pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.INTERRUPTED}, said
     if "cannot send to <Channel" not in said:  # xdist itself fails where its worker is gone before it is given tests
-        assert f"BACKOFF_CTRL_PROMETHEUS names a folder without {tmp_path}/promtool" in said
+        assert f"BACKOFF_TEST_PROMETHEUS names a folder without {tmp_path}/promtool" in said
         assert "nothing was tested; `make test-quick` runs what needs no Prometheus" in said
     assert not re.search(r"\d (passed|skipped)", done.stdout)
 
@@ -50,7 +50,7 @@ def test_a_compiler_that_fails_is_passed_on(tmp_path: Path, monkeypatch: pytest.
     go.chmod(0o755)
     monkeypatch.setenv("PATH", f"{go.parent}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("BACKOFF_CTRL_PROMETHEUS", raising=False)
+    monkeypatch.delenv("BACKOFF_TEST_PROMETHEUS", raising=False)
     with pytest.raises(ProgramsError, match="promtool can't be built: `go build` says:\nno room"):
         PROMETHEUS.build(lambda _: None)
     assert [path.name for path in PROMETHEUS.folder.iterdir()] == [".lock"]

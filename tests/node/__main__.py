@@ -66,8 +66,8 @@ def _play(node: Node, parts: list[str], more: list[str]) -> int:
     command = node.entered(*ends_with_us, *tests)
     environment = {
         **os.environ,
-        "BACKOFF_CTRL_TEST_NODE": str(node.folder),
-        "BACKOFF_CTRL_TEST_LEFT_OUT": str(left_out),
+        "BACKOFF_TEST_NODE": str(node.folder),
+        "BACKOFF_TEST_LEFT_OUT": str(left_out),
     }
     process = subprocess.Popen(command, cwd=ROOT, env=environment)
     try:
@@ -85,7 +85,7 @@ def _play(node: Node, parts: list[str], more: list[str]) -> int:
 def _stay(node: Node) -> int:
     command = " ".join(node.entered("sh", "-c", f"'KUBECONFIG={node.kubeconfig} exec bash'"))
     _tell(f"Ctrl-C stops it and deletes everything in it. In another terminal:\n\n{command}\n")
-    print(f"export BACKOFF_CTRL_TEST_NODE={node.folder}", flush=True)
+    print(f"export BACKOFF_TEST_NODE={node.folder}", flush=True)
     signal.pause()
     return 0
 

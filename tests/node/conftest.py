@@ -16,7 +16,7 @@ from tests.node.user import User
 
 @pytest.fixture(scope="session")
 def user() -> User:
-    folder = os.environ.get("BACKOFF_CTRL_TEST_NODE")
+    folder = os.environ.get("BACKOFF_TEST_NODE")
     assert folder, "these tests need a node: `make node` starts one and runs them"
     return User(Path(folder))
 

@@ -48,6 +48,12 @@ receivers:
         ("receivers: [{name: a, url: 'ftp://x/'}]", "receivers[0].url must be a URL such as https://"),
         ("receivers: [{name: a, url: 'https://u:p@x/'}]", "without credentials"),
         ("receivers: [{name: a, url: 'https://x/', later: 1}]", "unknown field 'later'"),
+        ("receiver: []", "unknown field 'receiver': did you mean receivers?"),
+        ("receivers: [{name: a, urll: 'https://x/'}]", "unknown field 'urll': did you mean url?"),
+        (
+            "receivers: [{name: a, url: 'https://x/', events: [declind]}]",
+            "'declind' is not an event; did you mean declined?",
+        ),
         ("receivers: [{name: a, url: 'https://x/', events: [lost]}]", "'lost' is not an event; choose from waiting"),
         ("receivers: [{name: a, url: 'https://x/', events: waiting}]", "events must be a list of texts"),
         ("receivers: [{name: a, url: 'https://x/', longer-than: 5m}]", "longer-than must be a number of seconds"),

@@ -44,7 +44,7 @@ MANY: Final = 20
 KILLS: Final = 3
 HEAD_STARTS: Final = 5
 STARTED: Final = "Ray runtime started."
-MARK: Final = "BACKOFF_CTRL_RAY_HEAD"
+MARK: Final = "BACKOFF_TEST_RAY_HEAD"
 """The variable by which all processes of a head are found again: Ray gives some of them sessions of their own."""
 
 

@@ -118,7 +118,7 @@ async def test_an_application_takes_the_socket_over(words: list[str]) -> None:
     app.router.add_get("/livez", _ok)
     async with AsyncExitStack() as ends, ClientSession() as session:
         asked = asyncio.ensure_future(session.get(f"http://127.0.0.1:{port}/livez"))
-        await serving_at(app, ("127.0.0.1", port), None, ends)
+        await serving_at(app, ("127.0.0.1", port), "--probe-listen", None, ends)
         async with asyncio.timeout(PATIENCE), await asked as answer:
             assert answer.status == 200
     assert listening_early("127.0.0.1", port) is None

@@ -42,6 +42,15 @@ def clocked(lines: Sequence[str]) -> list[str]:
     return [f"2026-11-28T14:47:{number:02}.12345678{number % 10}Z {line}" for number, line in enumerate(lines)]
 
 
+def hanging(begin: str, indent: str, aside: str = "") -> Callable[[Sequence[str]], list[str]]:
+    """The first line begins with something of its own, and the others are indented."""
+    return lambda lines: [begin + lines[0] + aside, *(indent + line for line in lines[1:])]
+
+
+def literals(lines: Sequence[str]) -> list[str]:
+    return ["(" + repr(lines[0]), *(f" {line!r}" for line in lines[1:-1]), f" {lines[-1]!r})"]
+
+
 GUTTERS: dict[str, Callable[[Sequence[str]], list[str]]] = {
     "bar": before("| "),
     "indented bar": before("    | "),
@@ -99,6 +108,10 @@ GUTTERS: dict[str, Callable[[Sequence[str]], list[str]]] = {
     "block box": box("████", "█", "█"),
     "tight box": lambda lines: [f"│{line}│" for line in [part.ljust(max(map(len, lines))) for part in lines]],
     "equal signs": box("++++", "|", "="),
+    "hanging": hanging("", "    "),
+    "a column": hanging("  Warning  FailedCreate  2m (x3 over 5m)  job-controller  ", " " * 58),
+    "a key": hanging("    message: ", "      "),
+    "a column beside a place": hanging("[14:47:07] ERROR    ", " " * 20, "   main.py:12"),
     "below a command": lambda lines: ["$ kubectl create -f f.yaml", *before("> ")(lines)],
 }
 
@@ -129,6 +142,17 @@ def test_a_wrapped_answer_means_the_same(text: str, gutter: str, wrap: Callable[
         assert means(read_rejection(0, {}, given)) == means(read_rejection(0, {}, text)), given
 
 
+@pytest.mark.parametrize("wrap", [cut, lambda text, width: [f"{line} " for line in broken(text, width)]])
+@pytest.mark.parametrize("text", [FULL, MUST_SPECIFY, RBAC], ids=["quota", "must specify", "rbac"])
+def test_a_text_that_a_program_has_written_as_literals_means_the_same(
+    text: str, wrap: Callable[[str, int], list[str]]
+) -> None:
+    """One a line, which a program joins as they are."""
+    for width in (40, 60, 77, 100):
+        given = "\n".join(literals(wrap(text, width)))
+        assert means(read_rejection(0, {}, given)) == means(read_rejection(0, {}, text)), given
+
+
 PROSE: Final[dict[str, tuple[list[str], str, list[str]]]] = {
     "mail": (
         ["Hello team,", "this is what I see today, with the newest version of it all:", ""],
@@ -151,7 +175,7 @@ def test_a_refusal_is_found_between_other_lines(text: str, around: str, wrap: Ca
         assert means(read_rejection(0, {}, given)) == means(read_rejection(0, {}, text)), given
 
 
-@pytest.mark.parametrize("gutter", GUTTERS)
+@pytest.mark.parametrize("gutter", [each for each in GUTTERS if each != "a column beside a place"])
 def test_a_status_with_a_gutter_is_read_as_one(gutter: str) -> None:
     """Printed over several lines."""
     status = {"kind": "Status", "apiVersion": "v1", "message": FULL, "code": 403, "details": {"retryAfterSeconds": 3}}

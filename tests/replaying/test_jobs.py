@@ -96,6 +96,8 @@ def test_the_picture_says_what_was_measured(tmp_path: Path) -> None:
         f"{100 * run.idle_share(PLAIN):.0f} % of the quota was idle",
     ):
         assert words in text
+    draw_jobs(JobsRun([WIDE, THIN], {PLAIN: done, OPERATOR: late}, "nobody at all"), path)
+    assert ">40<" in path.read_text(encoding="utf-8"), "the axis ends where the longer side does"
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,17 @@ def test_the_picture_is_an_svg_that_names_client_limit_and_counts(tmp_path: Path
 
 
 @pytest.mark.long
+def test_no_run_is_cut_off(tmp_path: Path) -> None:
+    """All panels share an axis, which ends where the longest run does, be it the first or not."""
+    runs = [
+        Run("plain", Result(3, 0, 3, 0, 0, 1.0, 1.0, 1.0), [(end, "ls", {"requests.nvidia.com/gpu": 0})], {})
+        for end in (10.0, 3000.0)
+    ]
+    draw(workload(), runs, tmp_path / "demo.svg")
+    assert ">3000<" in (tmp_path / "demo.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.long
 def test_no_text_is_cut_off(tmp_path: Path) -> None:
     """With all clients, their longest names and large numbers, in a font that is a tenth wider than ours, too."""
     from matplotlib.textpath import TextPath  # noqa: PLC0415 - loads matplotlib

@@ -21,7 +21,7 @@ STUBBORN = (
 def clings() -> Iterator[None]:
     """Tears down for ever, deaf to Ctrl-C, if the environment says so."""
     yield
-    while "BACKOFF_CTRL_TEST_CLINGS" in os.environ:
+    while "BACKOFF_TEST_CLINGS" in os.environ:
         with suppress(KeyboardInterrupt):
             time.sleep(600)
 
@@ -35,8 +35,8 @@ def test_that_leaves_a_server_behind(clings: None) -> None:
     )
     assert server.stdout is not None
     server.stdout.readline()
-    Path(os.environ["BACKOFF_CTRL_TEST_NOTE"]).write_text(f"{server.pid} {orphan.stdout.strip()}")
-    if "BACKOFF_CTRL_TEST_HANGS" in os.environ:
+    Path(os.environ["BACKOFF_TEST_NOTE"]).write_text(f"{server.pid} {orphan.stdout.strip()}")
+    if "BACKOFF_TEST_HANGS" in os.environ:
         time.sleep(600)  # Ctrl-C ends it
 
 

@@ -24,7 +24,7 @@ def test_what_is_skipped_and_what_a_mark_leaves_out_is_named(tmp_path: Path, sha
     done = subprocess.run(
         [*command, "--deselect", f"{SAMPLE}::test_that_leaves_a_server_behind"],
         cwd=ROOT,
-        env={**os.environ, "BACKOFF_CTRL_TEST_LEFT_OUT": str(place)},
+        env={**os.environ, "BACKOFF_TEST_LEFT_OUT": str(place)},
         capture_output=True,
         text=True,
         check=False,

@@ -34,13 +34,13 @@ def test_ctrl_c_leaves_no_process(tmp_path: Path, shared: str) -> None:
 
 @pytest.mark.parametrize("shared", ["-n0", "-n1"], ids=["alone", "shared"])
 def test_ctrl_c_does_not_wait_for_a_teardown_that_lasts(tmp_path: Path, shared: str) -> None:
-    code, said = interrupted(tmp_path / "note", shared, BACKOFF_CTRL_TEST_CLINGS="1")
+    code, said = interrupted(tmp_path / "note", shared, BACKOFF_TEST_CLINGS="1")
     assert code != 0, said
 
 
 def interrupted(note: Path, shared: str, **environment: str) -> tuple[int, str]:
     """Return how a run ended, and what it said, after Ctrl-C in a test that hangs; none of its processes lives."""
-    given = {**os.environ, "BACKOFF_CTRL_TEST_NOTE": str(note), "BACKOFF_CTRL_TEST_HANGS": "1", **environment}
+    given = {**os.environ, "BACKOFF_TEST_NOTE": str(note), "BACKOFF_TEST_HANGS": "1", **environment}
     with subprocess.Popen(
         [*COMMAND, shared], cwd=ROOT, env=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         start_new_session=True,
@@ -55,7 +55,7 @@ def interrupted(note: Path, shared: str, **environment: str) -> tuple[int, str]:
 def test_the_end_of_a_run_leaves_no_process(tmp_path: Path) -> None:
     """It is told which ones it had to end, and ends as it would have without them."""
     note = tmp_path / "note"
-    environment = {**os.environ, "BACKOFF_CTRL_TEST_NOTE": str(note)}
+    environment = {**os.environ, "BACKOFF_TEST_NOTE": str(note)}
     done = subprocess.run(
         [*COMMAND, "-n0", "-W", "ignore"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )

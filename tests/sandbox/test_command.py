@@ -149,7 +149,7 @@ def test_a_kubeconfig_of_another_cluster_is_not_replaced(tmp_path: Path) -> None
 
 def test_it_says_that_it_has_no_controllers(running: Running) -> None:
     """Or its user waits in vain for the pods of a Job."""
-    assert "Jobs (but with --run-jobs) and Deployments are stored, but get no pods" in running.greeting[-1]
+    assert "Jobs (without --run-jobs) and Deployments are stored, but get no pods" in running.greeting[-1]
 
 
 def test_the_pods_of_jobs_are_made_where_that_is_asked_for() -> None:
@@ -191,6 +191,11 @@ def test_pods_finish_after_the_time_given(running: Running) -> None:
         ("kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: '-1'}}", "greater than or equal to 0"),
         ("kind: ResourceQuota\nmetadata: {name: Q}\nspec: {hard: {pods: '1'}}", "RFC 1123"),
         (f"{QUOTA}---{QUOTA}", "already exists"),
+        (
+            "kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: 1}, scopeSelektor: {}}",
+            'unknown field "spec.scopeSelektor"; spec.scopeSelektor is unknown; did you mean scopeSelector?',
+        ),
+        ("kind: ResourceQuota\nmetadata: {name: q, namespce: a}\nspec: {hard: {pods: 1}}", "did you mean namespace?"),
         ("\x00", "is not valid YAML"),
     ],
 )

@@ -9,6 +9,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from backoff_ctrl.api.status.gates import Gates, Merged, Ways
+from backoff_ctrl.api.status.gates_found import Finder
+from backoff_ctrl.k8s.cluster.asking import Reach
+from backoff_ctrl.k8s.cluster.finding import find_place
 from tests.gated_creates import pod
 from tests.patience import PATIENCE
 from tests.scripted_server import Reply, Seen, scripted_server
@@ -86,3 +90,24 @@ def test_a_list_that_is_refused_ends_the_search() -> None:
     ):
         until(lambda: "no gates can be found in platform" in ask(url, "/").body.decode())
         assert ask(url, "/v1/waiting").json["note"].startswith("no gate connected")
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_list_that_fails_does_not_end_the_search(status: int) -> None:
+    """Of several namespaces each is searched until its pods are listed, or refused."""
+    answers: dict[str, Reply] = {
+        "platform": (status, {"kind": "Status", "status": "Failure", "code": status, "message": "no"}),
+        "team": (403, {"kind": "Status", "status": "Failure", "code": 403, "message": "no"}),
+    }
+    with scripted_server(lambda seen: answers[urlsplit(seen.path).path.split("/")[4]]) as server:
+        reach = Reach(find_place(server.url, None, None, None))
+        async with Gates([], Merged(), Ways(), lambda _: False) as gates:
+            finder = Finder(reach, ["platform", "team"], gates)
+            await finder.look()
+            assert (gates.unlisted, set(finder.why)) == ({"platform"}, {"platform", "team"})
+            assert gates.note() is not None
+            assert str(gates.note()).startswith("gates are still being looked for: the pods of namespace platform have")
+            answers["platform"] = (200, {"kind": "PodList", "metadata": {}, "items": []})
+            await finder.look()
+            assert gates.unlisted == set()
+            assert str(gates.note()).startswith("no gate connected")

@@ -22,6 +22,7 @@ import click
 import pytest
 import yaml
 
+from backoff_ctrl.api.commands.doctor import command as doctor
 from backoff_ctrl.api.main import COMMANDS, cli
 from backoff_ctrl.k8s.admitting.described import WAITING_KINDS
 from backoff_ctrl.k8s.events.webhooks import read_receivers
@@ -41,6 +42,7 @@ RUN: Final = {
     "docs/how-to/describe-an-operator.md": {"": (2, "tests/tasks/test_operator_page.py")},
     "docs/how-to/describe-a-service.md": {"": (3, "tests/tasks/test_service_page.py")},
     "docs/how-to/embed-the-manager.md": {"python": (1, "tests/tasks/managing/test_embedding_page.py")},
+    "docs/how-to/jobs-that-wait.md": {"prints": (4, "tests/cluster/kubectl/test_pages_typed.py")},
     "docs/how-to/run-a-task.md": {"prints": (3, "tests/tasks/commanding/test_how_to_page.py")},
     "docs/how-to/tasks-with-kubectl.md": {"prints": (5, "tests/cluster/tasks/custom_resources/test_page.py")},
     "docs/how-to/write-a-plugin.md": {"python": (4, "tests/shipping/test_wheel.py")},
@@ -132,6 +134,15 @@ def test_what_the_text_names_is_there(page: str) -> None:
             assert any((place / said).is_file() for place in places), f"{page}: there is no file {said}"
     for name in re.findall(r"\bbackoff-ctrl\.dev/[a-z-]+(?![a-z0-9-])", text_of(page)):
         assert name in sources() or name.endswith("/train"), f"{page}: nothing reads {name}"
+
+
+def test_permissions_name_each_mode_that_doctor_checks() -> None:
+    """docs/operations.md, beside the account of a creator, which is the default."""
+    (modes,) = (
+        each.type.choices for each in doctor.params if each.name == "mode" and isinstance(each.type, click.Choice)
+    )
+    section = text_of("docs/operations.md").partition("## Permissions")[2].partition("\n## ")[0]
+    assert {"creator", *re.findall(r"`(?:--for )?([a-z]+)`", section)} >= set(modes)
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 NAME = "docs/how-to/describe-a-service.md"
 PAGE = text_of(NAME)
 ANSWER, *YAML = [block.text for block in blocks(NAME, "yaml")]
-COMMAND, _ = (shlex.split(each.command)[1:] for each in typed(NAME))
+COMMAND, SECRET, RUN = (shlex.split(each.command)[1:] for each in typed(NAME))
+TASK: Final = next(found for text in YAML if (found := yaml.safe_load(text)).get("kind") == "Task")
 PRINTED = [block.text for block in blocks(NAME, "")]
 
 
@@ -63,8 +64,16 @@ def test_an_undescribed_state_runs(folder: Path, capsys: pytest.CaptureFixture[s
 
 def test_the_task_of_the_page_is_accepted() -> None:
     """By the description of the page."""
-    spec = next(yaml.safe_load(text)["spec"] for text in YAML if "kind: Task" in text)
-    entry_of(SERVICES.read(yaml.safe_load(YAML[0]), "page")).check(task(**spec))
+    entry_of(SERVICES.read(yaml.safe_load(YAML[0]), "page")).check(task(**TASK["spec"]))
+
+
+def test_the_secret_of_the_page_is_that_of_its_task() -> None:
+    """By its namespace, name and key; the command after it runs the file that the page says to save, with its settings."""
+    ((_, secret),) = TASK["spec"]["secrets"].items()
+    where, name, key = TASK["metadata"]["namespace"], secret["secret"], secret["key"]
+    assert ["create", "secret", "generic", name, "-n", where, f"--from-literal={key}=TOKEN"] == SECRET
+    assert RUN == ["task", "run", "-f", "task.yaml", "--config", "settings.yaml"]
+    assert "Save it as `task.yaml`" in PAGE
 
 
 @pytest.mark.parametrize(

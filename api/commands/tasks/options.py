@@ -80,6 +80,7 @@ class Platform:
                     *map(service_of, SERVICES.configured(rest, folder, self._file)),
                 ]
                 self._connectors.configure(section_of(settings.plugins.section))
+                self._check_sections(settings, described)
                 fresh = self._registry_of(settings.tasks.task_plugins, described)
                 for entry in fresh.entries():
                     if isinstance(entry, WebPluginEntry):
@@ -92,6 +93,25 @@ class Platform:
             self._chosen = settings.tasks.task_plugins, described
             self.registry.become(fresh)
         return [*files_of(generic, folder), *files_of(rest, folder)]
+
+    def _check_sections(self, settings: PlatformSettings, described: Sequence[Entry]) -> None:
+        """Raise ``ConfigError`` for a misspelt section of ``plugins``; log which other ones no plugin reads."""
+        from backoff_ctrl.k8s.answers.spelling import misspelt  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.config_file import KNOWN, ConfigError  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.connector.settings import SECTIONS  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.protocol import PluginEntry  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.registry import builtin_entries, installed_entries  # noqa: PLC0415 - likewise
+
+        entries = (*builtin_entries(), *installed_entries(), *described)
+        readers = (each.id.strip().lower() for each in entries if not isinstance(each, PluginEntry))
+        known = {*KNOWN, *SECTIONS, *readers}
+        others = [name for name in settings.plugins.model_extra or {} if name.lower() not in known]
+        where = "" if self._file is None else f"{self._file}: "
+        for name in others:
+            if meant := misspelt(name, known):
+                raise ConfigError(f"{where}plugins.{name}: no plugin has this section: did you mean {meant}?")
+        if others:
+            log.warning("%sno plugin reads plugins.%s", where, ", plugins.".join(others))
 
     def _registry_of(self, chosen: TaskPlugins, described: Sequence[Entry]) -> Registry:
         """Return the registry with these operators, and with the task types that connectors have told."""
@@ -227,10 +247,10 @@ def find_cluster(upstream: str | None, kubeconfig: str | None, context: str | No
     """Return the cluster that the options choose. Raises ``BadInput``."""
     if upstream is not None and (kubeconfig is not None or context is not None):
         raise BadInput("--upstream cannot be combined with --kubeconfig or --context: give only one of them")
-    from backoff_ctrl.k8s.cluster.finding import ReachError, find_place  # noqa: PLC0415 - the client
+    from backoff_ctrl.k8s.cluster.asking import ReachError, find_api_server  # noqa: PLC0415 - the client
 
     try:
-        return find_place(upstream, kubeconfig, context, None)
+        return find_api_server(upstream, kubeconfig, context, None, patient=True)
     except ReachError as error:
         raise BadInput(str(error).replace("--server", "--upstream")) from None
 

@@ -15,7 +15,7 @@ from backoff_ctrl.api.commands.amounts import clock, span
 from backoff_ctrl.api.commands.typed import pasted
 from backoff_ctrl.k8s.answers.printing import in_one_line, printable
 from backoff_ctrl.k8s.creates.wait import reason_words
-from backoff_ctrl.k8s.tasks.model import unix
+from backoff_ctrl.k8s.tasks.model import UNSEEN, unix
 
 from .hints import RUN
 
@@ -151,7 +151,7 @@ class View:
 
 
 class Lines(View):
-    """A line for each change of the phase, and of the reason until a task runs: for logs."""
+    """A line for each change of the phase, and of the reason between the create and the run: for logs."""
 
     def __init__(self) -> None:
         self._shown: dict[str, tuple[object, ...]] = {}
@@ -159,7 +159,7 @@ class Lines(View):
     def changed(self, item: TaskItem) -> None:
         """Print a line, unless it repeats the last one."""
         wait = item.wait
-        begins = item.reason if item.phase in BEGINS else ""
+        begins = item.reason if item.phase in BEGINS else item.reason != UNSEEN  # what comes before the create, once
         said = (item.phase, item.attempt, item.abort, begins, None if wait is None else (wait.reason, wait.quota))
         if self._shown.get(item.uid) == said:
             return

@@ -45,7 +45,7 @@ _STATES: Final = {
 def phase_of(resource: Resource) -> PhaseInfo:
     """Return what a job's state means for its task."""
     number = resource.phase or _STATES.get(resource.state, 0)
-    message = shortened(resource.message)
+    message = shortened(resource.message).strip()
     match number:
         case TaskExecution.QUEUED:
             info = queued(message)
@@ -74,8 +74,8 @@ def phase_at_once(resource: Resource) -> PhaseInfo:
     info = phase_of(resource)
     if info.phase.is_terminal:
         return info
-    said = f"a synchronous connector answered {info.phase.title}, which is no end: {info.reason}"
-    return failed(NO_END, said, kind=ErrorKind.SYSTEM, retryable=True)
+    said = f"a synchronous connector answered {info.phase.title}, which is no end"
+    return failed(NO_END, ": ".join(filter(None, (said, info.reason))), kind=ErrorKind.SYSTEM, retryable=True)
 
 
 def broken(message: str) -> Resource:

@@ -23,12 +23,15 @@ from flyteidl.core.security_pb2 import Identity
 from flyteidl.core.tasks_pb2 import Container, ContainerPort, Resources, TaskTemplate
 from google.protobuf import json_format
 
+from backoff_ctrl.k8s.plugins.field_names import CONTAINER, names_of
 from backoff_ctrl.k8s.plugins.marks import key_of_task, marks_of
 from backoff_ctrl.k8s.plugins.protocol import (
     JSON,
     TaskContext,
     TaskMetadata,
     TaskSpecError,
+    check_fields,
+    insist_on_fields,
     object_at,
     objects_at,
     text_at,
@@ -155,6 +158,8 @@ def _type(task: TaskContext, written: str) -> str:
 def _container(written: JSON) -> Container:
     """Return a container of Kubernetes in Flyte's form."""
     path = "spec.container"
+    check_fields(written, CONTAINER, path)
+    insist_on_fields(written, names_of(CONTAINER), path)
     ports = [ContainerPort(container_port=each.get("containerPort")) for each in objects_at(written, "ports", path)]
     resources = object_at(written, "resources", path)
     return Container(

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
+from backoff_ctrl.k8s.answers.spelling import hint
 from backoff_ctrl.k8s.plugins.config import Duration
 from backoff_ctrl.k8s.plugins.webapi.settings import Section, SettingsError, plain, sentence, spelt
 
@@ -40,7 +41,7 @@ def _operations(value: object) -> object:
     known = {plain(each): each for each in OPERATIONS} | {"listconnectors": "ListAgents"}
     for key in value:
         if plain(key) not in known:
-            raise ValueError(f"there is no call {key}: choose from {', '.join(OPERATIONS)}")
+            raise ValueError(f"there is no call {key}: {hint(str(key), OPERATIONS)}")
     return {known[plain(key)]: each for key, each in value.items()}
 
 
@@ -142,7 +143,7 @@ def read_settings(section: Mapping[str, Any]) -> ConnectorSettings:
     try:
         settings = ConnectorSettings.model_validate(mine)
     except ValidationError as error:
-        raise SettingsError("; ".join(sentence(ID, each) for each in error.errors())) from None
+        raise SettingsError("; ".join(sentence(ID, each, ConnectorSettings) for each in error.errors())) from None
     if wrong := _contradiction(settings):
         raise SettingsError(f"plugins.{ID}.{wrong}")
     return settings

@@ -117,8 +117,9 @@ class Checker:
     ) -> tuple[State, PhaseInfo]:
         assert known.made is not None
         self._watches.need_events(plugin.kind, known.made.namespace)
-        self._watches.events.claim(uid, key)
-        reasons, told = self._watches.events.news(uid, known.told)
+        about = known.made.namespace, uid
+        self._watches.events.claim(about, key)
+        reasons, told = self._watches.events.news(about, known.told)
         return replace(known, told=told), replace(info, reasons=(*info.reasons, *reasons))
 
 

@@ -84,7 +84,7 @@ class Ender:
         self._launcher.forget(key)
         self._watches.forget(key)
         if known.made is not None:
-            self._watches.events.release(known.made.uid)
+            self._watches.events.release((known.made.namespace, known.made.uid))
         if resource is None:
             return
         await self._remove_finalizer(task.config, plugin, resource)

@@ -19,7 +19,6 @@ from backoff_ctrl.engine.parts import Parts
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
 from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.answers.rejections import rejection_of
-from backoff_ctrl.k8s.charges.device_claims import templates_named
 from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.creates.actions import State as CreateState
 from backoff_ctrl.k8s.creates.creation import Creation, KeyReusedError
@@ -64,8 +63,8 @@ class Asked:
 
     key: Key
     creation: Creation
-    parts: tuple[Part, ...] = ()
-    """What controllers will make of it."""
+    makes: Callable[[JSON], tuple[Part, ...]] = lambda _: ()
+    """Returns what controllers will make of an object."""
     limit: float | None = None
     """Seconds without a new pod after which the reservation for the rest ends; None: the engine's default."""
     error_limit: timedelta = timedelta(0)
@@ -252,9 +251,7 @@ class Launch:
     async def _once(self) -> Answer:
         """Wait in line and send, once; before a gang, look for an object in its way."""
         creation = self._creation()
-        parts = self.asked.parts
-        if templates_named(parts):
-            parts = await self._transport.with_devices(parts)
+        parts = await self._transport.weighed(self.asked.creation.body, creation.resource, self.asked.makes)
         gang = gang_to_create(creation, parts, self.asked.limit)
         if gang is None:
             return await self._create(creation)

@@ -15,7 +15,7 @@ from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.gate.gangs import GangAsked, GangRefused
+from backoff_ctrl.k8s.gate.gangs import GangRefused
 from backoff_ctrl.k8s.plugins.following import Watches
 from backoff_ctrl.k8s.plugins.marks import Key, is_going, key_of, key_of_task, object_name, with_metadata
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo, queued
@@ -127,17 +127,8 @@ class Launcher:
         self._met.add(key)
         if self._gate.ledger.label_of(str(metadata_of(resource).get("uid"))) is not None:
             return  # an earlier manager of this process created it: what it reserved in this ledger still holds
-        gang = gang_that_stands(
-            task.metadata.namespace,
-            plugin.kind.resource,
-            resource,
-            plugin.parts(resource),
-            server=self._server,
-            priority=task.metadata.priority,
-            limit=task.config.reservation_limit.total_seconds(),
-        )
-        if gang is not None:
-            standing = asyncio.create_task(self._stand(gang, plugin, task.metadata.namespace))
+        if plugin.parts(resource):
+            standing = asyncio.create_task(self._stand(task, plugin, resource))
             self._standing.add(standing)
             standing.add_done_callback(self._standing.discard)
 
@@ -146,9 +137,21 @@ class Launcher:
         if uid:
             self._gate.ledger.object_ended(uid)
 
-    async def _stand(self, gang: GangAsked, plugin: PluginCalls, namespace: str) -> None:
+    async def _stand(self, task: TaskContext, plugin: PluginCalls, resource: JSON) -> None:
+        namespace = task.metadata.namespace
         transport = CreateTransport(self._objects, plugin.kind, namespace)
         try:
+            gang = gang_that_stands(
+                namespace,
+                plugin.kind.resource,
+                resource,
+                await transport.weighed(resource, plugin.kind.resource, plugin.parts),
+                server=self._server,
+                priority=task.metadata.priority,
+                limit=task.config.reservation_limit.total_seconds(),
+            )
+            if gang is None:
+                return
             async with self._gate.gang(gang, transport):
                 pass
         except GangRefused as error:
@@ -214,7 +217,7 @@ class Launcher:
         asked = Asked(
             key,
             creation,
-            plugin.parts(built),
+            plugin.parts,
             limit,
             error_limit=task.config.create_error_limit,
             known=self._watches.fed(plugin.kind, about.namespace),

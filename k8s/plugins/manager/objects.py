@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.answers.rejections import rejection_of
-from backoff_ctrl.k8s.charges.device_claims import Devices, reading, with_devices
+from backoff_ctrl.k8s.charges.device_claims import Devices, Reading, reading, templates_named, with_devices
 from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.cluster.paths import PathError, path_to
 from backoff_ctrl.k8s.cluster.session import ClusterSession
@@ -19,12 +20,17 @@ from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.together import READ_PATIENCE
 from backoff_ctrl.k8s.plugins.marks import is_going
 from backoff_ctrl.k8s.plugins.protocol import JSON, PODS, Kind
+from backoff_ctrl.k8s.status import filling
 
 from .plugin_calls import PluginCalls
+
+T = TypeVar("T")
 
 FORBIDDEN: Final = 403
 MERGE: Final = "application/merge-patch+json"
 GONE: Final = (404, 410)
+STRICT: Final = ("fieldValidation", "Strict")
+"""Refuses fields that the server does not know, which it would drop. Servers before 1.25 do not know it."""
 
 Known = Callable[[str, Mapping[str, str]], tuple[JSON, ...] | None]
 """Finds pods by namespace and labels; None: they have to be read."""
@@ -46,11 +52,18 @@ class Objects:
         self._session = session
         self._may_create = may_create
 
+    def now(self) -> datetime:
+        """Return the time by the API server's clock, which it notes on objects."""
+        return self._session.now()
+
     async def create(self, path: str, body: JSON) -> Answer:
-        """POST an object. Raises ``NotSent`` while another manager may have its task, and as ``ask`` does."""
+        """POST an object, with no field that the server does not know: it refuses that with 400.
+
+        Raises ``NotSent`` while another manager may have its task, and as ``ask`` does.
+        """
         if not self._may_create():
             raise NotSent("nothing is sent: another manager may have taken the tasks over")
-        return await self.ask("POST", path, body)
+        return await self.ask("POST", path, body, query=[STRICT])
 
     async def read(self, kind: Kind, namespace: str, name: str) -> JSON | None:
         """Return an object; None: there is none. Raises ``ClusterError``."""
@@ -95,14 +108,17 @@ class Objects:
 
     async def devices(self, namespace: str, parts: Iterable[Part]) -> Devices:
         """Return what the cluster says of the devices of ResourceClaims among parts, as far as it may be asked."""
-        questions = reading(namespace, parts)
+        return await self.learn(reading(namespace, parts))
+
+    async def learn(self, reading: Reading[T]) -> T:
+        """Return what a reading learns from the cluster, as far as it may be asked."""
         try:
-            path = next(questions)
+            path = next(reading)
             while True:
-                path = questions.send(await self._found(path))
+                path = reading.send(await self._found(path))
         except StopIteration as end:
-            devices: Devices = end.value
-            return devices
+            found: T = end.value
+            return found
 
     async def _found(self, path: str) -> tuple[int, JSON]:
         """Return the status and the object of an answer to GET; 0: there is no answer."""
@@ -197,9 +213,18 @@ class CreateTransport:
             self._on_news()
         return answer
 
-    async def with_devices(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-        """Return parts with what their ResourceClaims are charged for devices, as far as the cluster may be asked."""
-        return with_devices(parts, await self._objects.devices(self._namespace, parts))
+    async def weighed(self, body: JSON, resource: str, makes: Callable[[JSON], tuple[Part, ...]]) -> tuple[Part, ...]:
+        """Return what is made of an object, with what the cluster adds to it, as far as that may be asked."""
+        parts = makes(body)
+        if not any(part.kind == "Pod" for part in parts):
+            return parts
+        limits = await self._objects.learn(filling.reading_limits(self._namespace))
+        classes = await self._objects.learn(filling.reading(body, resource, parts))
+        if limits or classes != filling.NO_CLASSES:
+            parts = makes(filling.filled(body, resource, parts, limits, classes))
+        if templates_named(parts):
+            parts = with_devices(parts, await self._objects.devices(self._namespace, parts))
+        return parts
 
     async def list_quotas(self) -> Answer:
         """GET the quotas of the namespace, with little patience."""

@@ -38,16 +38,18 @@ class Patience:
 class Ending:
     """What the tries to end one job have met."""
 
-    def __init__(self, patience: Patience, since: float, now: Callable[[], float], clock: Callable[[], float]) -> None:
-        """``since``: when the end was asked for; ``now`` returns Unix time as well, ``clock`` that of the process."""
+    def __init__(self, patience: Patience, before: float, clock: Callable[[], float]) -> None:
+        """``before``: the seconds since the end was asked for, by the time of day; ``clock`` is the process's.
+
+        What passes here is counted by that clock alone: the time of day may be set.
+        """
         self.tries = 0
         """Tries of this process."""
         self.said = ""
         """What was wrong with the last one."""
         self._patience = patience
-        self._now = now
         self._clock = clock
-        self._since = min(since, now())  # a clock may have been set, and others may write a state
+        self._before = max(0.0, before)  # the time may have been set back, and others may write a state
         self._begun = clock()
         self._hopeless_since = self._begun
         self._hopeless = 0
@@ -68,8 +70,8 @@ class Ending:
         patience, now = self._patience, self._clock()
         if self._hopeless >= patience.tries and now - self._hopeless_since >= patience.hopeless:
             return True
-        tried = self.tries >= patience.tries and now - self._begun >= patience.hopeless
-        return tried and self._now() - self._since >= patience.failing
+        here = now - self._begun
+        return self.tries >= patience.tries and here >= patience.hopeless and self._before + here >= patience.failing
 
 
 def is_hopeless(error: Exception) -> bool:

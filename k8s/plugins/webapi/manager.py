@@ -436,7 +436,7 @@ class WebManager:
         key = key_of_task(task.metadata)
         known = known if known.ending else replace(known, ending=self._unix_now())
         if key not in self._endings:
-            self._endings[key] = Ending(self._patience, known.ending, self._unix_now, self._loop.time)
+            self._endings[key] = Ending(self._patience, self._unix_now() - known.ending, self._loop.time)
         return known, self._endings[key]
 
     def _unix_now(self) -> float:

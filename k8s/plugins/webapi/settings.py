@@ -7,7 +7,7 @@ not matter, since environment variables have only capitals.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, Final
@@ -15,8 +15,9 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from backoff_ctrl.k8s.answers.spelling import hint
 from backoff_ctrl.k8s.plugins.config import Duration
-from backoff_ctrl.k8s.plugins.wrong_values import OBJECTS, shown, told
+from backoff_ctrl.k8s.plugins.wrong_values import OBJECTS, keys_at, shown, told
 
 from .protocol import PluginConfig, RateLimit
 
@@ -121,7 +122,8 @@ def read_section(plugin: str, section: Mapping[str, Any], own_keys: frozenset[st
     try:
         return WebApiSection.model_validate(spelt(common, WebApiSection))
     except ValidationError as error:
-        raise SettingsError("; ".join(sentence(plugin, each) for each in error.errors())) from None
+        said = (sentence(plugin, each, WebApiSection, own_keys) for each in error.errors())
+        raise SettingsError("; ".join(said)) from None
 
 
 def settings_of(section: WebApiSection, own: PluginConfig) -> WebApiSettings:
@@ -171,12 +173,14 @@ def spelt(section: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     return found
 
 
-def sentence(plugin: str, error: Any) -> str:
-    """Return an error of pydantic with its key."""
+def sentence(plugin: str, error: Any, model: type[BaseModel], further: Iterable[str] = ()) -> str:
+    """Return an error of pydantic with its key; ``further`` are keys of the section beside those of the model."""
     key = ".".join(("plugins", plugin, *(str(each) for each in error["loc"])))
     said = told(error)
     if error["type"] == "extra_forbidden":
-        said = "unknown key: correct or remove it"
+        place = error["loc"]
+        known = [*keys_at(model, place[:-1]), *(further if len(place) == 1 else ())]
+        said = f"unknown key: {hint(str(place[-1]), known)}"
     elif error["type"] not in OBJECTS | {"missing"}:
         said = f"{shown(error['input'])} is not possible: {said[:1].lower()}{said[1:]}"
     return f"{key}: {said}"

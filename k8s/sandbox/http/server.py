@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from email.utils import formatdate
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
@@ -128,6 +129,13 @@ class Front:
             task.cancel()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request, with the time by the cluster's clock."""
+        response = await self._answered(request)
+        if not response.prepared:
+            response.headers["Date"] = formatdate(self._core.clock(), usegmt=True)
+        return response
+
+    async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; every error becomes a Status."""
         path, _, query = request.raw_path.partition("?")
         try:

@@ -13,7 +13,7 @@ from backoff_ctrl.k8s.answers.rejections import rejection_of
 from backoff_ctrl.k8s.cluster.paths import PathError, group_path, path_to
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.events.correlator import micro_time
-from backoff_ctrl.k8s.plugins.manager.objects import MERGE, Objects
+from backoff_ctrl.k8s.plugins.manager.objects import FORBIDDEN, MERGE, STRICT, Objects
 from backoff_ctrl.k8s.plugins.marks import FINALIZER
 from backoff_ctrl.k8s.tasks.model import API_VERSION, JSON, KIND
 from backoff_ctrl.k8s.tasks.store import AbsentError, BrokenStoreError, FullError, RefusedError, StoreError
@@ -64,7 +64,7 @@ class Requests:
     async def create(self, body: JSON, *, dry: bool = False) -> JSON | None:
         """Create a Task; None: one of its name exists. ``dry``: only say whether it could be created."""
         namespace, name = (str(metadata_of(body).get(each)) for each in ("namespace", "name"))
-        query = [("fieldManager", _COMPONENT), *([("dryRun", "All")] if dry else [])]
+        query = [("fieldManager", _COMPONENT), STRICT, *([("dryRun", "All")] if dry else [])]
         async with self._room:
             answer = await self._ask("POST", _path(namespace), body, query=query)
         if answer.status == 409 and mapping(answer.json()).get("reason") == "AlreadyExists":
@@ -173,6 +173,8 @@ class Requests:
         if answer.ok:
             return answer.json() or {}
         said = f"{answer.status} {rejection_of(answer).message}".strip()
+        if answer.status == FORBIDDEN:
+            said += f"; ask for a role that allows it on {NAME}"
         raise StoreError(f"the API server at {self._host} did not {what}: {said}")
 
     async def _ask(

@@ -9,12 +9,12 @@ from tests.cluster.control_plane.go_programs import GoPrograms
 
 
 def _manager(title: str, package: str) -> GoPrograms:
-    """Describe one whose go.mod is in the folder named after it; ``BACKOFF_CTRL_TITLE`` takes a ready made one."""
+    """Describe one whose go.mod is in the folder named after it; ``BACKOFF_TEST_TITLE`` takes a ready made one."""
     return GoPrograms(
         title=title,
         source=Path(__file__).parent / title.lower(),
         packages={"manager": package},
-        variable=f"BACKOFF_CTRL_{title.upper()}",
+        variable=f"BACKOFF_TEST_{title.upper()}",
         takes="it takes 2 to 4 minutes",
         versioned="" if package == "." else package,
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,18 +16,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from click.testing import CliRunner
 
+from backoff_ctrl.api.commands.instance import read
+from backoff_ctrl.api.main import cli
 from backoff_ctrl.k8s.admitting.admitting import Admitting
 from backoff_ctrl.k8s.admitting.kinds import JOB, JOB_SET, WAITS_FOR, AdmissibleKind
-from backoff_ctrl.k8s.cluster.asking import Reach
-from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.plugins.registry import builtin_entries, of_objects
 from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
-from backoff_ctrl.k8s.status import explaining
 from backoff_ctrl.k8s.status.shapes import Explained
 from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
 from tests.cluster.admitting.jobset.controller import NAME_LABEL, managed
@@ -50,9 +49,10 @@ RESOURCES: Final = "resource.k8s.io/v1"
 ADD: Final = ("ephemeral-volume-controller", "resourceclaim-controller")
 
 
-def with_volumes(size: str, volumes: int = 1, **spec: Any) -> JSON:
-    """A Job whose pods bring ephemeral volumes of this size."""
-    claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "resources": {"requests": {"storage": size}}}
+def with_volumes(size: str, volumes: int = 1, storage_class: str | None = "", **spec: Any) -> JSON:
+    """A Job whose pods bring ephemeral volumes of this size. ``storage_class`` None: of the default class."""
+    claim: JSON = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+    claim |= {} if storage_class is None else {"storageClassName": storage_class}
     body = job("j", **spec)
     body["spec"]["template"]["spec"]["volumes"] = [
         {"name": f"scratch-{n}", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}} for n in range(volumes)
@@ -64,6 +64,13 @@ def with_devices(template: str, **spec: Any) -> JSON:
     """A Job each of whose pods has a ResourceClaim made from this template."""
     body = job("j", **spec)
     body["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": template}]
+    return body
+
+
+def of_runtime_class(name: str, **spec: Any) -> JSON:
+    """A Job whose pods have what this RuntimeClass adds."""
+    body = job("j", **spec)
+    body["spec"]["template"]["spec"]["runtimeClassName"] = name
     return body
 
 
@@ -82,6 +89,8 @@ class Case:
     resource: str
     never: bool = True
     kind: AdmissibleKind = field(default=JOB)
+    default: JSON = field(default_factory=dict)
+    """What a LimitRange gives to each container that asks for none."""
 
 
 GPU: Final = "gpu.example.com.deviceclass.resource.k8s.io/devices"
@@ -90,6 +99,9 @@ STORAGE: Final = "requests.storage"
 CLAIMS: Final = "persistentvolumeclaims"
 FAST: Final = "requests.example.com/fast"
 JOBS: Final = "count/jobs.batch"
+CPU: Final = "requests.cpu"
+MEMORY: Final = "requests.memory"
+OF_CLASS: Final = "standard.storageclass.storage.k8s.io/persistentvolumeclaims"
 CASES: Final = (
     Case("storage", with_volumes("5Gi", **times(3)), {STORAGE: "12Gi"}, {STORAGE: "15Gi"}, STORAGE),
     Case("claims", with_volumes("1Gi", **times(3)), {CLAIMS: "2"}, {CLAIMS: "3"}, CLAIMS),
@@ -97,6 +109,9 @@ CASES: Final = (
     Case("resource claims", with_devices("two", **times(2)), {CLAIM_COUNT: "1"}, {CLAIM_COUNT: "2"}, CLAIM_COUNT),
     Case("devices", with_devices("two", **times(2)), {GPU: "3"}, {GPU: "4"}, GPU),
     Case("extended resource", with_devices("fast", **times(2)), {FAST: "1"}, {FAST: "2"}, FAST),
+    Case("defaults", job("j", **times(2)), {MEMORY: "1Gi"}, {MEMORY: "2Gi"}, MEMORY, default={"memory": "1Gi"}),
+    Case("overhead", of_runtime_class("heavy", **times(2)), {CPU: "2"}, {CPU: "3"}, CPU),
+    Case("default class", with_volumes("1Gi", 1, None, **times(2)), {OF_CLASS: "1"}, {OF_CLASS: "2"}, OF_CLASS),
     Case("its jobs", job_set("j"), {JOBS: "2"}, {JOBS: "3", "services": "1"}, JOBS, kind=JOB_SET),
     Case("its service", job_set("j"), {"services": "0"}, {"services": "1"}, "services", never=False, kind=JOB_SET),
 )
@@ -135,6 +150,15 @@ async def namespace(api: Api) -> str:
         requests = [{"name": "r", "exactly": {"deviceClassName": device_class, "count": count}}]
         body = {"metadata": {"name": template}, "spec": {"spec": {"devices": {"requests": requests}}}}
         made(await api.post(of_group(RESOURCES, name, "resourceclaimtemplates"), body))
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    added: tuple[tuple[str, JSON, JSON], ...] = (
+        ("node.k8s.io/v1/runtimeclasses", {"name": "heavy"},
+         {"handler": "h", "overhead": {"podFixed": {"cpu": "500m"}}}),
+        ("storage.k8s.io/v1/storageclasses", {"name": "standard", "annotations": default},
+         {"provisioner": "example.com/none"}),
+    )  # fmt: skip
+    for path, metadata, content in added:
+        assert (await api.post(f"/apis/{path}", {"metadata": metadata, **content})).status in {201, 409}
     return name
 
 
@@ -153,8 +177,11 @@ def programs(request: pytest.FixtureRequest, jobset_programs: GoPrograms) -> Cal
     return lambda: jobset_programs
 
 
-async def limit(api: Api, namespace: str, hard: JSON) -> None:
-    """Create a quota, or edit it, and wait until it holds."""
+async def limit(api: Api, namespace: str, hard: JSON, default: JSON | None = None) -> None:
+    """Create a quota, or edit it, and wait until it holds; before, a LimitRange with this default."""
+    if default:
+        item = {"type": "Container", "default": default, "defaultRequest": default}
+        made(await api.post(of_core(namespace, "limitranges"), {"metadata": {"name": "l"}, "spec": {"limits": [item]}}))
     path = of_core(namespace, "resourcequotas")
     if (await api.get(f"{path}/q")).status == 200:
         made(await api.delete(f"{path}/q"))
@@ -172,17 +199,12 @@ async def until(holds: Callable[[], Any]) -> Any:
     return found
 
 
-async def explained(server: Server, api: Api, namespace: str, body: JSON) -> Explained:
+async def explained(server: Server, namespace: str, body: JSON) -> Explained:
     """Return what ``explain --kubeconfig`` says of an object."""
-    quotas = made(await api.get(of_core(namespace, "resourcequotas")))["items"]
-    ask, _ = explaining.asking_listed(namespace, quotas)
-    reach = Reach(find_place(None, str(server.kubeconfig("tester")), None, None))
-    manifest = {**body, "metadata": {**body["metadata"], "namespace": namespace}}
-    devices = explaining.devices_of(namespace, reach.ask)
-    try:
-        found, _ = await asyncio.to_thread(explaining.explain, manifest, ask, [], time.time(), devices)
-    finally:
-        reach.close()
+    words = ["explain", "-f", "-", "-n", namespace, "--json", "--kubeconfig", str(server.kubeconfig("tester"))]
+    done = await asyncio.to_thread(CliRunner().invoke, cli, words, json.dumps(body))
+    assert done.exit_code in {0, 1}, done.output
+    found: Explained = read(Explained, json.loads(done.stdout))
     return found
 
 
@@ -227,9 +249,9 @@ async def test_explain_a_task_and_the_operator_say_the_same_of_the_same_object(
     case: Case, makers: Bed, api: Api, namespace: str, programs: Callable[[], GoPrograms], tmp_path: Path
 ) -> None:
     """Under a quota that it exceeds: the same resource, and where it never fits, the same sentence."""
-    await limit(api, namespace, case.lacks)
+    await limit(api, namespace, case.lacks, case.default)
     running = {**case.body, "spec": {**case.body["spec"], "suspend": False}}
-    told = await explained(makers.server, api, namespace, running)
+    told = await explained(makers.server, namespace, running)
     pods = told.parts[1]
     assert pods.verdict in {"never", "wait"}
     assert [each.resource for each in pods.blockers] == [case.resource]
@@ -261,9 +283,9 @@ async def test_what_fits_exactly_is_let_in_and_no_controller_is_refused(
     case: Case, makers: Bed, api: Api, namespace: str, programs: Callable[[], GoPrograms], tmp_path: Path
 ) -> None:
     """Nothing of it counts twice: neither what is made while it is suspended, nor what its pods bring."""
-    await limit(api, namespace, case.fits)
+    await limit(api, namespace, case.fits, case.default)
     running = {**case.body, "spec": {**case.body["spec"], "suspend": False}}
-    assert {each.verdict for each in (await explained(makers.server, api, namespace, running)).parts} == {"now"}
+    assert {each.verdict for each in (await explained(makers.server, namespace, running)).parts} == {"now"}
     async with working(case, api, programs, tmp_path):
         objects = Jobs(
             api, namespace, case.kind, NAME_LABEL if case.kind is JOB_SET else "batch.kubernetes.io/job-name"

@@ -1,8 +1,8 @@
 """The programs of a Kubernetes control plane, built from Go modules once per machine and kept outside the checkout.
 
 They lie in ``$XDG_CACHE_HOME/backoff-ctrl/VERSION-HASH/``, by default ``~/.cache/backoff-ctrl/``; the hash is that of
-go.mod, go.sum and how they are built. ``BACKOFF_CTRL_BED=oldest`` takes the oldest supported version,
-``BACKOFF_CTRL_BINARIES=FOLDER`` programs that are ready made.
+go.mod, go.sum and how they are built. ``BACKOFF_TEST_BED=oldest`` takes the oldest supported version,
+``BACKOFF_TEST_BINARIES=FOLDER`` programs that are ready made.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 
 HERE: Final = Path(__file__).parent
 _BEDS: Final = {"": HERE / "go.mod", "oldest": HERE / "oldest" / "go.mod"}
-"""The modules of the version that BACKOFF_CTRL_BED names."""
+"""The modules of the version that BACKOFF_TEST_BED names."""
 
 PACKAGES: Final = {
     "etcd": "go.etcd.io/etcd/server/v3",
@@ -112,7 +112,7 @@ class Binaries:
 def wanted() -> Binaries:
     """Return the programs as the environment wants them, built or not. Raises ``BinariesError`` on a misspelling."""
     recipe = _wanted_recipe()
-    ready = os.environ.get("BACKOFF_CTRL_BINARIES")
+    ready = os.environ.get("BACKOFF_TEST_BINARIES")
     if ready:
         return Binaries(recipe, {name: Path(ready).absolute() / name for name in PACKAGES})
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "backoff-ctrl"
@@ -125,14 +125,14 @@ def wanted() -> Binaries:
 
 def is_ready_made() -> bool:
     """Say whether the environment names a folder with the programs."""
-    return bool(os.environ.get("BACKOFF_CTRL_BINARIES"))
+    return bool(os.environ.get("BACKOFF_TEST_BINARIES"))
 
 
 def _wanted_recipe() -> Recipe:
-    """Return what BACKOFF_CTRL_BED names: a misspelt word must not pass for the newest version."""
-    name = os.environ.get("BACKOFF_CTRL_BED", "")
+    """Return what BACKOFF_TEST_BED names: a misspelt word must not pass for the newest version."""
+    name = os.environ.get("BACKOFF_TEST_BED", "")
     if name not in _BEDS:
-        raise BinariesError(f'BACKOFF_CTRL_BED is {name!r}, but may only be "oldest", or empty or unset for the newest')
+        raise BinariesError(f'BACKOFF_TEST_BED is {name!r}, but may only be "oldest", or empty or unset for the newest')
     return Recipe(_BEDS[name])
 
 
@@ -140,9 +140,9 @@ def build(binaries: Binaries, say: Say) -> None:
     """Build what is missing, which takes minutes the first time; two at once take turns. Raises ``BinariesError``."""
     if not binaries.missing:
         return
-    if os.environ.get("BACKOFF_CTRL_BINARIES"):
+    if os.environ.get("BACKOFF_TEST_BINARIES"):
         absent = ", ".join(str(binaries.programs[name]) for name in binaries.missing)
-        raise BinariesError(f"BACKOFF_CTRL_BINARIES names a folder without {absent}: unset it to have them built")
+        raise BinariesError(f"BACKOFF_TEST_BINARIES names a folder without {absent}: unset it to have them built")
     folder = binaries.programs["etcd"].parent
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -38,7 +38,7 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("BACKOFF_CTRL_BINARIES", raising=False)
+    monkeypatch.delenv("BACKOFF_TEST_BINARIES", raising=False)
     return _executable(folder / "go", COMPILER % "")
 
 
@@ -104,7 +104,7 @@ def test_a_build_that_is_killed_leaves_nothing_behind(compiler: Path) -> None:
 )
 def test_without_its_programs_a_run_fails_and_says_so(tmp_path: Path, processes: str, code: pytest.ExitCode) -> None:
     """Not one test runs, the exit code is not 0, and the last words name what is missing and what runs without it."""
-    environment = {**os.environ, "BACKOFF_CTRL_BINARIES": str(tmp_path)}
+    environment = {**os.environ, "BACKOFF_TEST_BINARIES": str(tmp_path)}
     command = [
         sys.executable,
         "-m",
@@ -123,7 +123,7 @@ def test_without_its_programs_a_run_fails_and_says_so(tmp_path: Path, processes:
         if "cannot send to <Channel" in done.stdout:  # pytest-xdist had no time to hear that its worker has gone
             done = run(check=False)
     assert done.returncode == code, done.stdout + done.stderr
-    assert f"BACKOFF_CTRL_BINARIES names a folder without {tmp_path}/etcd" in done.stdout + done.stderr
+    assert f"BACKOFF_TEST_BINARIES names a folder without {tmp_path}/etcd" in done.stdout + done.stderr
     assert "nothing was tested; `make test-quick` runs what needs no Kubernetes server" in done.stdout + done.stderr
     assert not re.search(r"\d (passed|skipped)", done.stdout)
 
@@ -131,10 +131,10 @@ def test_without_its_programs_a_run_fails_and_says_so(tmp_path: Path, processes:
 @pytest.mark.parametrize("bed", ["Oldest", "OLDEST", "oldest ", "newest", "1.34"])
 def test_a_misspelt_version_is_not_the_newest(monkeypatch: pytest.MonkeyPatch, bed: str) -> None:
     """One who mistypes "oldest" is told so, lest the newest be tested in its place."""
-    monkeypatch.setenv("BACKOFF_CTRL_BED", bed)
+    monkeypatch.setenv("BACKOFF_TEST_BED", bed)
     with pytest.raises(BinariesError) as caught:
         wanted()
-    told = f"BACKOFF_CTRL_BED is '{bed}', but may only be \"oldest\", or empty or unset for the newest"
+    told = f"BACKOFF_TEST_BED is '{bed}', but may only be \"oldest\", or empty or unset for the newest"
     assert str(caught.value) == told
 
 

@@ -30,7 +30,7 @@ def run(folder: Path, then: str) -> Iterator[str]:
     go.write_text(COMPILER % then)
     go.chmod(0o755)
     environment = {**os.environ, "PATH": f"{go.parent}:/usr/bin:/bin", "XDG_CACHE_HOME": str(folder / "cache")}
-    environment.pop("BACKOFF_CTRL_BINARIES", None)
+    environment.pop("BACKOFF_TEST_BINARIES", None)
     command = [sys.executable, "-m", "pytest", "-v", "-n", "1", "--dist", "loadgroup", "--no-loadscope-reorder"]
     with subprocess.Popen(
         [*command, "--timeout", "60", "--no-cov", "-p", "no:cacheprovider", SAMPLE],

@@ -1,7 +1,7 @@
 """A proxy as docs/operations.md asks for, with the options of kube-rbac-proxy: the API server says who may ask.
 
 It ends TLS, has the token reviewed for its audience and the path by a SubjectAccessReview, and passes on the paths of
-its list alone. ``BACKOFF_CTRL_KUBE_RBAC_PROXY`` names the real program, which the tests run then instead of this one.
+its list alone. ``BACKOFF_TEST_KUBE_RBAC_PROXY`` names the real program, which the tests run then instead of this one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from backoff_ctrl.k8s.cluster.asking import Reach, find_place
 from tests.patience import PATIENCE
 
-PROGRAM: Final = [os.environ.get("BACKOFF_CTRL_KUBE_RBAC_PROXY", ""), "--v=2"]
+PROGRAM: Final = [os.environ.get("BACKOFF_TEST_KUBE_RBAC_PROXY", ""), "--v=2"]
 COMMAND: Final = PROGRAM if PROGRAM[0] else [sys.executable, "-m", __name__]
 
 

@@ -119,6 +119,27 @@ def test_the_sidecar_at_a_terminal_does_what_it_says(tmp_path: Path, binaries: B
         assert waits.communicate(timeout=PATIENCE)[0] == "pod/job created\n"
 
 
+def test_a_job_waits_as_its_page_says(tmp_path: Path, binaries: Binaries) -> None:
+    """docs/how-to/jobs-that-wait.md: it waits for four pods while three are left, and is let in once there is room."""
+    page = "docs/how-to/jobs-that-wait.md"
+    (tmp_path / "job.yaml").write_text(blocks(page, "yaml")[0].text)
+    terminals = Terminals(tmp_path, binaries.kubectl)
+    with ExitStack() as servers:
+        for each in (each for block in blocks(page, "console") for each in typed_in(block)):
+            if each.command.startswith("backoff-ctrl sandbox"):
+                servers.enter_context(terminals.running(each.command, "Ctrl-C"))
+            elif each.command == "backoff-ctrl operator":
+                servers.enter_context(terminals.running(each.command, "leads"))
+            elif each.command == "backoff-ctrl jobs list":
+                assert_same_table(shown_by(terminals, each.command, "Job/train"), each.printed)
+            elif each.command == "kubectl delete pod a":
+                terminals.run(each.command)
+                terminals.run("kubectl wait --for=jsonpath={.status.active}=4 job/train --timeout=60s")
+                assert len(terminals.run("kubectl get pods -o name").split()) == 4
+            elif not each.command.startswith("export "):
+                assert terminals.run(each.command) == each.printed
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_kubectl_knows_the_options_of_its_commands(binaries: Binaries, page: str) -> None:
     """Also where a page only mentions one: kubectl reads all options before it prints its help."""

@@ -121,8 +121,9 @@ async def killed(server: Server, folder: Path, last: int) -> list[tuple[str, str
             if process.returncode is None:
                 process.kill()
             said = (await ending)[0].decode()
-    assert process.returncode == (-9 if made.reached.is_set() else 0), said
-    return made.writes if made.reached.is_set() else None
+        is_killed = made.reached.is_set()
+    assert process.returncode == (-9 if is_killed else 0), said
+    return made.writes if is_killed else None
 
 
 async def begun(kubeconfig: Path) -> asyncio.subprocess.Process:

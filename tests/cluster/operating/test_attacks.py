@@ -39,7 +39,7 @@ BEYOND: Final = 1.0
 """Seconds by which an attack may delay the start of another's Job."""
 ENDS_WITHIN: Final = 30.0
 """Seconds that Kubernetes grants a pod."""
-CHAINS: Final = int(os.environ.get("BACKOFF_CTRL_CHAINS", "2500"))
+CHAINS: Final = int(os.environ.get("BACKOFF_TEST_CHAINS", "2500"))
 STARTS: Final = 5
 AWAY: Final = 12.0
 """Seconds without an API server: longer than a Lease is renewed for, shorter than it lasts."""

@@ -116,7 +116,7 @@ async def test_a_task_that_is_nested_deeply_can_be_deleted(bed: Bed, tenants: Te
 
 async def test_no_page_is_lost_whatever_is_written(bed: Bed, tenants: Tenants, say: Callable[[str], None]) -> None:
     """Every object that the server has stored is on the pages that are read, and what is whole is as it was sent."""
-    rng, his, number = random.Random(4), tenants.his, int(os.environ.get("BACKOFF_CTRL_FUZZ", "120"))
+    rng, his, number = random.Random(4), tenants.his, int(os.environ.get("BACKOFF_TEST_FUZZ", "120"))
     stored: set[str] = set()
     room = asyncio.Semaphore(16)
 

@@ -23,7 +23,7 @@ from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import MERGE, Api
 from tests.patience import PATIENCE
 
-COUNT: Final = int(os.environ.get("BACKOFF_CTRL_HELD", "100"))
+COUNT: Final = int(os.environ.get("BACKOFF_TEST_HELD", "100"))
 GROUP: Final = COUNT // 10
 IN_FLIGHT: Final = 64
 """How far a pod may be stored from its place in line: so many creates are on their way at a time."""

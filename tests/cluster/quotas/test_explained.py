@@ -1,6 +1,6 @@
 """``explain`` agrees with what then happens: manifests at random, in namespaces at random, on either server.
 
-``BACKOFF_CTRL_EXPLAINED=500`` tries so many manifests instead of a few dozen.
+``BACKOFF_TEST_EXPLAINED=500`` tries so many manifests instead of a few dozen.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.long
 JSON = dict[str, Any]
-MANIFESTS: Final = int(os.environ.get("BACKOFF_CTRL_EXPLAINED", "60"))
+MANIFESTS: Final = int(os.environ.get("BACKOFF_TEST_EXPLAINED", "60"))
 OF_ONE_WORLD: Final = 9
 SEED: Final = 20_261_122
 

@@ -431,9 +431,10 @@ async def test_doctor_names_each_right_that_the_webhooks_lack(bed: Bed, installe
     assert (said.code, set(said.missing)) == (1, wanted)
 
 
-async def test_doctor_names_each_right_that_the_operator_lacks(installed: Api, tmp_path: Path) -> None:
-    """The chart's account lacks none of them, another one all."""
-    words = "doctor --for operator --namespace gates --lease backoff-ctrl-operator"
+async def test_doctor_names_each_right_that_the_operator_lacks(bed: Bed, installed: Api, tmp_path: Path) -> None:
+    """By the command that NOTES has: the chart's account lacks none of them, another one all."""
+    notes = chart(bed, "get", "notes", "backoff-ctrl", "--namespace=gates")
+    (words,) = re.findall(r"kubectl -n gates exec deployment/backoff-ctrl-operator -- backoff-ctrl (doctor .*)", notes)
     operators = await account(installed, "gates", "backoff-ctrl-operator")
     assert await operators.doctor(words, tmp_path) == Doctor(0, [])
     said = await (await account(installed, "gates", "default")).doctor(words, tmp_path)

@@ -34,6 +34,8 @@ ENOUGH = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
 BAD: list[tuple[str, JSON, str]] = [
     ("a field that is wrong", container(image="busybox:1", env=[{"name": "not a = name"}]), "BadTaskFormat"),
     ("a type that is wrong", container(command="a text"), "BadTaskFormat"),
+    ("a field that no server knows", container(portForwarding={"a": 1}), "BadTaskFormat"),
+    ("a level that no server knows", container(livenessProbe={"command": ["true"]}), "BadTaskFormat"),
     (
         "a request above its limit",
         container(resources={**ENOUGH, "requests": {"cpu": "2"}}),
@@ -48,6 +50,13 @@ async def test_what_is_wrong_with_the_manifest_fails_for_good(
     bench: Bench, namespace: str, spec: JSON, code: str
 ) -> None:
     assert await failure(bench, task(namespace=namespace, spec=spec)) == (code, ErrorKind.USER, False)
+
+
+async def test_a_field_that_the_server_does_not_know_is_named(bench: Bench, namespace: str) -> None:
+    """Without strict validation the server would drop it, and the pod would run without."""
+    info = await bench.until(task(namespace=namespace, spec=container(portForwarding={"a": 1})), *FAILURES)
+    assert 'strict decoding error: unknown field "spec.containers[0].portForwarding"' in info.reason
+    assert info.reason.endswith("(correct that field, or leave it out)")
 
 
 @pytest.mark.only_kubernetes("the sandbox has no store with a limit of its own")

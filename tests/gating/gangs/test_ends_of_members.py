@@ -214,3 +214,40 @@ def test_a_limit_makes_no_sense_for_it() -> None:
     """It would be without effect."""
     with pytest.raises(OptionError, match="leave out the limit"):
         gang_of("team", [(MEMBER, 1)], keeps=True, limit=5)
+
+
+OTHERS = {**JOB, "metadata": {"name": "others", "uid": "job-2", "creationTimestamp": BORN}}
+
+
+@asynccontextmanager
+async def of_a_tenant(at: Cluster, label: str = "") -> AsyncIterator[AdmittedGang]:
+    """Keep the room of a Job that runs in another namespace."""
+    asked = gang_of("tenant", [(MEMBER, PODS)], made_from=OTHERS, keeps=True, standing=True, label=label)
+    async with at.gate.gang(asked) as admitted:
+        yield admitted
+
+
+@in_virtual_time
+@pytest.mark.parametrize("labelled", [True, False])
+async def test_pods_of_another_namespace_are_no_members_whatever_they_carry(labelled: bool) -> None:
+    """Who may write there names the label of a gang, or the uid of its object as the owner."""
+    async with cluster() as at, keeping(at) as admitted, of_a_tenant(at) as own:
+        labels = {GANG_LABEL: admitted.label} if labelled else {}
+        at.server.put("pods", "tenant", "strange", owned_by(owner("job-1"), labels=labels))
+        at.server.put("pods", "tenant", "own", owned_by(owner("job-2"), labels={GANG_LABEL: own.label}))
+        await elapse(10)
+        assert counts(own) == (1, PODS - 1)  # its namespace is watched
+        assert counts(admitted) == (0, PODS)
+
+
+@in_virtual_time
+async def test_a_gang_of_another_namespace_with_the_same_label_takes_no_members() -> None:
+    """The annotation of a Job that was let in names its gang, and its user may write there."""
+    async with cluster() as at, keeping(at) as admitted:
+        async with of_a_tenant(at, admitted.label) as forged:
+            put(at, "p-0", admitted.label)
+            await elapse(1)
+            assert (counts(admitted), counts(forged)) == ((1, PODS - 1), (0, PODS))
+        put(at, "p-1", admitted.label)
+        await elapse(1)
+        assert counts(admitted) == (PODS, 0)

@@ -1,4 +1,4 @@
-"""Prometheus and promtool, built once per machine; ``BACKOFF_CTRL_PROMETHEUS=FOLDER`` takes ready made ones."""
+"""Prometheus and promtool, built once per machine; ``BACKOFF_TEST_PROMETHEUS=FOLDER`` takes ready made ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROMETHEUS: Final = GoPrograms(
     title="Prometheus",
     source=Path(__file__).parent,
     packages={name: f"{_MODULE}/cmd/{name}" for name in ("promtool", "prometheus")},
-    variable="BACKOFF_CTRL_PROMETHEUS",
+    variable="BACKOFF_TEST_PROMETHEUS",
     takes="both take 3 to 5 minutes",
     versioned=_MODULE,
     flags=("-tags=remove_all_sd",),  # without the clouds' discoveries, most of its size; fixed targets stay

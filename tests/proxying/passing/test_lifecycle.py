@@ -19,8 +19,8 @@ from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.status.token import read_token
 from tests.kubeconfigs import write_kubeconfig
 from tests.patience import PATIENCE
-from tests.proxying.passing.wire import GET, OK, Side, Upstream
-from tests.scripted_server import scripted_server
+from tests.proxying.passing.wire import GET, OK, VERSION_ANSWER, Side, Upstream
+from tests.scripted_server import VERSION, scripted_server
 from tests.status.asking import ask
 
 PROGRAM = [sys.executable, "-m", "backoff_ctrl", "proxy"]
@@ -34,7 +34,7 @@ async def _running(upstream: Upstream, *arguments: str) -> AsyncIterator[tuple[s
     try:
         server = await upstream.connection()
         assert (await server.head()).startswith(b"GET /version HTTP/1.1\r\n")
-        server.send(OK)
+        server.send(VERSION_ANSWER)
         await server.close()
         assert process.stdout is not None
         line = await asyncio.to_thread(process.stdout.readline)
@@ -83,7 +83,7 @@ def given_a_socket(listening: socket, *arguments: str) -> subprocess.Popen[str]:
 def test_a_socket_at_a_path_outlives_a_process_that_it_was_handed_to(tmp_path: Path) -> None:
     """As systemd does: its socket serves the next process, too, so the file of it stays."""
     path = tmp_path / "s"
-    with scripted_server(lambda _: (200, {})) as script, socket(AF_UNIX) as listening:
+    with scripted_server(lambda _: VERSION) as script, socket(AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
         for _ in range(2):
@@ -241,7 +241,7 @@ async def test_a_sidecar_listens_before_the_api_server_answers_and_waits_for_it(
             await upstream.listen()
             server = await upstream.connection()
             assert (await server.head()).startswith(b"GET /version HTTP/1.1\r\n")
-            server.send(OK)
+            server.send(VERSION_ANSWER)
             await server.close()
             while await _said(probes, b"/readyz") != b"200":  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
@@ -262,7 +262,7 @@ async def _said(port: int, path: bytes) -> bytes:
 def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each sentence says what to do."""
     wrong = write_kubeconfig(tmp_path / "c", "https://127.0.0.1:1", None, **{"certificate-authority": "none.crt"})
-    with scripted_server(lambda _: (200, {})) as script:
+    with scripted_server(lambda _: VERSION) as script:
         port = script.url.rpartition(":")[2]
         here = ["--listen", "127.0.0.1:0", "--upstream"]
         given = ["--tls-cert", str(tmp_path / "none.crt"), "--tls-key", str(tmp_path / "none.key")]
@@ -271,7 +271,10 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path, capsys: pytes
             (["--listen", "0.0.0.0:0", "--upstream", script.url, "--use-own-credentials"], "act as the proxy"),
             (["--listen", f"127.0.0.1:{port}", "--upstream", script.url], "Address already in use"),
             ([*here, "ftp://x"], "--upstream must be a URL such as"),
-            (["--listen", "127.0.0.1:0", "--kubeconfig", str(tmp_path / "none")], "can't be read"),
+            (
+                ["--listen", "127.0.0.1:0", "--kubeconfig", str(tmp_path / "none")],
+                f"there is no kubeconfig {tmp_path / 'none'}",
+            ),
             (["--listen", "127.0.0.1:0", "--kubeconfig", wrong], "No such file or directory"),
             ([*here, f"http://127.0.0.1:{port}", "--ready-file", "/proc/none"], "--ready-file"),
             ([*here, script.url, "--admin", f"127.0.0.1:{port}"], "--admin: can't listen on"),
@@ -291,9 +294,9 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("status", "body", "sentence"),
     [
-        (400, b"Client sent an HTTP request to an HTTPS server.\n", "it speaks TLS: its address begins with https://"),
-        (404, b"nothing here", "it is not an API server: it answers /version with 404"),
-        (302, b"", "it is not an API server"),
+        (400, b"Client sent an HTTP request to an HTTPS server.\n", "it speaks TLS, so write https://"),
+        (404, b"nothing here", "it answered 404 to /version: check that this is the address of an API server"),
+        (302, b"", "it answered 302 to /version with nothing"),
         (401, b"{}", "it does not accept the proxy's own credentials (401)"),
     ],
 )
@@ -351,7 +354,7 @@ def test_it_starts_with_little_work(tmp_path: Path) -> None:
     def answer(seen: object) -> tuple[int, dict[str, str]]:
         answered.append(seen)
         running[0].send_signal(signal.SIGTERM)
-        return 200, {}
+        return 200, {"gitVersion": "v1.36.0"}
 
     with scripted_server(answer) as script:
         taken = [cpu_of(program, script.url, tmp_path, running) for _ in range(4)][1:]  # the first writes the bytecode

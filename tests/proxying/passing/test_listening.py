@@ -74,8 +74,11 @@ def _config(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("document", "sentence"),
     [
-        (_config(clusters=[]), "has no cluster 'c': choose another with --context"),
-        (_config(contexts=None), "has no context 'here'"),
+        (
+            _config(clusters=[]),
+            "the cluster of context here is 'c', which is not in it: it has no clusters; choose another",
+        ),
+        (_config(contexts=None), "has no context, so it names no cluster"),
         (_config(**{"current-context": ""}), "names no current context"),
         (_config(clusters=[{"name": "c", "cluster": {}}]), "the server of context here must be a URL"),
         (_config(users=[{"name": "u", "user": {"client-key-data": "!"}}]), "holds data that is not base64"),

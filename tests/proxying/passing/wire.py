@@ -19,6 +19,8 @@ from backoff_ctrl.k8s.proxy.upstream import ApiServer
 from tests.patience import PATIENCE
 
 OK: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+VERSION_ANSWER: Final = b'HTTP/1.1 200 OK\r\nContent-Length: 25\r\n\r\n{"gitVersion": "v1.36.0"}'
+"""What an API server answers at ``/version``."""
 GET: Final = b"GET /api HTTP/1.1\r\nHost: a\r\n\r\n"
 
 

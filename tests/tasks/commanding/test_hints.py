@@ -217,4 +217,4 @@ def test_at_a_server_what_failed_by_its_need_runs_again_too(desk: Desk, tmp_path
         desk.core.patch_namespaced_resource_quota("cpu", NAMESPACE, {"spec": {"hard": {"requests.cpu": "8"}}})
         with pasted(shlex.join(["backoff-ctrl", "task", "run", "--again", "train", *at]), tmp_path) as process:
             out, err = process.communicate(timeout=PATIENCE)
-            assert (process.returncode, out.endswith("2 tasks: 2 Success\n")) == (0, True), err
+            assert (process.returncode, out.endswith("2 tasks: 2 Success\n")) == (0, True), out + err

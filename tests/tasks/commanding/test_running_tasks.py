@@ -146,6 +146,10 @@ def test_what_is_refused_is_named_and_nothing_is_stored(desk: Desk) -> None:
     cases = {
         "spec.container": manifest("x", container=None),
         "spec.retries.usr: unknown; did you mean user?": manifest("x", retries={"usr": 1}),
+        "spec.container.comand: unknown; did you mean command?": manifest(
+            "x", container={"image": "x", "comand": ["a"]}
+        ),
+        "spec.resources.request: unknown; did you mean requests?": manifest("x", resources={"request": {"memory": 1}}),
         "b -> c -> b": (manifest("b", needs=["c"]), manifest("c", needs=["b"])),
         "task team/there exists with another spec (spec.priority is not set there": manifest("there", priority=5),
         "apiVersion: this is v1 Pod": {"apiVersion": "v1", "kind": "Pod"},
@@ -216,7 +220,7 @@ def test_the_log_of_a_task_is_read_from_its_pods(desk: Desk) -> None:
         assert "container none is not valid" in desk.failing("logs", "one", "-c", "none")
     assert "there is no task nobody" in desk.failing("logs", "nobody")
     desk.core.delete_namespaced_pod(desk.pods()[0].metadata.name, NAMESPACE, grace_period_seconds=0)
-    assert "its log is deleted with it" in desk.failing("logs", "one")
+    assert "a log is deleted with its pod" in desk.failing("logs", "one")
 
 
 def test_while_a_retry_waits_the_log_of_the_attempt_before_is_printed(lasting: Desk) -> None:

@@ -12,6 +12,8 @@ from backoff_ctrl.k8s.plugins.protocol import JSON
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import JOB, POD, task
 
+U = "a", "u"
+
 
 def thing(name: str, namespace: str = "a", **status: Any) -> JSON:
     return {"metadata": {"name": name, "namespace": namespace, "uid": name}, "status": status}
@@ -45,10 +47,18 @@ def test_objects_are_counted_by_kind_namespace_and_state_and_zero_is_shown_and_t
     assert dict(monitor.numbers()) == ones | {("pods", "b", "living"): 1}
 
 
-def event(uid: str, second: int, version: int, about: str = "u", count: int = 0, **more: Any) -> JSON:
+def event(
+    uid: str, second: int, version: int, about: str = "u", count: int = 0, namespace: str = "a", **more: Any
+) -> JSON:
     series = {"series": {"count": count, "lastObservedTime": f"2026-01-01T00:00:{second:02}.5Z"}} if count else {}
     created = f"2026-01-01T00:00:{second:02}Z"
-    metadata = {"uid": uid, "name": uid, "resourceVersion": str(version), "creationTimestamp": created}
+    metadata = {
+        "uid": uid,
+        "name": uid,
+        "namespace": namespace,
+        "resourceVersion": str(version),
+        "creationTimestamp": created,
+    }
     return {"metadata": metadata, "regarding": {"uid": about}, "reason": uid.title(), "note": "so", **series, **more}
 
 
@@ -56,23 +66,24 @@ def test_events_are_told_once_in_order_and_none_is_lost_within_a_second() -> Non
     woken: list[Any] = []
     book = EventBook(woken.append)
     book.changed(event("early", 1, 10))
-    book.claim("u", ("t", 0))
+    book.claim(U, ("t", 0))
     book.changed(event("third", 5, 13))
     book.changed(event("second", 5, 12))
     book.changed(event("elsewhere", 5, 12, about="other"))
-    reasons, told = book.news("u", {})
+    book.changed(event("forged", 5, 12, namespace="b"))
+    reasons, told = book.news(U, {})
     assert [each.text for each in reasons] == ["Early: so", "Second: so", "Third: so"]
     assert (woken, told) == ([("t", 0)] * 2, {"early": 1, "second": 1, "third": 1})
     book.changed(event("fourth", 5, 11))  # of the same second, and seen late
     book.changed(event("third", 5, 13))  # again, as after a new list
-    reasons, told = book.news("u", told)
+    reasons, told = book.news(U, told)
     assert [each.text for each in reasons] == ["Fourth: so"]
     book.changed(event("second", 9, 20, count=4))
-    reasons, told = book.news("u", told)
+    reasons, told = book.news(U, told)
     assert [each.text for each in reasons] == ["Second: so (x4)"]
-    assert book.news("u", told)[0] == ()
-    book.release("u")
-    assert book.news("u", told) == ((), told)
+    assert book.news(U, told)[0] == ()
+    book.release(U)
+    assert book.news(U, told) == ((), told)
     for malformed in ({}, {"regarding": {"uid": "u"}}, {"regarding": 3, "metadata": {"uid": "x"}}):
         book.changed(malformed)
 

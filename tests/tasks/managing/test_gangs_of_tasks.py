@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -91,6 +92,45 @@ async def test_a_job_that_never_fits_as_a_whole_is_refused_though_one_pod_of_it_
     assert (await found(bench, "one-0"))["http"] == 404
 
 
+ADDED: dict[str, tuple[str, JSON, dict[str, str]]] = {
+    "the default of a LimitRange": (
+        "/api/v1/namespaces/team/limitranges",
+        {"spec": {"limits": [{"type": "Container", "defaultRequest": {"memory": "1Gi"}}]}},
+        {"requests.memory": "1Gi"},
+    ),
+    "the overhead of a RuntimeClass": (
+        "/apis/node.k8s.io/v1/runtimeclasses",
+        {"handler": "h", "overhead": {"podFixed": {"cpu": "250m"}}},
+        {"requests.cpu": "2"},
+    ),
+    "the default StorageClass": (
+        "/apis/storage.k8s.io/v1/storageclasses",
+        {"provisioner": "example.com/none"},
+        {"added.storageclass.storage.k8s.io/requests.storage": "1Gi"},
+    ),
+}
+
+
+@pytest.mark.parametrize("added", ADDED)
+async def test_what_the_cluster_adds_to_pods_is_weighed(bench: Bench, sandbox: BackgroundSandbox, added: str) -> None:
+    """What the manifest alone asks for would fit."""
+    path, body, hard = ADDED[added]
+    about = {"name": "added", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+    sandbox.create_quota("team", "q", hard)
+    made = await bench.call("POST", path, {"metadata": about, **body})
+    assert made["http"] == 201, made
+    one = job("one", 2)
+    spec = one.spec["template"]["spec"]["template"]["spec"]
+    spec["runtimeClassName"] = "added" if "runtimeclasses" in path else None
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    spec["volumes"] = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}]
+    info = await bench.until(one, Phase.PERMANENT_FAILURE)
+    assert info.error is not None
+    assert (info.error.code, info.error.kind) == ("ResourceRequestsExceedLimits", ErrorKind.USER)
+    assert next(iter(hard)) in info.error.message
+    assert (await found(bench, "one-0"))["http"] == 404
+
+
 def _reserved(bench: Bench) -> bool:
     """Whether the manager's ledger has a gang, and knows the quota."""
     known = bench.manager.gate.ledger.snapshot().namespaces.get("team")
@@ -115,9 +155,8 @@ async def test_a_create_that_was_just_answered_is_not_taken_for_an_earlier_one(
     """Else what is reserved for its pods would be given back before they are there."""
     sandbox.create_quota("team", "cpus", {"requests.cpu": "4"})
     manifest = {**job("one", 3).spec["template"], "metadata": {"name": "one-0", "namespace": "team"}}
-    parts = parts_of(manifest, resource=JOB.resource)
     creation = Creation(sandbox.url, "", "team", JOB.resource, manifest, key="uid-one/0")
-    asked = Asked(("uid-one", 0), creation, parts)
+    asked = Asked(("uid-one", 0), creation, partial(parts_of, resource=JOB.resource))
     async with ClusterSession(client.Configuration(host=sandbox.url)) as session:
         transport = _SlowerThanTheWatch(Objects(session), JOB, "team")
         ended = asyncio.Event()

@@ -143,3 +143,12 @@ async def test_an_attempt_that_never_begins_to_run_ends_at_its_deadline(tmp_path
     fresh = await stepper.step(task.with_status(late, 2), {})
     assert (fresh.status.attempt, fresh.status.queued_since) == (1, None)
     assert (fresh.status.object, fresh.status.earlier_object, fresh.status.earlier_attempt) == (None, made, 0)
+
+
+@pytest.mark.parametrize("said", ["plugin p failed in build: AssertionError: ", "why:\n", "why; ", "why, \r\n"])
+async def test_an_error_that_says_nothing_leaves_no_colon_at_the_end_of_a_reason(said: str) -> None:
+    """Nor in the middle, where it is told that there are no retries."""
+    info = failed("PluginFailed", said, retryable=True)
+    status = judged(reported(TaskStatus(created_at=shown(NOW)), info, {"stage": "x"}, NOW), {}, NOW, random.Random(1))
+    assert not EMPTY_PARTS.search(status.reason), status.reason
+    assert not EMPTY_PARTS.search(reported(TaskStatus(created_at=shown(NOW)), running(said), {}, NOW).reason)

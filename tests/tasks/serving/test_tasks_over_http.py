@@ -95,6 +95,8 @@ def test_what_is_wrong_is_pointed_to(served: str) -> None:
     for task, pointer in (
         (manifest("x", retries={"usr": 1}), "#/body/spec/retries/usr"),
         (manifest("x", container=None), "#/body/spec/container"),
+        (manifest("x", container={"image": "x", "comand": ["a"]}), "#/body/spec/container/comand"),
+        (manifest("x", resources={"request": {"memory": "8Gi"}}), "#/body/spec/resources/request"),
         ({**manifest("x"), "kind": "Job"}, "#/body/apiVersion"),
         (manifest("x", needs=["x"]), "#/body/spec/needs"),
     ):

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from backoff_ctrl.api.commands.tasks.options import Platform
+from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.plugins.protocol import PluginError
 from backoff_ctrl.k8s.sandbox import running_sandbox
@@ -91,8 +92,32 @@ def test_services_come_and_change_with_the_files_that_describe_them(
     assert "jobs.yaml: state: 'state' is not a JSONPath" in caplog.text
     (tmp_path / "jobs.yaml").write_text(yaml.safe_dump(LEAST))
     assert platform.poll() == []
-    assert "plugins.jobs.ur: unknown key: correct or remove it" in caplog.text
+    assert "plugins.jobs.ur: unknown key: did you mean url?" in caplog.text
     assert platform.registry.resolve("job-elsewhere").id == "jobs"
+
+
+@pytest.mark.parametrize(
+    ("section", "meant"), [("k8", "k8s"), ("K8S-", "k8s"), ("generics", "generic"), ("conector", "connector")]
+)
+def test_a_misspelt_section_is_refused(section: str, meant: str, tmp_path: Path) -> None:
+    """Further sections of ``plugins`` may be for plugins that are installed."""
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({"plugins": {section: {"default-cpus": 1}}}))
+    with pytest.raises(BadInput, match=rf"plugins\.{section}: no plugin has this section: did you mean {meant}\?"):
+        Platform(str(path))
+    with pytest.raises(BadInput, match=rf"plugins\.{section}: no plugin has this section"):
+        Platform(None, [f"plugins.{section}.default-cpus=1"])
+
+
+def test_sections_that_no_plugin_reads_are_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """People bring Flyte's file as it is."""
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({"plugins": {"logs": {}, "athena": {}, "k8s": {}}, "propeller": {}, "admin": {}}))
+    Platform(str(path))
+    assert [each.getMessage() for each in caplog.records] == [
+        f"{path}: no plugin reads plugins.athena, plugins.logs",
+        f"{path}: this program reads plugins and tasks alone, not admin, propeller",
+    ]
 
 
 def test_what_can_not_work_changes_nothing_and_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -86,6 +86,7 @@ def test_keys_of_flytes_that_do_nothing_here_are_named_once(
         f"{path}: plugins.k8s.enable-distributed-error-aggregation has no effect here: tasks write no error files",
         f"{path}: tasks.max-plugin-phase-versions has no effect here: this program does not read it",
         "environment: tasks.backoff.base-second has no effect here: with 0 creates wait in line all the same",
+        f"{path}: this program reads plugins and tasks alone, not storage",
     ]
     caplog.clear()
     monkeypatch.delenv("BACKOFF_CTRL_TASKS__BACKOFF__BASE_SECOND")
@@ -186,7 +187,17 @@ def test_variables_of_pods_from_our_own_environment(
 BAD = [
     ("plugins: {k8s: {default-cpus: 1 core}}", 'plugins.k8s.default-cpus: "1 core" is not a quantity'),
     ("plugins: {k8s: {default-memory: -1}}", "plugins.k8s.default-memory: -1 is negative"),
-    ("plugins: {k8s: {default-cpu: 1}}", "plugins.k8s.default-cpu: unknown key: correct or remove it"),
+    ("plugins: {k8s: {default-cpu: 1}}", "plugins.k8s.default-cpu: unknown key: did you mean default-cpus?"),
+    ("plugin: {k8s: {default-cpus: 1}}", "plugin: unknown key: did you mean plugins?"),
+    ("task: {backoff: {base-second: 1}}", "task: unknown key: did you mean tasks?"),
+    ("tasks: {back-off: {base-second: 1}}", "tasks.back-off: unknown key: did you mean backoff?"),
+    ("tasks: {gc: {max-tl: 1h}}", "tasks.gc.max-tl: unknown key: did you mean max-ttl?"),
+    ("plugins: {k8s: {task-resources: {limit: {cpu: 1}}}}", "plugins.k8s.task-resources.limit: unknown key: did you mean limits?"),
+    ("plugins: {k8s: {task-resources: {limits: {memroy: 1Gi}}}}", "plugins.k8s.task-resources.limits: memroy is unknown; did you mean memory?"),
+    ("plugins: {k8s: {accelerator-device-classes: {X: {resource: a}}}}", "plugins.k8s.accelerator-device-classes.X.resource: unknown key: did you mean resource-name?"),
+    ("plugins: {k8s: {default-security-context: {runAsUsr: 1}}}", "plugins.k8s.default-security-context: runAsUsr is unknown; did you mean runAsUser?"),
+    ("plugins: {k8s: {default-tolerations: [{efect: NoSchedule}]}}", "plugins.k8s.default-tolerations[0]: efect is unknown; did you mean effect?"),
+    ("plugins: {k8s: {default-affinity: {nodeAfinity: {}}}}", "plugins.k8s.default-affinity: nodeAfinity is unknown; did you mean nodeAffinity?"),
     ("plugins: {k8s: {pod-pending-timeout: soon}}", "plugins.k8s.pod-pending-timeout: 'soon' is not a duration: write 30s"),
     ("plugins: {k8s: {image-pull-policy: Often}}", "plugins.k8s.image-pull-policy: Input should be ''"),
     ("plugins: {k8s: {default-tolerations: [{}, x]}}", "plugins.k8s.default-tolerations[1]: must be an object with keys, not str"),
@@ -216,8 +227,14 @@ def test_wrong_values_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     with pytest.raises(ConfigError, match=r"^flag: plugins\.k8s\.default-cpus: "):
         LiveSettings(path, ["plugins.k8s.default-cpus=x"])
-    with pytest.raises(ConfigError, match=r"unrecognized arguments: --plugins\.k8s\.nonsense=1: write KEY=VALUE"):
-        LiveSettings(path, ["plugins.k8s.nonsense=1"])
+    for key, said in (
+        ("plugins.k8s.nonsense", "nonsense: unknown key: choose from accelerator-device-classes, "),
+        ("plugins.k8s.default-cpu", r"default-cpu: unknown key: did you mean default-cpus\?"),
+        ("plugin.k8s.default-cpus", r"plugin: unknown key: did you mean plugins\?"),
+        ("tasks.back-off.base-second", r"back-off: unknown key: did you mean backoff\?"),
+    ):
+        with pytest.raises(ConfigError, match=rf"^--set {key}: {said}"):
+            LiveSettings(path, [f"{key}=1"])
     with pytest.raises(ConfigError, match=r"can't be read: .*No such file"):
         LiveSettings(tmp_path / "gone.yaml")
     monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S__DEFAULT_CPUS", "y")

@@ -52,7 +52,7 @@ def test_a_wrong_value_is_named_in_words(model: type[BaseModel]) -> None:
                 model.model_validate({field.alias or name: value})
             except ValidationError as error:
                 for each in error.errors():
-                    for said in (told(each), sentence("jobs", each)):
+                    for said in (told(each), sentence("jobs", each, model)):
                         assert not PYTHON.search(said), (model.__name__, name, value, said)
 
 
@@ -68,7 +68,7 @@ def test_a_wrong_value_is_named_in_words(model: type[BaseModel]) -> None:
 def test_a_limit_is_written_as_people_write_it(key: str, value: Any, said: str) -> None:
     with pytest.raises(ValidationError) as raised:
         WebApiSection.model_validate({"caching": {key: value}}, strict=isinstance(value, bool))
-    assert said in sentence("jobs", raised.value.errors()[0])
+    assert said in sentence("jobs", raised.value.errors()[0], WebApiSection)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_what_another_try_would_not_change(error: Exception, hopeless: bool) -> 
 )
 def test_how_long_a_job_is_tried_to_be_ended(errors: list[Exception], every: int, since: float, ends: int) -> None:
     time = 0.0
-    ending = Ending(Patience(), 1e9 + since, lambda: 1e9 + time, lambda: time)
+    ending = Ending(Patience(), -since, lambda: time)
     for number in range(2000):
         time = number * every
         ending.failed(errors[number % len(errors)])
@@ -162,6 +162,18 @@ async def test_a_job_is_given_up(error: Exception, seconds: int, how: str) -> No
     assert seconds <= took <= seconds + 31
     assert 'job {"id": 1} of plugin jobs may still run: ending it failed ' in left
     assert str(error) in left
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+@in_virtual_time
+async def test_the_time_for_an_end_is_no_other_where_the_clock_is_set_meanwhile(hours: int) -> None:
+    def now() -> datetime:
+        return virtual_now() + timedelta(hours=hours if asyncio.get_running_loop().time() > 10 else 0)
+
+    task = context()
+    async with web_bench("", raising(BUSY), store={("a", 0): (task, CREATED)}, now=now) as bench:
+        _, took = await seconds_of(lambda: bench.abort(task, 1e6))
+    assert 600 <= took <= 631
 
 
 @in_virtual_time

@@ -131,7 +131,7 @@ async def test_a_create_takes_its_seat_when_its_server_is_open_and_before_its_sl
     async def room() -> None:
         pass
 
-    service = SimpleNamespace(origin=origin, take_seat=take_seat)
+    service = SimpleNamespace(origin=origin, take_seat=take_seat, is_sync=False)
     context = SimpleNamespace(task=None)
     launch: Any = SimpleNamespace(
         _service=service, _context=context, _key="k", _wake=lambda _: None, _stored=stored, _room=room

@@ -11,6 +11,6 @@ CREATORS: Final = GoPrograms(
     title="Go creators",
     source=Path(__file__).parent,
     packages={"creator": "./creator", "operator": "./operator", "kubelet": "./kubelet"},
-    variable="BACKOFF_CTRL_CREATORS",
+    variable="BACKOFF_TEST_CREATORS",
     takes="all take a minute",
 )

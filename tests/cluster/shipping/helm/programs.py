@@ -1,4 +1,4 @@
-"""Helm, built once per machine; ``BACKOFF_CTRL_HELM=FOLDER`` takes a ready made one."""
+"""Helm, built once per machine; ``BACKOFF_TEST_HELM=FOLDER`` takes a ready made one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HELM: Final = GoPrograms(
     title="Helm",
     source=Path(__file__).parent,
     packages={"helm": f"{_MODULE}/cmd/helm"},
-    variable="BACKOFF_CTRL_HELM",
+    variable="BACKOFF_TEST_HELM",
     takes="it takes 2 minutes",
     versioned=_MODULE,
 )

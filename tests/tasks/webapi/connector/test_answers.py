@@ -73,6 +73,15 @@ def test_the_error_says_whose_fault_it_is_and_whether_to_try_again(
     assert info.error.message == "failed to run the job: m"
 
 
+@pytest.mark.parametrize("said", ["", " ", "\r\n"])
+@pytest.mark.parametrize("phase", [each for each in TaskExecution.Phase.values() if each != TaskExecution.SUCCEEDED])
+def test_a_connector_that_says_nothing_leaves_no_sentence_without_its_end(phase: int, said: str) -> None:
+    """Whichever phase it answers, at once or later."""
+    for info in (phase_of(Resource(phase=phase, message=said)), phase_at_once(Resource(phase=phase, message=said))):
+        for text in (info.reason, "" if info.error is None else info.error.message):
+            assert text == text.strip().rstrip(":;,"), text
+
+
 def test_outputs_links_and_custom_info_are_shown() -> None:
     resource = Resource(
         phase=TaskExecution.SUCCEEDED,

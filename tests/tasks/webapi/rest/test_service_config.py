@@ -19,7 +19,10 @@ JSON = dict[str, Any]
 WRONG: dict[str, tuple[JSON, str]] = {
     "no state": ({"state": None}, "here: state: must be a JSONPath"),
     "a path that is none": ({"state": "state"}, "here: state: 'state' is not a JSONPath"),
-    "an unknown key": ({"gett": {}}, "here: gett: unknown key: docs/how-to/describe-a-service.md lists the valid ones"),
+    "an unknown key": (
+        {"gett": {}},
+        "here: gett: unknown key: did you mean get?; docs/how-to/describe-a-service.md explains them",
+    ),
     "no success": ({"states": {"x": {"phase": "Running"}}}, "here: states: none of them means Success"),
     "others that end": ({"other": {"phase": "Success"}}, "here: other: an undescribed state"),
     "gone that goes on": ({"gone": {"phase": "Running"}}, "here: gone: a job that its service does not know has ended"),
