@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.answers.bounded_json import Trim
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
@@ -162,7 +163,9 @@ class ScriptedServer(ClusterSource):
         self._ask("discover", group, None)
         return group in self.served
 
-    async def pages(self, kind: Kind, namespace: str | None) -> AsyncGenerator[Mapping[str, Any], None]:
+    async def pages(
+        self, kind: Kind, namespace: str | None, trim: Trim | None = None
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
         """List the objects in pages."""
         self._ask("list", kind.plural, namespace)
         objects = self.objects.get(kind.plural, {})
@@ -171,7 +174,9 @@ class ScriptedServer(ClusterSource):
         for start in range(0, len(items) or 1, self.pages_of):
             yield {"metadata": {"resourceVersion": version}, "items": items[start : start + self.pages_of]}
 
-    async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncGenerator[object, None]:
+    async def watch(
+        self, kind: Kind, namespace: str | None, version: str, trim: Trim | None = None
+    ) -> AsyncGenerator[object, None]:
         """Stream the events since ``version`` and those to come."""
         self._ask("watch", kind.plural, namespace, version)
         if int(version) < self._oldest:

@@ -31,6 +31,7 @@ from backoff_ctrl.k8s.settings import settings
 from backoff_ctrl.k8s.sharing.showing import serve_status, shown
 from backoff_ctrl.k8s.status.metrics import Sample, exposition
 from backoff_ctrl.k8s.status.serving import SERVICE
+from backoff_ctrl.k8s.tasks.cluster.bounds import TaskShares
 from backoff_ctrl.k8s.tasks.cluster.owning import owning
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.figures import samples
@@ -96,7 +97,9 @@ class Operator:
                     certain=self._election.certain,
                 )
             )
-            self._store = await stack.enter_async_context(ClusterStore(self._configuration, given.namespaces))
+            self._store = await stack.enter_async_context(
+                ClusterStore(self._configuration, given.namespaces, shares=TaskShares())
+            )
             await self._serve(stack, say)
             say(f"{who} takes part in the election of {given.lease_namespace}/{given.lease}")
             beside = [
@@ -124,6 +127,7 @@ class Operator:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._admitting.lead())
                 group.create_task(self._carry_out())
+                group.create_task(self._store.take_in_again())
         finally:
             self._leads = False
 
@@ -196,11 +200,13 @@ class Operator:
         partly = self._partly()
         said += partly[:PARTLY_SHOWN]
         if len(partly) > PARTLY_SHOWN:
-            said.append(f"so are {len(partly) - PARTLY_SHOWN} further objects")
+            said.append(f"{len(partly) - PARTLY_SHOWN} further objects are read or kept only in part")
         return bool(leader), said
 
     def _partly(self) -> list[str]:
-        return [*self._admitting.record.partly(), *self._store.record.partly()]
+        """Return a sentence for each object that is read only in part, or of which only a stub is kept."""
+        admitting, store = self._admitting, self._store
+        return [*admitting.record.partly(), *admitting.beyond(), *store.record.partly(), *store.left_out()]
 
     def _stuck(self) -> str:
         """Say why only a new process can go on."""

@@ -22,14 +22,16 @@ from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.events.sender import EventSender
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
-from backoff_ctrl.k8s.plugins.following import Cache
+from backoff_ctrl.k8s.plugins.cache import Cache
 from backoff_ctrl.k8s.plugins.manager.objects import Objects
 from backoff_ctrl.k8s.plugins.protocol import JSON
+from backoff_ctrl.k8s.runtime.places import Path, Places
 from backoff_ctrl.k8s.settings import settings
 from backoff_ctrl.k8s.sharing.process import Share
 from backoff_ctrl.k8s.watching.informer import ClusterSource, Informer, Refusal
 from backoff_ctrl.k8s.watching.objects import Kind as Watched
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
+from backoff_ctrl.k8s.watching.shares import Shares
 from backoff_ctrl.k8s.watching.status import WatchRecord
 
 from .asking import POD
@@ -38,6 +40,8 @@ from .children import DEPTH, Child, Children
 from .desk import Counts, Desk, Patching
 from .kinds import KINDS, AdmissibleKind, Left, controller_of, kind_of, left_waiting
 from .life import Seen, State, seen_of
+from .shape import shaped_pod
+from .stubs import Kept, Stub, Stubs
 from .surroundings import Surroundings
 from .telling import Teller, waiting_document
 
@@ -50,12 +54,15 @@ READY: Final = 10.0
 """Seconds for which a leader waits at most for the first lists: those that are late are taken up as they come."""
 PATCHES: Final = 32
 """Patches that are under way at a time."""
+WHOLE: Final = 4
+WHOLE_OF_ONE: Final = 2
+"""Objects that are in memory as a whole at a time, in all and of one namespace: for a patch that replaces a list."""
 LOOK: Final = 1.0
 """Seconds between two looks at what waits."""
 STUCK: Final = 120.0
 """Seconds without such a look after which only a new process can go on."""
 RETRY: Final = 60.0
-"""Seconds until what was refused is tried again although no quota has changed."""
+"""Seconds until what was refused is tried again although no quota has changed, and what is beyond a bound is read."""
 TOLD_WHY: Final = frozenset({Seen.LEFT, Seen.RUNS})
 """What is said of an object that does not wait although it is asked for."""
 
@@ -72,14 +79,16 @@ class Admitting:
         kinds: Sequence[AdmissibleKind] = KINDS,
         events: bool = True,
         certain: Callable[[], bool] = lambda: True,
+        shares: Shares | None = None,
     ) -> None:
         """Prepare; nothing is opened yet.
 
         ``configuration`` is one of any official client. Without a ``gate``, objects wait in the ledger that this
         process shares for the server. ``namespaces``: those that are looked after; none: all. ``events``: whether
         Kubernetes events are written about what waits. ``certain`` returns whether no other process can lead yet; it
-        is asked right before each patch.
+        is asked right before each patch. ``shares`` bound what is kept of the objects of each namespace.
         """
+        self._shares = shares or Shares()
         self.counts = Counts()
         self.kinds = tuple(kinds)
         self.namespaces = tuple(dict.fromkeys(namespaces))
@@ -90,6 +99,7 @@ class Admitting:
         self._certain = certain
         self._cases: dict[str, Case] = {}
         self._caches: list[tuple[AdmissibleKind, Cache]] = []
+        self._stubs = Stubs(self._caches)
         self._dirty: dict[str, tuple[AdmissibleKind, JSON, bool]] = {}
         self._judging: dict[str, asyncio.Task[None]] = {}
         self._asking: set[asyncio.Task[None]] = set()  # whose pod has brought something
@@ -137,9 +147,11 @@ class Admitting:
             self._maker,
             partial(self.surroundings.above, whole=True),
             self._teller.say,
+            self._pods,
             self._children,
             self._family,
             Patching(self._certain, asyncio.Semaphore(PATCHES)),
+            Places(_has_room_for_whole),
             self.counts,
         )
         self._stack.push_async_callback(self._stop_following)
@@ -175,7 +187,8 @@ class Admitting:
             if times == 2 and kind.plural in NEEDED:  # a server that has just started refuses everything once
                 log.warning("%s in %s can't be watched: %s", kind.plural, where or "all namespaces", error)
 
-        cache = Cache(kind, place, made, changed, read, refused)
+        keeping = Kept(about, self._shares) if isinstance(about, AdmissibleKind) else None
+        cache = Cache(kind, place, made, changed, read, refused, keeping)
         self._unread.add(cache)
         informer = Informer(
             source, cache, self.record, random.Random(), longest_pause=LONGEST_PAUSE, ask_again=ASK_AGAIN
@@ -204,7 +217,7 @@ class Admitting:
             log.warning("not everything that may wait is read yet; it is taken up as it comes")
         await self._read_anew()
         self._leads, self._looked = True, self._loop.time()
-        looking = asyncio.create_task(self._look())
+        beside = [asyncio.create_task(self._look()), asyncio.create_task(self._read_again())]
         try:
             await self._stand()
             for kind, cache in self._caches:
@@ -216,7 +229,7 @@ class Admitting:
                 self._take_up()
         finally:
             self._leads = False
-            under_way = [looking, *self._judging.values(), *self._asking]
+            under_way = [*beside, *self._judging.values(), *self._asking]
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
@@ -231,9 +244,10 @@ class Admitting:
 
     async def _read_into(self, cache: Cache) -> None:
         try:
-            async for page in self._source.pages(cache.kind, cache.namespace):
+            async for page in self._source.pages(cache.kind, cache.namespace, cache.trim):
                 for body in mappings(page.get("items")):
                     cache.note(body)
+                del page  # not kept until the next one is here
         except (WatchAbsentError, WatchForbiddenError, WatchBrokenError) as error:
             log.debug("%s are not read anew: %s", cache.kind.plural, error)
 
@@ -264,6 +278,10 @@ class Admitting:
         found = [case for case in list(self._cases.values()) if case.state in (State.WAITING, State.REFUSED)]
         return [waiting_document(case) for case in sorted(found, key=lambda each: _age(each.body))]
 
+    def beyond(self) -> list[str]:
+        """Return a sentence for each object that is beyond a bound, so that only a stub of it is kept."""
+        return self._stubs.sentences()
+
     def states(self) -> Mapping[str, int]:
         """Return the number of objects in each state."""
         found = dict.fromkeys(map(str, State), 0)
@@ -281,6 +299,12 @@ class Admitting:
             if (above := self._made_for(kind, body)) is not None:
                 self._changed(*above, False)
 
+    async def _pods(self, namespace: str, marked: Mapping[str, str]) -> Sequence[JSON]:
+        labels = ",".join(f"{name}={value}" for name, value in sorted(marked.items()))
+        pods = Watched("/api/v1", "pods", frozenset({"Pod"}), labels=labels)
+        pages = self._source.pages(pods, namespace, shaped_pod)
+        return [dict(pod) async for page in pages for pod in mappings(page.get("items"))]
+
     def _maker(self, kind: AdmissibleKind, body: Mapping[str, Any]) -> tuple[AdmissibleKind, Mapping[str, Any]] | None:
         """Return what says which pods come of an object, with that object's metadata; None: it is not made yet."""
         if not kind.made_through:
@@ -288,7 +312,7 @@ class Admitting:
         metadata = metadata_of(body)
         for each, found in self._named(kind.made_through, metadata):
             if (owner := controller_of(found)) is not None and owner.uid == metadata.get("uid"):
-                return each, {**found, "metadata": metadata}
+                return each, found if isinstance(found, Stub) else {**found, "metadata": metadata}
         return None
 
     def _made_for(self, kind: AdmissibleKind, body: JSON) -> tuple[AdmissibleKind, JSON] | None:
@@ -307,10 +331,11 @@ class Admitting:
             if kind.resource == resource and (found := cache.find(key)) is not None:
                 yield kind, found
 
-    def _noted(self, kind: AdmissibleKind, body: JSON) -> None:
+    def _noted(self, kind: AdmissibleKind, body: JSON) -> JSON:
         for each, cache in self._caches:
             if each is kind and cache.namespace in (None, metadata_of(body).get("namespace")):
-                cache.note(body)
+                return cache.note(body)
+        raise AssertionError("what waits is in a namespace that is followed")
 
     def _take_up(self) -> None:
         """Take up what has changed, in the order of creation. An object that can't be read harms no other (law 18)."""
@@ -367,7 +392,8 @@ class Admitting:
     def _has_ticket(self, uid: str) -> bool:
         """Return whether a gate of this process has made an object, with room for its pods: not as what is let in."""
         label, case = self.gate.ledger.label_of(uid), self._cases.get(uid)
-        return label is not None and not (case is not None and case.gang is not None and case.gang.label == label)
+        gang = None if case is None else case.room.gang
+        return label is not None and not (gang is not None and gang.label == label)
 
     def _step(self, case: Case, seen: Seen) -> None:
         try:
@@ -478,6 +504,15 @@ class Admitting:
             if case.namespace == namespace and case.state is State.REFUSED:
                 self._step(case, Seen.NEWS)
 
+    async def _read_again(self) -> None:
+        """Read what was beyond a bound, since others of its namespace may have gone."""
+        while True:
+            await asyncio.sleep(RETRY)
+            try:
+                await self._stubs.read_again(self._desk.objects)
+            except Exception as error:  # noqa: BLE001 - law 18
+                self.gate.ledger.failed_open(error)
+
     async def _look(self) -> None:
         """Tell of what waits; try again what was refused; stand again what an engine knew that has failed."""
         retried = self._loop.time()
@@ -517,6 +552,10 @@ class _Listener(Subscriber):
         if self._specs.get((namespace, quota)) != seen.spec:
             self._specs[namespace, quota] = seen.spec
             self._loop.call_soon_threadsafe(self._admitting.quota_edited, namespace)
+
+
+def _has_room_for_whole(places: Places, path: Path) -> bool:
+    return places.taken[path] < (WHOLE_OF_ONE if path else WHOLE)
 
 
 def _age(body: Mapping[str, Any]) -> tuple[str, str, str]:

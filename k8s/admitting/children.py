@@ -23,6 +23,7 @@ from backoff_ctrl.k8s.charges.resources import CLAIMS, DEVICE_CLAIMS, SERVICES
 from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.watching.informer import ClusterSource, Informer, Observer, Refusal
 from backoff_ctrl.k8s.watching.objects import Kind, Object, read_object
+from backoff_ctrl.k8s.watching.shares import Shares
 from backoff_ctrl.k8s.watching.status import WatchRecord
 
 from .kinds import JOB_SET, controller_of
@@ -35,6 +36,14 @@ FOLLOWED: Final[Mapping[str, Kind]] = {
     DEVICE_CLAIMS: Kind("/apis/resource.k8s.io/v1", "resourceclaims", frozenset({"ResourceClaim"})),
 }
 """By their resource. Whole objects: their amounts are in their specs."""
+SPEC_MAX: Final = 64 << 10
+"""Bytes of memory of the spec of a ResourceClaim that is kept."""
+OF_NAMESPACE: Final = 16 << 20
+OF_ALL: Final = 64 << 20
+GUARANTEED: Final = 1 << 20
+"""Bytes of what is kept of all children: of one namespace (8,000 claims of volumes), of all, and of each at least."""
+BESIDE: Final = 2 << 10
+"""Bytes that a child costs beside its spec. One for which there is no room counts as not made by its controller."""
 LISTED_WITHIN: Final = 10.0
 """Seconds for which an object waits at most for the first list of a kind."""
 DEPTH: Final = 5
@@ -46,26 +55,23 @@ ASK_AGAIN: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """An object that a controller has made of another one, ``owner``. ``spec`` and ``annotations`` say its charge."""
+    """An object that a controller has made of another one, ``owner``.
+
+    ``charged`` is None where that can't be read, and for a ResourceClaim: that depends on its ``devices``.
+    """
 
     uid: str
     resource: str
     namespace: str
     name: str
     owner: Owner
-    spec: Mapping[str, Any]
-    annotations: Mapping[str, Any]
+    charged: Demand | None
+    devices: Mapping[str, Any] | None = None
+    """The spec of a ResourceClaim."""
 
     def charge(self, devices: Devices) -> Demand | None:
         """Return what it is charged; None: it can't be read."""
-        if self.resource == DEVICE_CLAIMS:
-            return claim_charge(self.spec, devices)
-        try:
-            metadata = {"annotations": self.annotations}
-            return charge({"metadata": metadata, "spec": self.spec}, self.resource)
-        except FieldError as error:
-            log.debug("what %s %s/%s is charged can't be read: %s", self.resource, self.namespace, self.name, error)
-            return None
+        return self.charged if self.devices is None else claim_charge(self.devices, devices)
 
 
 K = TypeVar("K")
@@ -91,6 +97,7 @@ class Children:
         self._record = record
         self._places = tuple(places)
         self._seen = seen
+        self._shares = Shares(SPEC_MAX, OF_NAMESPACE, OF_ALL, GUARANTEED, BESIDE)
         self._known: dict[str, Child] = {}
         self._by_owner: dict[tuple[str, str], dict[str, Child]] = {}  # by namespace, too: any uid may be named anywhere
         self._by_namespace: dict[str, dict[str, Child]] = {}
@@ -105,10 +112,11 @@ class Children:
             self.remove(uid)
         elif owner is not None and uid and uid not in self._known:
             namespace, name = text(metadata.get("namespace")), text(metadata.get("name"))
-            whole = resource in FOLLOWED
-            spec = mapping(body.get("spec")) if whole else {}
-            annotations = mapping(metadata.get("annotations")) if whole else {}
-            child = Child(uid, resource, namespace, name, owner, spec, annotations)
+            devices = mapping(body.get("spec")) if resource == DEVICE_CLAIMS else None
+            if self._shares.take(namespace, uid, devices or {}) is not None:
+                return
+            charged = _charged(resource, body) if resource in FOLLOWED and resource != DEVICE_CLAIMS else None
+            child = Child(uid, resource, namespace, name, owner, charged, devices)
             self._known[uid] = child
             self._by_owner.setdefault((namespace, owner.uid), {})[uid] = child
             self._by_namespace.setdefault(namespace, {})[uid] = child
@@ -118,6 +126,7 @@ class Children:
         child = self._known.pop(uid, None)
         if child is None:
             return
+        self._shares.give_back(child.namespace, uid)
         _drop(self._by_owner, (child.namespace, child.owner.uid), uid)
         _drop(self._by_namespace, child.namespace, uid)
         self._seen(child, True)
@@ -174,6 +183,16 @@ class Children:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _charged(resource: str, body: Mapping[str, Any]) -> Demand | None:
+    """Return what an object is charged: a few amounts, however large it is. None: it can't be read."""
+    try:
+        metadata = {"annotations": mapping(metadata_of(body).get("annotations"))}
+        return charge({"metadata": metadata, "spec": mapping(body.get("spec"))}, resource)
+    except FieldError as error:
+        log.debug("what an object of %s is charged can't be read: %s", resource, error)
+        return None
 
 
 def _drop(index: dict[K, dict[str, Child]], key: K, uid: str) -> None:

@@ -6,18 +6,23 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from backoff_ctrl.k8s.answers.fields import metadata_of, text
 from backoff_ctrl.k8s.charges.parts import Part
 from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
 from backoff_ctrl.k8s.plugins.protocol import JSON
+from backoff_ctrl.k8s.plugins.protocol import Kind as Served
+from backoff_ctrl.k8s.runtime.places import Places
 from backoff_ctrl.k8s.status.admission_rules import Item
 
 from .children import Child, Children
 from .kinds import AdmissibleKind
 from .life import Seen
+
+CONFLICT: Final = 409
 
 
 @dataclass
@@ -57,8 +62,8 @@ class Desk:
     """The limits of a namespace's LimitRanges."""
     priority: Callable[[Mapping[str, Any], Sequence[Part]], Awaitable[tuple[int, str]]]
     """Returns it, and why its annotation does not count as it stands."""
-    noted: Callable[[AdmissibleKind, JSON], object]
-    """Takes what a request has returned; the watch may report it later."""
+    noted: Callable[[AdmissibleKind, JSON], JSON]
+    """Takes what a request has returned, which the watch may report later; returns what is kept of it."""
     seen: Callable[[AdmissibleKind, JSON], Awaitable[Seen]]
     maker: Callable[[AdmissibleKind, Mapping[str, Any]], tuple[AdmissibleKind, Mapping[str, Any]] | None]
     """Returns what says which pods come of an object: itself, or what its controller has made of it; None: not yet."""
@@ -66,8 +71,23 @@ class Desk:
     """Returns all controllers above a pod."""
     say: Callable[[Any, str, str], object]
     """Tells people of a case: a reason for machines, and a sentence."""
+    pods: Callable[[str, Mapping[str, str]], Awaitable[Sequence[JSON]]]
+    """Returns the pods of a namespace with these labels, as far as they are charged. Raises as ``ClusterSource``."""
     children: Children
     family: Callable[[Any, Container[str]], Awaitable[Sequence[Child]]]
     """Returns what controllers have made of a case's object, and of its pods, of these resources."""
     patching: Patching
+    whole: Places
+    """For objects of which the whole is needed for a moment, by their namespaces: each may take 20 MB."""
     counts: Counts = field(default_factory=Counts)
+
+    async def stored(self, served: Served, body: JSON) -> JSON:
+        """Return the whole of an object of which a shape is kept. Raises ``ClusterError``, also where it has changed.
+
+        A patch from it names its version: an object that changes later conflicts.
+        """
+        metadata = metadata_of(body)
+        found = await self.objects.read(served, text(metadata.get("namespace")), text(metadata.get("name")))
+        if found is None or metadata_of(found).get("resourceVersion") != metadata.get("resourceVersion"):
+            raise ClusterError(f"read {text(metadata.get('name'))} as it was", "it has changed meanwhile", CONFLICT)
+        return found

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
@@ -25,6 +26,7 @@ from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError
 from .kinds import DIGITS_MAX, JOB, KINDS, WAITING_NAMESPACES, WAITS_FOR, AdmissibleKind, asks, left_waiting, noted_at
 from .life import Seen, seen_of
 from .patches import released
+from .shape import identified
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +158,7 @@ async def _listed(session: ClusterSession, namespaces: Sequence[str], kinds: Seq
     for kind in kinds:
         for place in namespaces or (None,):
             try:
-                async for body in _objects(source, kind, place):
+                async for body in _identified(source, kind, place):
                     left = left_waiting(kind, body, kinds=kinds, waiting_in=waiting_in)
                     if seen_of(kind, body, left) is Seen.SUSPENDED:
                         found[text(metadata_of(body).get("uid"))] = _waiting_job(kind, body)
@@ -222,11 +224,12 @@ async def _is_served(objects: Objects, kind: AdmissibleKind) -> bool:
     return any(each.get("name") == kind.plural for each in mappings((answer.json() or {}).get("resources")))
 
 
-async def _objects(source: ClusterSource, kind: AdmissibleKind, place: str | None) -> AsyncIterator[JSON]:
+async def _identified(source: ClusterSource, kind: AdmissibleKind, place: str | None) -> AsyncIterator[JSON]:
+    """Yield what identifies each object of a kind: who releases a thousand of a megabyte has no room for the rest."""
     watched = Watched(kind.path, kind.plural, frozenset({kind.kind}))
-    async for page in source.pages(watched, place):
+    async for page in source.pages(watched, place, partial(identified, kind)):
         for body in mappings(page.get("items")):
-            yield {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+            yield dict(body)
 
 
 def _waiting_job(kind: AdmissibleKind, body: JSON) -> WaitingJob:

@@ -62,6 +62,8 @@ WAITING_NAMESPACES: Final = Watched(
 )
 """The namespaces whose label asks for waiting."""
 DIGITS_MAX: Final = 10
+NAME_MAX: Final = 512
+"""Characters of a name, a uid or an API version in a reference to an owner. Names have 253 at most."""
 
 Makes: TypeAlias = Callable[[Mapping[str, Any]], tuple[Part, ...]]
 """Says what one resumed object makes, where ``charges/parts`` does not know the kind. Raises ``FieldError``."""
@@ -313,8 +315,12 @@ def is_admitted(body: Mapping[str, Any]) -> bool:
 
 
 def controller_of(body: Mapping[str, Any]) -> Owner | None:
-    """Return the object whose controller made this one; None: nobody's did."""
+    """Return the object whose controller made this one; None: nobody's did.
+
+    A reference may have a megabyte, and owners are remembered: one that is longer than any real one names no object.
+    """
     owners = [each for each in mappings(metadata_of(body).get("ownerReferences")) if each.get("controller") is True]
+    owners = [each for each in owners if all(len(text(value)) <= NAME_MAX for value in each.values())]
     return owner_of({"metadata": {"ownerReferences": owners}})
 
 

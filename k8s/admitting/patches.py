@@ -97,6 +97,11 @@ def waiting(said: str) -> dict[str, Any]:
     return {"metadata": {"annotations": {WAITS_FOR: said}}}
 
 
+def replaces_list(templates: Iterable[str]) -> bool:
+    """Return whether ``labelled`` replaces a list, so that it needs the whole object: see ``shape``."""
+    return any(_LIST.search(template) for template in templates)
+
+
 def labelled(body: Mapping[str, Any], templates: Iterable[str], label: str) -> dict[str, Any]:
     """Return the patch that labels pod templates. A list is replaced as a whole: a merge patch knows no other way."""
     patch: dict[str, Any] = {}

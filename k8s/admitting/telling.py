@@ -52,6 +52,7 @@ EVENTS: Final = {
     "priority": Reason.IGNORED,
     "suspended-again": Reason.SUSPENDED_AGAIN,
     "not-again": Reason.NOT_AGAIN,
+    "too-large": Reason.TOO_LARGE,
 }
 """Reasons that have events of their own; all others are notices."""
 

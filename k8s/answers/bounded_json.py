@@ -9,8 +9,13 @@ beyond the bounds is left out (null stands in its place), and the object is mark
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable, Mapping
 from itertools import accumulate, compress, count
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+
+Trim: TypeAlias = "Callable[[Mapping[str, Any]], dict[str, Any]]"
+"""Returns what is needed of an object. Pure."""
 
 DEPTH_MAX: Final = 100
 """Levels of one object that are read. Kubernetes' own kinds have 20 at most."""
@@ -30,15 +35,24 @@ class PartlyRead(dict[str, Any]):
         self.why = why
 
 
-def read_json(data: bytes) -> Any:
+def read_json(data: bytes, trim: Trim | None = None) -> Any:
     """Return what an API server answered: an object, a page of a list, or a line of a watch.
 
     Where the whole can't be read within the bounds, each object in it is read by itself, and those that are beyond
     them are ``PartlyRead``. An item of a list that is no JSON even so is None. Raises ``ValueError`` for other bytes
     that are no JSON.
+
+    ``trim`` returns what is needed of an object of a list, or of an event. Each item of a list is trimmed before the
+    next one is parsed: of 4 MB that take 60 MB as objects, only what is needed is ever there at once.
     """
+    if trim is not None and not is_deeper(data, DEPTH_MAX):
+        try:
+            return _items_trimmed(data.decode(), trim)
+        except (ValueError, RecursionError):
+            pass  # read as what is beyond the bounds
     found = _whole(data)
-    return _parts_of(data) if found is _UNREAD else found
+    found = _parts_of(data) if found is _UNREAD else found
+    return found if trim is None else _trimmed_whole(found, trim)
 
 
 def is_deeper(data: bytes, levels: int) -> bool:
@@ -50,6 +64,77 @@ def is_deeper(data: bytes, levels: int) -> bool:
     marks = data.translate(None, _TEXT).replace(b'""', b"")  # strings without a bracket in them are gone
     steps = b"".join(marks.split(b'"')[::2]).translate(_STEPS)
     return max(accumulate(memoryview(steps).cast("b")), default=0) > levels
+
+
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_PLAIN: Final = json.JSONDecoder()
+_TRIMMED: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
+"""Events whose objects are of the kind that is watched."""
+
+
+def _items_trimmed(text: str, trim: Trim) -> Any:
+    """Return an object that is read field by field, and of a list item by item. Raises ``ValueError`` for no JSON."""
+    found: dict[str, Any] = {}
+    at = _after(text, 0, "{")
+    while True:
+        name, at = _PLAIN.raw_decode(text, at)
+        at = _after(text, at, ":")
+        if not isinstance(name, str):
+            raise ValueError("the name of a field is no text")  # noqa: TRY004 - as for all that is no JSON
+        if name == "items" and text[at : at + 1] == "[":
+            found[name], at = _list_trimmed(text, at, trim)
+        else:
+            found[name], at = _PLAIN.raw_decode(text, at)
+        at = _space(text, at)
+        if text[at : at + 1] == "}":
+            if _space(text, at + 1) != len(text):
+                raise ValueError("more follows the object")
+            return _event_trimmed(found, trim)
+        at = _after(text, at, ",")
+
+
+def _list_trimmed(text: str, at: int, trim: Trim) -> tuple[list[Any], int]:
+    found: list[Any] = []
+    at = _space(text, at + 1)
+    while text[at : at + 1] != "]":
+        if found:
+            at = _after(text, at, ",")
+        item, at = _PLAIN.raw_decode(text, at)
+        found.append(_trimmed(item, trim))
+        at = _space(text, at)
+    return found, at + 1
+
+
+def _after(text: str, at: int, mark: str) -> int:
+    """Return where the text goes on after a mark. Raises ``ValueError`` where it is not there."""
+    at = _space(text, at)
+    if text[at : at + 1] != mark:
+        raise ValueError(f"no {mark} at {at}")
+    return _space(text, at + 1)
+
+
+def _space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return at if found is None else found.end()
+
+
+def _trimmed_whole(found: Any, trim: Trim) -> Any:
+    if isinstance(found, dict) and isinstance(found.get("items"), list):
+        return {**found, "items": [_trimmed(item, trim) for item in found["items"]]}
+    return _event_trimmed(found, trim) if isinstance(found, dict) else found
+
+
+def _event_trimmed(found: dict[str, Any], trim: Trim) -> dict[str, Any]:
+    if found.get("type") in _TRIMMED and "object" in found:
+        return {**found, "object": _trimmed(found["object"], trim)}
+    return found
+
+
+def _trimmed(item: Any, trim: Trim) -> Any:
+    """Return what is needed of an object; what is none stays as it is."""
+    if not isinstance(item, dict):
+        return item
+    return PartlyRead(trim(item), item.why) if isinstance(item, PartlyRead) else trim(item)
 
 
 _UNREAD: Final = object()

@@ -129,7 +129,7 @@ def _special_charge(manifest: Mapping[str, Any], resource: str, at: str) -> tupl
 
 _ALL_DEVICES: Final = 32  # the allocation mode All is charged the most results that a claim can hold
 OF_DEVICE_CLASS: Final = "requests.deviceclass.resource.kubernetes.io/"
-_BETA_STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+BETA_STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 
 
 def claim_amounts(
@@ -142,8 +142,8 @@ def claim_amounts(
     charged = {"persistentvolumeclaims": NANO, "requests.storage": storage}
     beside = f"{path.removesuffix('spec')}metadata"
     annotations = mapping_at(metadata, "annotations", beside)
-    given = annotations if _BETA_STORAGE_CLASS in annotations else spec
-    key = _BETA_STORAGE_CLASS if given is annotations else "storageClassName"
+    given = annotations if BETA_STORAGE_CLASS in annotations else spec
+    key = BETA_STORAGE_CLASS if given is annotations else "storageClassName"
     if name := text_at(given, key, path if given is spec else f"{beside}.annotations"):
         for resource in tuple(charged):
             charged[f"{name}.storageclass.storage.k8s.io/{resource}"] = charged[resource]

@@ -34,6 +34,8 @@ from .workloads import Made, Maker, counted, is_managed_elsewhere, pods_from, se
 
 _OPERATOR: Final = "ray.io/kuberay-operator"
 _RBAC: Final = "rbac.authorization.k8s.io"
+SERVE_SERVICE: Final = "ray.io/enable-serve-service"
+"""The annotation of a RayCluster that gets a Service for Ray Serve."""
 _UNLIMITED: Final = 2**31 - 1  # the default of maxReplicas
 _HEAD_PORTS: Final = frozenset({"client", "gcs-server", "dashboard", "metrics", "serve"})
 
@@ -103,7 +105,7 @@ def _ray_cluster(made: Made) -> Iterator[Made]:
         yield replace(pods, suspended=suspended or pods.suspended)
     yield _head_service(group, at, head)
     annotations = mapping_at(made.metadata, "annotations", "metadata")
-    yield services(number=several_hosts + (annotations.get("ray.io/enable-serve-service") == "true"))
+    yield services(number=several_hosts + (annotations.get(SERVE_SERVICE) == "true"))
     if flag_at(group, "enableIngress", at):
         yield counted("Ingress", "ingresses.networking.k8s.io")
     if scales:

@@ -38,6 +38,7 @@ class Reason(StrEnum):
     IGNORED = "AnnotationIgnored"
     SUSPENDED_AGAIN = "SuspendedAgain"
     NOT_AGAIN = "NotLetInAgain"
+    TOO_LARGE = "TooLarge"
 
 
 CONTROLLER: Final = "backoff-ctrl.dev/gate"
@@ -54,6 +55,7 @@ _KINDS: Final[dict[str, tuple[str, str]]] = {
     Reason.IGNORED: ("Warning", "Waiting"),
     Reason.SUSPENDED_AGAIN: ("Warning", "Waiting"),
     Reason.NOT_AGAIN: ("Warning", "Refusing"),
+    Reason.TOO_LARGE: ("Warning", "Refusing"),
     LEFT_OUT: ("Normal", "Counting"),
 }
 """Type and action for each reason. Waiting and refusal are Warnings, like FailedScheduling and FailedCreate: that is

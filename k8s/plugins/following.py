@@ -13,15 +13,18 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
-from backoff_ctrl.k8s.answers.fields import metadata_of, text
+from backoff_ctrl.k8s.answers.fields import metadata_of
 from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.watching.informer import ClusterSource, Informer, Observer, Refusal
+from backoff_ctrl.k8s.watching.informer import ClusterSource, Informer, Refusal
 from backoff_ctrl.k8s.watching.objects import Kind as WatchedKind
-from backoff_ctrl.k8s.watching.objects import Object, WatchForbiddenError, is_older, read_object
+from backoff_ctrl.k8s.watching.objects import Object, WatchForbiddenError
+from backoff_ctrl.k8s.watching.shares import Shares
 from backoff_ctrl.k8s.watching.status import WatchRecord
 
+from .cache import Cache, Changed, Whole
 from .events import EventBook
 from .marks import STORE, Key, is_going
 from .protocol import JSON, Kind
@@ -43,106 +46,10 @@ EVENT: Final = ("events.k8s.io/v1", "Event")
 
 Place = tuple[str, str, str]
 """Kind (``jobs.batch``), namespace and name; of a number, its state instead of the name."""
-Changed = Callable[[JSON, bool], object]
-"""Called with an object that is new, has changed or is gone; the second argument is True if it is gone."""
-
-MADE_OFTEN: Final = "managedFields"
-"""A field of metadata that is not needed here, and takes up a third of an object."""
-
-
-class Cache(Observer):
-    """An observer that keeps what it sees. ``fed``: it has listed everything, and changes are reported.
-
-    ``made`` is the API version and the kind of the objects: lists return them without.
-    """
-
-    def __init__(
-        self,
-        kind: WatchedKind,
-        namespace: str | None,
-        made: tuple[str, str],
-        changed: Changed,
-        on_fed: Callable[[], object],
-        on_refused: Callable[[str | None, Refusal, int], object],
-    ) -> None:
-        super().__init__(kind, namespace)
-        self.fed = False
-        self._made = made
-        self._changed = changed
-        self._on_fed = on_fed
-        self._on_refused = on_refused
-        self._objects: dict[tuple[str, str], JSON] = {}
-        self._listed: set[tuple[str, str]] | None = None
-
-    def find(self, key: tuple[str, str]) -> JSON | None:
-        return self._objects.get(key)
-
-    def everything(self) -> Iterable[JSON]:
-        return list(self._objects.values())
-
-    def note(self, resource: Mapping[str, Any]) -> None:
-        """Take in an object from an answer, which the watch may report later."""
-        metadata = metadata_of(resource)
-        key = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
-        if self._listed is not None:
-            self._listed.add(key)  # a list under way may be older
-        self._keep(key, resource)
-
-    # -- called by the informer ---------
-
-    def begin(self) -> None:
-        self._listed = set()
-
-    def item(self, body: object) -> None:
-        found = read_object(body, self.kind, self.namespace)
-        if self._listed is not None:
-            self._listed.add(found.key)
-        self.put(found)
-
-    def listed(self, version: str) -> None:
-        """Drop what the list does not have, unless it is newer than the list."""
-        listed, self._listed = self._listed or set(), None
-        for key in [each for each in self._objects if each not in listed]:
-            if not is_older(version, _version(self._objects[key])):
-                self._drop(key)
-        self.fed = True
-        self._on_fed()
-
-    def put(self, found: Object) -> None:
-        self._keep(found.key, found.body)
-
-    def remove(self, gone: Object) -> None:
-        known = self._objects.get(gone.key)
-        if known is not None and metadata_of(known).get("uid") == gone.uid:
-            self._drop(gone.key, gone.body)
-
-    def lost(self, error: BaseException) -> None:  # noqa: ARG002
-        """Changes may be missed from now on: an object has to be read from the server."""
-        self.fed, self._listed = False, None
-
-    def refused(self, error: Refusal, times: int) -> bool:
-        self._on_refused(self.namespace, error, times)
-        return True
-
-    # -- its own ---------
-
-    def _keep(self, key: tuple[str, str], body: Mapping[str, Any]) -> None:
-        known = self._objects.get(key)
-        same = known is not None and metadata_of(known).get("uid") == metadata_of(body).get("uid")
-        versions = _version(body), "" if known is None else _version(known)
-        if same and (versions[0] == versions[1] or is_older(*versions)):
-            return
-        resource = self._shaped(body)
-        self._objects[key] = resource
-        self._changed(resource, False)
-
-    def _drop(self, key: tuple[str, str], last: Mapping[str, Any] | None = None) -> None:
-        known = self._objects.pop(key)
-        self._changed(known if last is None else self._shaped(last), True)
-
-    def _shaped(self, body: Mapping[str, Any]) -> JSON:
-        metadata = {name: value for name, value in metadata_of(body).items() if name != MADE_OFTEN}
-        return {"apiVersion": self._made[0], "kind": self._made[1], **body, "metadata": metadata}
+OF_OBJECT: Final = 1 << 20
+OF_NAMESPACE: Final = 32 << 20
+OF_ALL: Final = 96 << 20
+"""Bytes of one object, of those of one namespace, and of all, that are kept. Each step of a task reads what is not."""
 
 
 class EventStream(Cache):
@@ -153,10 +60,6 @@ class EventStream(Cache):
 
     def remove(self, gone: Object) -> None:
         """Ignore the expiry of an event."""
-
-
-def _version(body: Mapping[str, Any]) -> str:
-    return text(metadata_of(body).get("resourceVersion"))
 
 
 class KindWatch:
@@ -170,11 +73,11 @@ class KindWatch:
         changed: Changed,
         record: WatchRecord,
         rng: random.Random,
-        keeper: type[Cache] = Cache,
+        keeper: Callable[..., Cache] = Cache,
     ) -> None:
         """``made`` is the API version and the kind of the objects; ``changed`` is called on each change.
 
-        ``keeper`` observes one place.
+        ``keeper`` makes what observes one place.
         """
         self._keeper = keeper
         self._source = source
@@ -195,7 +98,7 @@ class KindWatch:
 
     def fed(self, namespace: str) -> bool:
         """Return whether all objects of this namespace are known, and changes are reported."""
-        return any(cache.fed for cache in self._of(namespace))
+        return any(cache.knows_all(namespace) for cache in self._of(namespace))
 
     def is_fed(self) -> bool:
         """Return whether that holds for every namespace that was asked for."""
@@ -272,6 +175,7 @@ class Watches:
         self._on_object = on_object
         self._on_pod = on_pod
         self._rng = random.Random()
+        self._shares = Shares(OF_OBJECT, OF_NAMESPACE, OF_ALL)
         self._kinds: dict[Kind, KindWatch] = {}
         self._pods: dict[str, tuple[KindWatch, PodIndex]] = {}
         self._about: dict[str, KindWatch] = {}
@@ -345,7 +249,8 @@ class Watches:
         changed: Callable[[dict[str, Any], bool], object],
         keeper: type[Cache] = Cache,
     ) -> KindWatch:
-        return KindWatch(self._source, kind, made, changed, self.record, self._rng, keeper)
+        bounded = partial(keeper, keeping=Whole(self._shares))
+        return KindWatch(self._source, kind, made, changed, self.record, self._rng, bounded)
 
     def states(self) -> Iterator[tuple[str, bool]]:
         """Return for each kind whether it is watched in all namespaces that were asked for."""

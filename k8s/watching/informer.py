@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Final, NoReturn
 
 import aiohttp
 
 from backoff_ctrl.engine.backoff import after, delay, full_jitter
-from backoff_ctrl.k8s.answers.bounded_json import PartlyRead, read_json
+from backoff_ctrl.k8s.answers.bounded_json import PartlyRead, Trim, read_json
 from backoff_ctrl.k8s.answers.fields import mappings, metadata_of, text
 from backoff_ctrl.k8s.answers.paging import PAGE, EndlessListError, Pages, is_list
 from backoff_ctrl.k8s.answers.rejections import read_rejection
@@ -49,9 +50,13 @@ SILENT_SECONDS: Final = 150
 """A stream that is silent for this long counts as a dead connection; bookmarks come every minute."""
 LINGER: Final = 0.02
 """Seconds between two reads of the stream while no request is waiting. Less than an answered hold lasts (50 ms)."""
-PAGE_BYTES_MAX: Final = 16 << 20
-"""Bytes of a page. 500 pods are about 4 MB, but one user may store 500 objects of 8 MB: they are asked for in less."""
+PAGE_BYTES_MAX: Final = 4 << 20
+"""Bytes of a page of several objects: parsed, they take ten to twenty times as much memory."""
+PAGE_BYTES: Final = 1 << 20
+"""Bytes that a page is meant to have: so many objects are asked for, by the size of those of the page before."""
 PAGE_SHRINKS: Final = 8
+OBJECT_BYTES_MAX: Final = 16 << 20
+"""Bytes of a page of one object. etcd stores no object larger than 1.5 MiB, but JSON says it at greater length."""
 IN_PLACE_MAX: Final = 4 << 20
 """Bytes that are read on the event loop; more could be 14 million brackets, which take seconds."""
 RETRY_MAX: Final = 60.0
@@ -85,11 +90,14 @@ class ClusterSource:
         except _BROKEN as error:
             raise _broken(error) from error
 
-    async def pages(self, kind: Kind, namespace: str | None) -> AsyncGenerator[Mapping[str, Any], None]:
+    async def pages(
+        self, kind: Kind, namespace: str | None, trim: Trim | None = None
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the pages of the list, read from etcd: the API server's cache may be outdated.
 
         All pages have the same resourceVersion. For a ``metadata_only`` kind there is one page, with one item at most,
-        unless it asks for the ``whole_list``.
+        unless it asks for the ``whole_list``. ``trim`` returns what is needed of an object: each is trimmed before the
+        next one is parsed.
         """
         version_only = kind.metadata_only and not kind.whole_list
         query, limit = _selectors(kind), 1 if version_only else PAGE
@@ -97,25 +105,36 @@ class ClusterSource:
         pages = Pages()
         while True:
             token = [("continue", pages.token)] if pages.token else []
+            most = PAGE_BYTES_MAX if limit > 1 else OBJECT_BYTES_MAX
             try:
-                page = await self._read(_path(kind, namespace), [*query, ("limit", limit), *token], accept)
+                page, size = await self._read(
+                    _path(kind, namespace), [*query, ("limit", limit), *token], accept, trim, most
+                )
             except _TooLargeError:
                 if limit == 1:
                     raise
                 limit = max(1, limit // PAGE_SHRINKS)
                 continue
-            if not isinstance(page.get("metadata"), dict):
+            metadata = page.get("metadata")
+            if not isinstance(metadata, dict):
                 raise WatchBrokenError("the answer is not a list")
+            if not version_only:
+                limit = _next_limit(limit, len(page.get("items") or ()), size)
             yield page
-            limit = limit if version_only else min(2 * limit, PAGE)
+            del page  # two pages at a time are twice the memory
             try:
-                if version_only or not pages.go_on(page["metadata"]):
+                if version_only or not pages.go_on(metadata):
                     return
             except EndlessListError as error:
                 raise WatchBrokenError("the list repeats a page, or has too many pages") from error
 
-    async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncGenerator[object, None]:
-        """Yield events, or ``Ignored`` for an unusable line, until the server ends the stream or is silent too long."""
+    async def watch(
+        self, kind: Kind, namespace: str | None, version: str, trim: Trim | None = None
+    ) -> AsyncGenerator[object, None]:
+        """Yield events, or ``Ignored`` for an unusable line, until the server ends the stream or is silent too long.
+
+        ``trim`` returns what is needed of an object.
+        """
         seconds = max(1, int(self._watch_seconds * random.uniform(0.8, 1.0)))
         query: list[tuple[str, Any]] = [
             *_selectors(kind),
@@ -132,9 +151,12 @@ class ClusterSource:
             async with await self._get(_path(kind, namespace), query, silence, accept) as response:
                 try:
                     async for lines in _lines(response.content):
-                        events = [_decoded(line) for line in lines]
-                        for event in _latest(events) if self._calm() else events:
-                            yield event
+                        events = deque(_decoded(line, trim) for line in lines)
+                        lines.clear()
+                        if self._calm():
+                            events = deque(_latest([*events]))
+                        while events:  # an object that is kept here until the next event may have 20 MB
+                            yield events.popleft()
                         if self._calm():
                             await asyncio.sleep(LINGER)
                 except aiohttp.SocketTimeoutError:
@@ -143,30 +165,42 @@ class ClusterSource:
             raise _broken(error) from error
 
     async def metadata(self, path: str) -> Mapping[str, Any]:
-        return metadata_of(await self._read(path, [], _form("PartialObjectMetadata")))
+        return metadata_of((await self._read(path, [], _form("PartialObjectMetadata")))[0])
 
     async def named(self, path: str, name: str) -> Mapping[str, Any]:
         """Return the object of this name from the list at ``path``, which takes only the right to list.
 
         Raises ``WatchAbsentError`` if there is none.
         """
-        found = mappings((await self._read(path, [("fieldSelector", f"metadata.name={name}")], JSON)).get("items"))
+        page, _ = await self._read(path, [("fieldSelector", f"metadata.name={name}")], JSON)
+        found = mappings(page.get("items"))
         if len(found) != 1:
             raise WatchAbsentError(f"{path} has no {name}")
         return {"apiVersion": "v1", "kind": "Pod", **found[0]}
 
-    async def _read(self, path: str, query: list[tuple[str, Any]], accept: str) -> Mapping[str, Any]:
+    async def _read(
+        self,
+        path: str,
+        query: list[tuple[str, Any]],
+        accept: str,
+        trim: Trim | None = None,
+        most: int = OBJECT_BYTES_MAX,
+    ) -> tuple[Mapping[str, Any], int]:
+        """Return an answer of at most so many bytes, and the number of its bytes."""
         try:
             async with await self._get(path, query, aiohttp.ClientTimeout(total=READ_SECONDS), accept) as response:
-                text = await beginning(response, PAGE_BYTES_MAX + 1)
-            if len(text) > PAGE_BYTES_MAX:
-                raise _TooLargeError(f"an answer has more than {PAGE_BYTES_MAX} bytes")
-            found = read_json(text) if len(text) <= IN_PLACE_MAX else await asyncio.to_thread(read_json, text)
+                text = await beginning(response, most + 1)
+            if len(text) > most:
+                raise _TooLargeError(f"an answer has more than {most} bytes")
+            if len(text) <= IN_PLACE_MAX:
+                found = read_json(text, trim)
+            else:
+                found = await asyncio.to_thread(read_json, text, trim)
         except _BROKEN as error:
             raise _broken(error) from error
         if not isinstance(found, dict):
             raise WatchBrokenError("the answer is not an object")
-        return found
+        return found, len(text)
 
     async def _get(
         self, path: str, query: list[tuple[str, Any]], patience: aiohttp.ClientTimeout, accept: str = JSON
@@ -207,11 +241,16 @@ def _broken(error: Exception) -> WatchBrokenError:
     return WatchBrokenError(f"{type(error).__name__}: {error}"[:300])
 
 
-def _decoded(line: bytes | Ignored) -> object:
+def _next_limit(limit: int, number: int, size: int) -> int:
+    """Return how many objects to ask for after a page of so many, and of so many bytes: at most twice as many."""
+    return max(1, min(2 * limit, PAGE, PAGE_BYTES * max(1, number) // max(1, size)))
+
+
+def _decoded(line: bytes | Ignored, trim: Trim | None = None) -> object:
     if isinstance(line, Ignored):
         return line
     try:
-        return read_json(line)
+        return read_json(line, trim)
     except ValueError:
         return Ignored.NO_JSON
 
@@ -274,6 +313,9 @@ Refusal = WatchForbiddenError | WatchAbsentError
 
 class Observer:
     """Receives the objects of a kind in one namespace, or (None) in all. ``put`` may raise ``IgnoredError``."""
+
+    trim: Trim | None = None
+    """Returns what is needed of an object; without it, all is. Called before anything else, in any thread."""
 
     def __init__(self, kind: Kind, namespace: str | None) -> None:
         self.kind = kind
@@ -385,7 +427,8 @@ class Informer:
         self._observer.begin()
         self._version, taken = "", 0
         partly: dict[Key, str] = {}
-        async with contextlib.aclosing(self._source.pages(self._observer.kind, self._observer.namespace)) as pages:
+        observer = self._observer
+        async with contextlib.aclosing(self._source.pages(observer.kind, observer.namespace, observer.trim)) as pages:
             async for page in pages:
                 found = text(metadata_of(page).get("resourceVersion"))
                 if not found or not is_list(page):
@@ -395,9 +438,10 @@ class Informer:
                     taken += 1
                     if taken % BREATH == 0:
                         await asyncio.sleep(0)
-                    self._try(self._observer.item, body)
+                    self._try(observer.item, body)
                     if isinstance(body, PartlyRead):
                         partly[key_of(body)] = body.why
+                del page  # not kept until the next one is here
         if not self._version:
             raise WatchBrokenError("the list has no pages")
         self._record.partly_listed(self._where, partly)
@@ -406,13 +450,15 @@ class Informer:
         self._observer.listed(self._version)
 
     async def _stream(self) -> None:
-        kind, namespace, taken = self._observer.kind, self._observer.namespace, 0
-        async with contextlib.aclosing(self._source.watch(kind, namespace, self._version)) as stream:
+        observer, taken = self._observer, 0
+        watched = self._source.watch(observer.kind, observer.namespace, self._version, observer.trim)
+        async with contextlib.aclosing(watched) as stream:
             async for raw in stream:
                 taken += 1
                 if taken % BREATH == 0:
                     await asyncio.sleep(0)
                 self._try(self._take, raw)
+                del raw  # not kept until the next one comes
 
     def _take(self, raw: object) -> None:
         event = read_event(raw, self._observer.kind, self._observer.namespace)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -99,3 +101,69 @@ def test_other_bytes_raise_nothing_but_value_errors(data: bytes) -> None:
         read_json(data)
     except ValueError:
         assert Answer(200, {}, data).json() is None
+
+
+# -- trimmed ---------
+
+
+def named(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object without its spec."""
+    return {name: value for name, value in body.items() if name != "spec"}
+
+
+@given(st.lists(trees, max_size=4), trees, st.booleans(), st.sampled_from([None, 1]))
+def test_items_are_trimmed_as_if_all_were_read_first(items: list[Any], other: Any, last: bool, indent: Any) -> None:
+    """Wherever a server writes the items: those of custom resources are before the metadata."""
+    plain = [PLAIN, *items, {**PLAIN, "spec": items}]
+    page = {"items": plain, "metadata": {"continue": "a"}, "other": other}
+    if last:
+        page = dict(reversed(page.items()))
+    found = read_json(json.dumps(page, indent=indent).encode(), named)
+    assert found == {**page, "items": [named(each) if isinstance(each, dict) else each for each in plain]}
+
+
+@pytest.mark.parametrize("change", ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"])
+def test_the_object_of_an_event_is_trimmed(change: str) -> None:
+    event = {"type": change, "object": {**PLAIN, "items": [PLAIN]}}
+    found = read_json(json.dumps(event).encode(), named)
+    assert ("spec" in found["object"]) == (change in {"BOOKMARK", "ERROR"})
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_what_is_read_in_part_is_trimmed_and_stays_marked(bad: str) -> None:
+    odd = b'{"metadata":{"name":"odd"},"spec":{"a":1},"x":' + BAD[bad] + b"}"
+    page = b'{"metadata":{"resourceVersion":"7"},"items":[' + json.dumps(PLAIN).encode() + b"," + odd + b"]}"
+    plain, found = read_json(page, named)["items"]
+    assert plain == named(PLAIN)
+    assert isinstance(found, PartlyRead)
+    assert found.why
+    assert "spec" not in found
+    assert found["metadata"] == {"name": "odd"}
+
+
+@pytest.mark.parametrize("data", [b"[]", b"1", b"{}", b'{"items":[]}', b'{"items":null}', b' { "a" : 1 } '])
+def test_what_has_no_items_is_read_as_it_is(data: bytes) -> None:
+    assert read_json(data, named) == json.loads(data)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b'{"items":[', b'{"items":[1 2]}', b'{"items":[1,]}', b'{"a":1}{}', b"{1:2}"]
+)
+def test_what_is_no_json_is_refused(data: bytes) -> None:
+    for trim in (None, named):
+        with pytest.raises(ValueError, match=r".+"):
+            read_json(data, trim)
+
+
+def test_a_page_takes_little_memory_beside_what_is_needed_of_it() -> None:
+    """Of 40 objects with 2,000 entries each one is there at a time, not all."""
+    item = {**PLAIN, "spec": {"env": [{"name": f"a{each}"} for each in range(2_000)]}}
+    data = json.dumps({"metadata": {}, "items": [item] * 40}).encode()
+    peaks = []
+    for trim in (None, named):
+        tracemalloc.start()
+        read_json(data, trim)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] / 3
+    assert peaks[1] < 6 * len(data)

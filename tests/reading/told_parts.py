@@ -8,6 +8,8 @@ from typing import Any, Final
 import yaml
 
 from backoff_ctrl.api.commands.amounts import quantity_text
+from backoff_ctrl.k8s.admitting.kinds import KINDS
+from backoff_ctrl.k8s.admitting.shape import shaped
 from backoff_ctrl.k8s.charges.parts import Part, makes_others, parts_of
 from backoff_ctrl.k8s.charges.resources import resource_of
 
@@ -16,8 +18,15 @@ _SHORT: Final = {"pods", "services", "configmaps", "secrets", "cpu", "memory", "
 
 
 def told(manifest: dict[str, Any]) -> list[str]:
-    """Return the parts of a manifest, a line each; aliases and the names that count objects are left out."""
-    return [line(part) for part in parts_of(manifest)]
+    """Return the parts of a manifest, a line each; aliases and the names that count objects are left out.
+
+    What the operator keeps of such an object makes the same: each field that is read here is in its shape.
+    """
+    parts = parts_of(manifest)
+    for kind in KINDS:
+        if (kind.api_version, kind.kind) == (manifest.get("apiVersion"), manifest.get("kind")):
+            assert parts_of(shaped(kind, manifest)) == parts
+    return [line(part) for part in parts]
 
 
 def line(part: Part) -> str:

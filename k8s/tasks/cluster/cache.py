@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from backoff_ctrl.k8s.answers.fields import mapping, metadata_of, text
 from backoff_ctrl.k8s.plugins.marks import is_going
 from backoff_ctrl.k8s.tasks.model import JSON, KIND
+from backoff_ctrl.k8s.tasks.stepping import has_begun
 from backoff_ctrl.k8s.tasks.store import Change, Stored, circle, needs_of
 from backoff_ctrl.k8s.watching.informer import Observer, Refusal
 from backoff_ctrl.k8s.watching.objects import Kind, Object
 
+from .bounds import LeftOut, TaskShares, is_over, refused, slim
 from .objects import Read, generation_of, read_spec, stored
 from .requests import PATH
 from .schema import PLURAL
@@ -36,7 +38,7 @@ _METADATA: Final = ("namespace", "name", "uid", "resourceVersion", "generation",
 class Entry:
     """A Task: ``body`` without its spec, and what was read of it.
 
-    ``version`` is the object's version when it first had its present status.
+    ``version`` is the object's version when it first had its present status. ``whole``: all of its spec is here.
     """
 
     body: JSON
@@ -44,13 +46,16 @@ class Entry:
     version: int
     task: Stored
     doomed: str = ""
+    whole: bool = True
 
 
 class TaskCache:
-    """The Tasks that informers have shown. On one event loop."""
+    """The Tasks that informers have shown. On one event loop. ``shares`` bound what is kept; None: all is."""
 
-    def __init__(self) -> None:
+    def __init__(self, shares: TaskShares | None = None) -> None:
         self.revision = 0
+        self._shares = shares
+        self._left_out: dict[str, LeftOut] = {}
         self._entries: dict[str, Entry] = {}
         self._names: dict[tuple[str, str], str] = {}
         self._changed: dict[str, int] = {}
@@ -79,38 +84,81 @@ class TaskCache:
     # -- what comes in ---------
 
     def take(self, body: Mapping[str, Any]) -> Entry:
-        """Take an object as it is now, unless a newer state of it is known; return what is known."""
+        """Take an object as it is now, unless a newer state of it is known; return what is known: whole, if it is."""
         metadata = metadata_of(body)
         uid = text(metadata.get("uid"))
         known = self._entries.get(uid)
         version = version_of(body)
-        if known is not None and version <= version_of(known.body):
+        if known is not None and (
+            version < version_of(known.body) or (version == version_of(known.body) and known.whole)
+        ):
             return known
         key = text(metadata.get("namespace")), text(metadata.get("name"))
         earlier = self._names.get(key)
         if earlier is not None and earlier != uid:
             self.forget(earlier)
         same = known is not None and known.read.generation == generation_of(body) and generation_of(body) > 0
-        read = known.read if known is not None and same else read_spec(body)
+        read = known.read if known is not None and same and known.whole else read_spec(body)
         status = mapping(body.get("status"))
-        slim = {"metadata": {name: metadata[name] for name in _METADATA if name in metadata}, "status": dict(status)}
+        identity = {name: metadata[name] for name in _METADATA if name in metadata}
+        status_only: JSON = {"metadata": identity, "status": dict(status)}
         written = known.version if known is not None and known.body["status"] == status else version
         doomed = known.doomed if known is not None else self._closes_circle(key, read.spec)
-        entry = Entry(slim, read, written, stored(slim, read, written, doomed), doomed)
+        entry = Entry(status_only, read, written, stored(status_only, read, written, doomed), doomed)
         if uid in self._gone:  # the answer to a write that came after the news of its end
             return entry
-        self._entries[uid] = entry
+        kept = self._bounded(entry, known)
+        if kept is None:
+            return entry
+        self._entries[uid] = kept
         self._names[key] = uid
         wish = known is None or not same or is_going(body) != is_going(known.body)
-        if wish or known is None or known.task != entry.task:
+        if wish or known is None or known.task != kept.task:
             self._note(uid, wish=wish)
+        return kept if kept.task.open else entry
+
+    def _bounded(self, entry: Entry, known: Entry | None) -> Entry | None:
+        """Return what is kept of a Task; None: nothing, as long as those of its namespace leave no room for it."""
+        shares, task = self._shares, entry.task
+        if shares is None:
+            return entry
+        self._left_out.pop(task.uid, None)
+        if is_over(task, entry.body):
+            shares.give_back(task.namespace, task.uid)
+            return self._with(entry, slim(entry.read))
+        if (
+            not entry.read.refused
+            and shares.is_too_large(entry.read)
+            and (known is not None or not has_begun(task.status))
+        ):
+            entry = self._with(entry, refused(entry.read))
+        left = shares.take(entry.task, entry.body["status"], known=known is not None)
+        if left is not None:
+            self._left_out[task.uid] = left
+            return None
         return entry
+
+    @staticmethod
+    def _with(entry: Entry, read: Read) -> Entry:
+        task = stored(entry.body, read, entry.version, entry.doomed)
+        return replace(entry, read=read, task=task, whole=False)
+
+    def left_out(self) -> list[LeftOut]:
+        """Return the Tasks for which there is no room now."""
+        return list(self._left_out.values())
+
+    def has_room(self, left: LeftOut) -> bool:
+        """Return whether there is room by now for a Task that was left out."""
+        return self._shares is not None and self._shares.has_room(left)
 
     def forget(self, uid: str) -> None:
         """Take note that a Task is gone."""
+        self._left_out.pop(uid, None)
         entry = self._entries.pop(uid, None)
         if entry is None:
             return
+        if self._shares is not None:
+            self._shares.give_back(entry.task.namespace, uid)
         self._names.pop((entry.task.namespace, entry.task.name), None)
         self._note(uid, wish=True)
         self._gone[uid] = self.revision
@@ -119,8 +167,11 @@ class TaskCache:
             for each in (self._gone, self._changed, self._wished):
                 each.pop(oldest, None)
 
-    def keep_only(self, uids: set[str], within: Callable[[Stored], bool]) -> None:
+    def keep_only(self, uids: set[str], namespace: str | None, within: Callable[[Stored], bool]) -> None:
         """Forget the tasks of a complete list's place that are not on it."""
+        for left in self.left_out():
+            if left.uid not in uids and namespace in (None, left.namespace):
+                self.forget(left.uid)
         for entry in self.entries():
             if entry.task.uid not in uids and within(entry.task):
                 self.forget(entry.task.uid)
@@ -198,7 +249,7 @@ class Following(Observer):
     def listed(self, version: str) -> None:
         listing, self._listing = self._listing or set(), None
         at = int(version) if version.isdecimal() else 0
-        self._cache.keep_only(listing, lambda task: self._is_here(task, at))
+        self._cache.keep_only(listing, self.namespace, lambda task: self._is_here(task, at))
         self.refusal = None
         self.said.set()
 

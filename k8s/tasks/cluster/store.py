@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from typing import Any, Final, Self, TypeAlias
 
 from backoff_ctrl.k8s.answers.fields import mapping
 from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.events.correlator import Reason
 from backoff_ctrl.k8s.plugins.marks import is_going
 from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.tasks.model import JSON, NOTED_WITH, TaskStatus, unix
@@ -43,6 +44,7 @@ from backoff_ctrl.k8s.watching.informer import ClusterSource, Informer
 from backoff_ctrl.k8s.watching.objects import WatchAbsentError
 from backoff_ctrl.k8s.watching.status import WatchRecord
 
+from .bounds import LEFT_OUT, LeftOut, TaskShares
 from .cache import Entry, Following, TaskCache
 from .conditions import quiet
 from .objects import is_held, manifest_of, status_of
@@ -61,6 +63,10 @@ ASK_AGAIN: Final = 60.0
 GOING_SECONDS: Final = 10.0
 """Seconds that a new run waits until the Task before it is gone: others may have finalizers on it."""
 GOING_PAUSE: Final = 0.2
+ROOM_AGAIN: Final = 15.0
+"""Seconds between two looks whether there is room for Tasks that were left out."""
+TOLD_AT_A_TIME: Final = 20
+"""Events about Tasks that were left out, at each look."""
 TRIES: Final = 5
 """Writes of one status, each after somebody changed something else of its object."""
 
@@ -72,12 +78,20 @@ class ClusterStore:
     """
 
     def __init__(
-        self, configuration: Any, namespaces: Sequence[str] = (), *, clock: Callable[[], float] = time.time
+        self,
+        configuration: Any,
+        namespaces: Sequence[str] = (),
+        *,
+        clock: Callable[[], float] = time.time,
+        shares: TaskShares | None = None,
     ) -> None:
-        """``configuration`` is one of any official client, ``clock`` returns Unix time."""
+        """``configuration`` is one of any official client, ``clock`` returns Unix time.
+
+        ``shares`` bound what is kept of the Tasks of each namespace; None: all is kept.
+        """
         self._configuration = configuration
         self._clock = clock
-        self.cache = TaskCache()
+        self.cache = TaskCache(shares)
         self._followings = [Following(self.cache, each) for each in namespaces or (None,)]
         self._informing: list[asyncio.Task[None]] = []
         self._identity = ""
@@ -136,7 +150,7 @@ class ClusterStore:
 
     async def get(self, namespace: str, name: str) -> Stored:
         entry = self.cache.named(namespace, name) if self._is_known() else None
-        return entry.task if entry is not None else (await self._read(namespace, name)).task
+        return entry.task if entry is not None and entry.whole else (await self._read(namespace, name)).task
 
     async def _read(self, namespace: str, name: str) -> Entry:
         """Read a Task from the server. Raises ``AbsentError``."""
@@ -146,6 +160,10 @@ class ClusterStore:
             if (known := self.cache.named(namespace, name)) is not None:
                 self.cache.forget(known.task.uid)
             raise
+
+    def left_out(self) -> list[str]:
+        """Return a sentence for each Task for which there is no room now."""
+        return [each.sentence for each in self.cache.left_out()]
 
     async def list(
         self, after: int = 0, limit: int = PAGE, *, namespace: str | None = None, unfinished: bool = False
@@ -180,6 +198,31 @@ class ClusterStore:
                 seen = changes[-1].revision
                 yield changes
             await news.wait()
+
+    async def take_in_again(self) -> None:
+        """Tell of the Tasks for which there is no room, and take each in once there is. Runs until cancelled."""
+        told: set[str] = set()
+        while True:
+            left_out = self.cache.left_out()
+            told &= {each.uid for each in left_out}
+            untold = [each for each in left_out if each.uid not in told]
+            for left in untold[:TOLD_AT_A_TIME]:
+                told.add(left.uid)
+                await self._about(left, self._requests.tell(left.body, Reason.TOO_LARGE, LEFT_OUT, self._clock()))
+            for left in left_out:
+                if self.cache.has_room(left):
+                    await self._about(left, self._read(left.namespace, left.name))
+            await asyncio.sleep(ROOM_AGAIN)
+
+    @staticmethod
+    async def _about(left: LeftOut, request: Awaitable[object]) -> None:
+        """Wait for a request about a Task that was left out; one that fails harms no other."""
+        try:
+            await request
+        except Exception as error:  # noqa: BLE001 - it is looked at again
+            log.info(
+                "task %s/%s, for which there was no room, is looked at later: %s", left.namespace, left.name, error
+            )
 
     # -- writing ---------
 

@@ -12,6 +12,7 @@ import pytest
 
 from backoff_ctrl.engine.explaining import NamespaceSnapshot
 from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.answers.bounded_json import Trim
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.aio import AsyncGate
@@ -44,10 +45,12 @@ class Noting(ClusterSource):
         super().__init__(*args, **options)
         self.versions: list[int] = []
 
-    async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncGenerator[object, None]:
+    async def watch(
+        self, kind: Kind, namespace: str | None, version: str, trim: Trim | None = None
+    ) -> AsyncGenerator[object, None]:
         if kind is QUOTAS:
             self.versions.append(int(version))
-        async for each in super().watch(kind, namespace, version):
+        async for each in super().watch(kind, namespace, version, trim):
             yield each
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from backoff_ctrl.k8s.answers.bounded_json import Trim
 from backoff_ctrl.k8s.watching.objects import WatchBrokenError
 from backoff_ctrl.k8s.watching.status import WatchState
 from tests.virtual_tests import in_virtual_time
@@ -107,8 +108,10 @@ async def test_a_malformed_list_is_not_taken_for_an_empty_one(items: Any) -> Non
     class Odd(ScriptedServer):
         odd = False
 
-        async def pages(self, kind: Kind, namespace: str | None) -> AsyncGenerator[Mapping[str, Any], None]:
-            async for page in super().pages(kind, namespace):
+        async def pages(
+            self, kind: Kind, namespace: str | None, trim: Trim | None = None
+        ) -> AsyncGenerator[Mapping[str, Any], None]:
+            async for page in super().pages(kind, namespace, trim):
                 without = {"metadata": page["metadata"]}
                 yield page if not self.odd else without if items == "absent" else {**without, "items": items}
 

@@ -253,7 +253,7 @@ async def test_an_internal_error_is_counted_and_the_watch_goes_on(caplog: pytest
     """A source that fails with an unexpected exception: it is logged with its traceback, and the list is retried."""
 
     class Failing(ScriptedServer):
-        async def pages(self, kind: Any, namespace: str | None) -> Any:
+        async def pages(self, kind: Any, namespace: str | None, trim: Any = None) -> Any:
             async for page in super().pages(kind, namespace):
                 if self.count("list") < 3:
                     raise LookupError("an unexpected exception")

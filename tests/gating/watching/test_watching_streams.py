@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import json
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -345,3 +347,72 @@ async def test_a_page_of_brackets_does_not_stop_the_event_loop() -> None:
             turns += 1
     assert len(reading.result()["items"]) == 4
     assert turns > 20
+
+
+async def test_pages_have_as_many_objects_as_their_size_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parsed, a page takes ten to twenty times its bytes."""
+    monkeypatch.setattr(informer, "PAGE_BYTES", 10_000)
+    asked, sent = [], []
+
+    async def answer(request: web.Request) -> web.Response:
+        start, limit = int(request.query.get("continue", "0")), int(request.query["limit"])
+        items = [{"metadata": {"name": str(each)}, "x": "x" * 1000} for each in range(start, min(start + limit, 700))]
+        more = {"continue": str(start + limit)} if start + limit < 700 else {}
+        found = json.dumps({"metadata": {"resourceVersion": "7", **more}, "items": items})
+        asked.append(limit)
+        sent.append(len(found))
+        return web.Response(text=found, content_type="application/json")
+
+    async with served(answer) as source:
+        names = [each["metadata"]["name"] async for page in source.pages(QUOTAS, None) for each in page["items"]]
+    assert names == [str(each) for each in range(700)]
+    assert asked[0] == paging.PAGE
+    assert max(sent[1:]) < 11_000
+
+
+class Whole(dict[str, Any]):
+    """An object of which a weak reference can be made."""
+
+
+async def test_an_event_is_not_kept_until_the_next_one_comes() -> None:
+    """The last object of each watch may have 20 MB."""
+    body = {"metadata": {"name": "a", "uid": "u"}}
+    next_one = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(json.dumps({"type": "ADDED", "object": body}).encode() + b"\n")
+        await next_one.wait()
+        await response.write(json.dumps({"type": "MODIFIED", "object": body}).encode() + b"\n")
+        return response
+
+    async with served(answer) as source, contextlib.aclosing(source.watch(QUOTAS, None, "1", Whole)) as stream:
+        event: Any = await anext(stream)
+        kept = weakref.ref(event["object"])
+        del event
+        following = asyncio.ensure_future(anext(stream))
+        async with asyncio.timeout(PATIENCE):
+            while kept() is not None:
+                gc.collect()
+                await asyncio.sleep(0)
+        assert not following.done()
+        next_one.set()
+        assert (await following)["type"] == "MODIFIED"  # type: ignore[index]
+
+
+async def test_a_page_is_not_kept_until_the_next_one_is_there() -> None:
+    first: list[weakref.ref[Whole]] = []
+    there_at_the_second = []
+
+    async def answer(request: web.Request) -> web.Response:
+        gc.collect()
+        there_at_the_second.append([each() is not None for each in first])
+        more = {} if "continue" in request.query else {"continue": "1"}
+        return web.json_response({"metadata": {"resourceVersion": "7", **more}, "items": [{"metadata": {"name": "a"}}]})
+
+    async with served(answer) as source:
+        async for page in source.pages(QUOTAS, None, Whole):
+            first += [weakref.ref(each) for each in page["items"]]
+            del page
+    assert there_at_the_second == [[], [False]]

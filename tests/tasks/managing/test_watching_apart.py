@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.answers.bounded_json import Trim
 from backoff_ctrl.k8s.plugins.following import KindWatch
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.watching.informer import ClusterSource
@@ -37,14 +38,18 @@ class Server(ClusterSource):
     async def is_served(self, group: str) -> bool:
         return True
 
-    async def pages(self, kind: Kind, namespace: str | None) -> AsyncGenerator[Mapping[str, Any], None]:
+    async def pages(
+        self, kind: Kind, namespace: str | None, trim: Trim | None = None
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
         self.lists.append(namespace)
         if namespace not in self.allowed:
             raise WatchForbiddenError("403: no")
         items = [each for each in self.pods if namespace in (None, each["metadata"]["namespace"])]
         yield {"metadata": {"resourceVersion": "10"}, "items": items}
 
-    async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncGenerator[object, None]:
+    async def watch(
+        self, kind: Kind, namespace: str | None, version: str, trim: Trim | None = None
+    ) -> AsyncGenerator[object, None]:
         while True:
             event = await self.stream.get()
             if isinstance(event, Exception):
