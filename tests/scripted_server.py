@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -106,3 +106,8 @@ class _Server(ThreadingHTTPServer):
 def failure(code: int, reason: str, message: str) -> Reply:
     """Return a Status to answer with."""
     return code, {"kind": "Status", "status": "Failure", "message": message, "reason": reason, "code": code}
+
+
+def api_server(answer: Callable[[Seen], Reply]) -> AbstractContextManager[Script]:
+    """Serve an API server that answers so to all but the question for its version."""
+    return scripted_server(lambda seen: VERSION if seen.path == "/version" else answer(seen))

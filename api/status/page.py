@@ -178,7 +178,9 @@ class Page:
         checked_name(namespace, "#/query/namespace")
         for right in (ANYTHING, HOLDERS):
             await caller.permit(namespace, right)
-        found = await run_in_threadpool(self._cluster.holders, namespace, None)
+        await self._gates.renew(namespace)
+        waiting = None if self._gates.unlisted else self._overview.waiting(namespace)
+        found = await run_in_threadpool(self._cluster.holders, namespace, None, waiting)
         return Response(self._render("holders.html", found=found), media_type=HTML)
 
     async def enter(self, _: Nothing, caller: Caller) -> Response:

@@ -78,6 +78,7 @@ _TERMS: Final = _fields(
 )
 _POD: Final = _fields(
     "overhead",
+    "runtimeClassName",
     "activeDeadlineSeconds",
     "priorityClassName",
     "serviceAccountName",

@@ -5,21 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from backoff_ctrl.api.operating import uninstall
-from tests.scripted_server import VERSION, Reply, Script, Seen, scripted_server
+from tests.scripted_server import Seen, api_server
 
 EMPTY: Any = (200, {"metadata": {"resourceVersion": "1"}, "items": []})
-
-
-def api_server(answer: Callable[[Seen], Reply]) -> AbstractContextManager[Script]:
-    """Serve an API server that answers so to all but the question for its version."""
-    return scripted_server(lambda seen: VERSION if seen.path == "/version" else answer(seen))
 
 
 @pytest.mark.long

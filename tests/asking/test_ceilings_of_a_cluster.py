@@ -10,7 +10,7 @@ import pytest
 from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from tests.kubeconfigs import write_kubeconfig
-from tests.scripted_server import Seen, scripted_server
+from tests.scripted_server import Seen, api_server
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +59,7 @@ def test_all_pages_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         page["items"].append({"metadata": {"name": "odd"}, "spec": {"scopes": ["Later"]}})
         return 200, page
 
-    with scripted_server(answer) as script:
+    with api_server(answer) as script:
         assert run(["ceilings", "-A", "--kubeconfig", write_kubeconfig(tmp_path / "config", script.url), "--json"]) == 0
     items = json.loads(capsys.readouterr().out)["items"]
     assert [(each["quota"], each["headroom"]) for each in items] == [("first", "0"), ("second", "0")]
@@ -76,7 +76,7 @@ def test_what_goes_wrong_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], status: int, sentence: str
 ) -> None:
     """Exit code 2."""
-    with scripted_server(lambda _: (status, {"kind": "Status", "metadata": {}})) as script:
+    with api_server(lambda _: (status, {"kind": "Status", "metadata": {}})) as script:
         assert run(["ceilings", "-A", "--kubeconfig", write_kubeconfig(tmp_path / "config", script.url)]) == 2
     assert sentence in capsys.readouterr().err
 

@@ -101,4 +101,4 @@ def test_who_does_not_ask_hears_nothing_and_a_wrong_file_stops_nothing(
     assert make_notifier("") is None
     file.write_text("receivers: [{name: a, url: 'http://127.0.0.1:9', events: [task-finished]}]")
     assert make_notifier(str(file)) is None
-    assert "'task-finished' is not an event; choose from waiting" in caplog.text
+    assert "'task-finished' is not an event; did you mean task-ended?" in caplog.text

@@ -74,7 +74,10 @@ def test_ceilings_say_how_full_they_are_and_what_creates_wait_for(
 
 
 def test_the_fullest_come_first_and_filters_choose(crowd: Crowd, capsys: pytest.CaptureFixture[str]) -> None:
-    """Amounts are compared, not texts: 900m of 1 is fuller than 8 of 10; the JSON has the same order."""
+    """Amounts are compared, not texts: 900m of 1 is fuller than 8 of 10; the JSON has the same order.
+
+    Of equally full ones the first by namespace comes first.
+    """
     observe(crowd, "a", {"pods": ("8", "10"), "requests.memory": ("1Gi", "4Gi"), "services": ("0", "0")})
     observe(crowd, "b", {"requests.cpu": ("900m", "1")})
     crowd.wait_with("second")  # in team, of the quota q: full, and it blocks
@@ -82,7 +85,7 @@ def test_the_fullest_come_first_and_filters_choose(crowd: Crowd, capsys: pytest.
     crowd.wait_with("third", namespace="c")  # a pod: it asks for no services
     lines = asked(capsys, "ceilings", "--gate", crowd.url)[1:]
     assert [line[2] for line in lines] == ["pods", "pods", "requests.cpu", "pods", "requests.memory", *2 * ["services"]]
-    assert [line[8] for line in lines] == ["100%", "paused", "90%", "80%", "25%", "none", "none"]
+    assert [line[8] for line in lines] == ["paused", "100%", "90%", "80%", "25%", "none", "none"]
     assert lines[4][3:8] == ["1Gi", "0", "0", "4Gi", "3Gi"]
     assert lines[4][9] == "observed"
     items = asked_json(capsys, "ceilings", "--gate", crowd.url)["items"]

@@ -30,7 +30,7 @@ class Meaning(NamedTuple):
     advice: str = ""
 
 
-UNKNOWN_FIELDS: Final = "strict decoding error"
+_UNKNOWN_FIELDS: Final = "strict decoding error"
 """How the API server begins to list the fields that it does not know."""
 UNKNOWN_FIELD: Final = Meaning("BadTaskFormat", advice="correct that field, or leave it out")
 _BY_LANE: Final = {
@@ -57,7 +57,7 @@ def meaning_of(answer: Answer) -> Meaning | None:
     if rejection.lane is Lane.INVALID:
         if answer.status == 413 or LARGER_THAN_STORED.search(rejection.message):
             return Meaning(TOO_LARGE, advice="make it smaller")
-        if UNKNOWN_FIELDS in rejection.message:
+        if _UNKNOWN_FIELDS in rejection.message:
             return UNKNOWN_FIELD
         if answer.status == 404:
             return _missing(rejection.message)

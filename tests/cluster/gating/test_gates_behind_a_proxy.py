@@ -136,7 +136,7 @@ def proxied(deployment: dict[str, Any], url: str, folder: Path) -> Iterator[int]
         port = free.getsockname()[1]
     given = {
         "--secure-listen-address": f"127.0.0.1:{port}",
-        "--apiserver": f"{url}/",
+        "--upstream": f"{url}/",
         "--tls-cert-file": str(folder / "pair" / "tls.crt"),
         "--tls-private-key-file": str(folder / "pair" / "tls.key"),
     }

@@ -359,7 +359,7 @@ async def test_a_missing_namespace_is_an_error(server: Server, capsys: pytest.Ca
     """A misspelt namespace has no quotas either; that must not look like a valid answer."""
     arguments = ["holders", "-n", "taem", "--kubeconfig", str(server.kubeconfig())]
     assert await asyncio.to_thread(run, arguments) == 2
-    assert "namespace taem on" in capsys.readouterr().err
+    assert "namespace taem does not exist" in capsys.readouterr().err
 
 
 # -- rights: the sandbox denies nothing ---------

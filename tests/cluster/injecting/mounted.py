@@ -78,6 +78,7 @@ def of_pod(container: JSON, pod: JSON) -> dict[str, str]:
 async def executed(process: Process, container: JSON, pod: JSON, *words: str) -> str:
     """Run a command in a container that runs, as ``kubectl exec`` does: its environment, its files."""
     given = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry} | of_pod(container, pod)
+    given |= service_of(process)
     asked = await asyncio.create_subprocess_exec(
         "nsenter", "--mount", f"--target={process.pid}", *words,
         env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", **given},
@@ -85,6 +86,12 @@ async def executed(process: Process, container: JSON, pod: JSON, *words: str) ->
     )  # fmt: skip
     output, _ = await asked.communicate()
     return output.decode()
+
+
+def service_of(process: Process) -> dict[str, str]:
+    """Return where the kubelet has told a container that the API server is."""
+    found = (each.partition("=") for each in Path(f"/proc/{process.pid}/environ").read_text().split("\0"))
+    return {name: value for name, _, value in found if name.startswith("KUBERNETES_SERVICE_")}
 
 
 def sidecar_and_creator(pod: JSON) -> tuple[JSON, JSON]:

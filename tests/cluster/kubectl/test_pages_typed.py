@@ -131,7 +131,7 @@ def test_a_job_waits_as_its_page_says(tmp_path: Path, binaries: Binaries) -> Non
             elif each.command == "backoff-ctrl operator":
                 servers.enter_context(terminals.running(each.command, "leads"))
             elif each.command == "backoff-ctrl jobs list":
-                assert_same_table(shown_by(terminals, each.command, "Job/train"), each.printed)
+                assert_same_table(shown_by(terminals, each.command, "team pods: asked"), each.printed)
             elif each.command == "kubectl delete pod a":
                 terminals.run(each.command)
                 terminals.run("kubectl wait --for=jsonpath={.status.active}=4 job/train --timeout=60s")

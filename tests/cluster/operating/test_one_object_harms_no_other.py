@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import random
@@ -121,7 +122,10 @@ async def test_no_page_is_lost_whatever_is_written(bed: Bed, tenants: Tenants, s
     room = asyncio.Semaphore(16)
 
     async def create(body: bytes) -> None:
-        async with room, tenants.editor.post(his.path(), data=body, headers={"Content-Type": JSON_TYPE}) as answer:
+        async with (
+            room,
+            tenants.editor.post(his.path(), data=io.BytesIO(body), headers={"Content-Type": JSON_TYPE}) as answer,
+        ):
             if answer.status == 201:
                 stored.add(read_json(await answer.read())["metadata"]["name"])
 

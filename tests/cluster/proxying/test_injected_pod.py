@@ -131,7 +131,9 @@ async def test_who_waits_in_a_pod_is_asked_in_its_sidecar_and_shown_on_the_pod(
                         assert process.returncode is None, log.read_text()
                         await asyncio.sleep(0.2)
                 assert "q pods: asked 1, left 0" in found
-                held = json.loads(await executed(process, sidecar, pod, *gate, "holders", "--json"))
+                said = await executed(process, sidecar, pod, *gate, "holders", "--json")
+                assert said.startswith("{"), said
+                held = json.loads(said)
                 assert held["namespace"] == real_namespace  # as kubectl there: its own
                 acted = await executed(process, sidecar, pod, *gate, "act", "pause", real_namespace)
                 assert "wait until you resume it" in acted, acted

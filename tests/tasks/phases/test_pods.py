@@ -88,7 +88,7 @@ def test_the_words_of_a_primary_container() -> None:
     out = phase_of(pod("Running", primary="main", containerStatuses=[ended(code=2, reason="Error", message="why")]))
 
     assert lost.reason == "Primary container [gone] not found in pod's container statuses"
-    assert out.reason == "\r\n[main] terminated with exit code (2). Reason [Error]. Message: \nwhy."
+    assert out.reason == "[main] terminated with exit code (2). Reason [Error]. Message: \nwhy."
     assert phase_of(pod("Unschedulable")).reason == "pod unschedulable"
 
 

@@ -55,7 +55,7 @@ def test_each_source_wins_over_the_one_below(
     ("flag", "message"),
     [
         ("plugins.k8s.pod-pending-timeout=soon", "flag: plugins.k8s.pod-pending-timeout: 'soon' is not a duration"),
-        ("plugins.k8s.nonsense=1", "unrecognized arguments: --plugins.k8s.nonsense=1: write KEY=VALUE"),
+        ("plugins.k8s.nonsense=1", "--set plugins.k8s.nonsense: nonsense: unknown key: choose from accelerator"),
         ("tasks.task-plugins.enabled-plugins=[nobody]", "nobody"),
     ],
 )
