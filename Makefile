@@ -1,6 +1,6 @@
 # Everything runs in .venv, which the first target makes by itself: git, make and Python >= 3.11 are enough.
 # The first `make test` of a machine builds a Kubernetes control plane as well, and the first `make test-go` Helm,
-# Prometheus, Kubernetes' own suite and programs on client-go: tests/building.py.
+# Prometheus, Kubernetes' own suite and programs on client-go: tests/kit/building.py.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -64,7 +64,7 @@ test-bare: ## run `make test` as on a new machine: with empty caches, of Go, too
 		XDG_CACHE_HOME="$$folder" GOCACHE="$$folder/go-build" GOMODCACHE="$$folder/go-mod" $(MAKE) test
 
 browser: $(STAMP) ## install a browser for the tests of the page, where there is none: as root with apt, else with npm
-	@$(BIN)/python -m tests.browser
+	@$(BIN)/python -m tests.kit.browser
 
 test-oldest: $(STAMP) ## run the tests of the cluster against the oldest Kubernetes that is supported
 	BACKOFF_TEST_BED=oldest $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/cluster $(ARGS)
@@ -180,7 +180,7 @@ faults: $(STAMP) ## break a real Kubernetes in every way that is tested; writes 
 	$(BIN)/python -m tools.pages --faults
 
 figures: $(STAMP) ## the numbers of the README, in virtual time; writes build/figures.json
-	$(BIN)/python -m backoff_ctrl.k8s.replay.figures $(ARGS)
+	$(BIN)/python -m backoff_ctrl.k8s.lab.replay.figures $(ARGS)
 
 clean: ## remove what was built, .venv included
 	rm -rf .venv build dist

@@ -23,9 +23,10 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.early import listening_early
-from backoff_ctrl.k8s.proxy.door import Door, let_fail
+from backoff_ctrl.k8s.sidecar.door import Door, let_fail
+
+from .exits import BadInput
 
 SHUTDOWN: Final = 5.0
 """Seconds for answers under way when the server ends."""

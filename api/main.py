@@ -128,8 +128,8 @@ def cli() -> None:
 
     Exit codes: 0 done, 1 what was asked for failed, 2 wrong usage or bad input.
     """
-    from backoff_ctrl.k8s.answers.printing import printable  # noqa: PLC0415 - help and completion need neither
-    from backoff_ctrl.k8s.settings import unlogged_unknown  # noqa: PLC0415 - likewise
+    from backoff_ctrl.k8s.gate.settings import unlogged_unknown  # noqa: PLC0415 - likewise
+    from backoff_ctrl.k8s.kube.answers.printing import printable  # noqa: PLC0415 - help and completion need neither
 
     for sentence in unlogged_unknown():
         click.echo(f"backoff-ctrl: {printable(sentence)}", err=True)

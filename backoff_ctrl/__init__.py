@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from backoff_ctrl.engine import Controller
     from backoff_ctrl.engine.errors import GangError
-    from backoff_ctrl.k8s.answers.answer import GateClosed, WaitedTooLong
-    from backoff_ctrl.k8s.creates.creation import KeyReusedError, OptionError
     from backoff_ctrl.k8s.gate.aio import AsyncGate
+    from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient
+    from backoff_ctrl.k8s.gate.clients.client import GatedApiClient
+    from backoff_ctrl.k8s.gate.clients.gangs import GangFailed, create_gang, gang
+    from backoff_ctrl.k8s.gate.clients.gating import waiting
+    from backoff_ctrl.k8s.gate.creates.creation import KeyReusedError, OptionError
     from backoff_ctrl.k8s.gate.gangs import GangRefused
     from backoff_ctrl.k8s.gate.ledger import waiting_now
     from backoff_ctrl.k8s.gate.threads import Gate
-    from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
-    from backoff_ctrl.k8s.gated.client import GatedApiClient
-    from backoff_ctrl.k8s.gated.gangs import GangFailed, create_gang, gang
-    from backoff_ctrl.k8s.gated.gating import waiting
-    from backoff_ctrl.k8s.sharing.showing import serve_status, status_collector
+    from backoff_ctrl.k8s.kube.answers.answer import GateClosed, WaitedTooLong
+    from backoff_ctrl.k8s.status.showing import serve_status, status_collector
+
+    from .engine import Controller
 
 if not (Path(__file__).parent / "k8s" / "__init__.py").is_file():  # a clone without links, or an sdist
     raise ImportError("backoff_ctrl/k8s and backoff_ctrl/api are missing: see CONTRIBUTING.md, Set up", name=__name__)
@@ -52,22 +53,22 @@ __all__ = [
 
 _HOMES: Final = {
     "AsyncGate": "k8s.gate.aio",
-    "AsyncGatedApiClient": "k8s.gated.aio_client",
+    "AsyncGatedApiClient": "k8s.gate.clients.aio_client",
     "Controller": "engine",
     "GangError": "engine",
-    "GangFailed": "k8s.gated.gangs",
+    "GangFailed": "k8s.gate.clients.gangs",
     "GangRefused": "k8s.gate.gangs",
     "Gate": "k8s.gate.threads",
-    "GateClosed": "k8s.answers.answer",
-    "GatedApiClient": "k8s.gated.client",
-    "KeyReusedError": "k8s.creates.creation",
-    "OptionError": "k8s.creates.creation",
-    "WaitedTooLong": "k8s.answers.answer",
-    "create_gang": "k8s.gated.gangs",
-    "gang": "k8s.gated.gangs",
-    "serve_status": "k8s.sharing.showing",
-    "status_collector": "k8s.sharing.showing",
-    "waiting": "k8s.gated.gating",
+    "GateClosed": "k8s.kube.answers.answer",
+    "GatedApiClient": "k8s.gate.clients.client",
+    "KeyReusedError": "k8s.gate.creates.creation",
+    "OptionError": "k8s.gate.creates.creation",
+    "WaitedTooLong": "k8s.kube.answers.answer",
+    "create_gang": "k8s.gate.clients.gangs",
+    "gang": "k8s.gate.clients.gangs",
+    "serve_status": "k8s.status.showing",
+    "status_collector": "k8s.status.showing",
+    "waiting": "k8s.gate.clients.gating",
     "waiting_now": "k8s.gate.ledger",
 }
 

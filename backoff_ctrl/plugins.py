@@ -7,9 +7,9 @@
 
 from __future__ import annotations
 
-from backoff_ctrl.k8s.charges.parts import Part
-from backoff_ctrl.k8s.plugins.core import CoreEntry, CorePlugin, CoreSetup, Handled
-from backoff_ctrl.k8s.plugins.phases import (
+from backoff_ctrl.k8s.kube.charges.parts import Part
+from backoff_ctrl.k8s.tasks.plugins.core import CoreEntry, CorePlugin, CoreSetup, Handled
+from backoff_ctrl.k8s.tasks.plugins.phases import (
     ErrorKind,
     Phase,
     PhaseInfo,
@@ -21,11 +21,11 @@ from backoff_ctrl.k8s.plugins.phases import (
     running,
     success,
 )
-from backoff_ctrl.k8s.plugins.pod_building import container, object_of, pod, pod_template, scheduling
-from backoff_ctrl.k8s.plugins.pod_phases import demystify_pod_status as pod_phase
-from backoff_ctrl.k8s.plugins.pod_phases import get_completion_time as pod_ended_at
-from backoff_ctrl.k8s.plugins.pod_phases import is_terminal as pod_ended
-from backoff_ctrl.k8s.plugins.protocol import (
+from backoff_ctrl.k8s.tasks.plugins.pod_building import container, object_of, pod, pod_template, scheduling
+from backoff_ctrl.k8s.tasks.plugins.pod_phases import demystify_pod_status as pod_phase
+from backoff_ctrl.k8s.tasks.plugins.pod_phases import get_completion_time as pod_ended_at
+from backoff_ctrl.k8s.tasks.plugins.pod_phases import is_terminal as pod_ended
+from backoff_ctrl.k8s.tasks.plugins.protocol import (
     JSON,
     PODS,
     AbortBehavior,
@@ -38,8 +38,8 @@ from backoff_ctrl.k8s.plugins.protocol import (
     TaskMetadata,
     TaskSpecError,
 )
-from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
-from backoff_ctrl.k8s.plugins.webapi.protocol import (
+from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
+from backoff_ctrl.k8s.tasks.plugins.web_protocol import (
     AsyncPlugin,
     CallContext,
     Created,

@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final
 
-from backoff_ctrl.k8s.admitting.admitting import Admitting
-from backoff_ctrl.k8s.admitting.kinds import JOB
+from backoff_ctrl.k8s.workloads.admitting.admitting import Admitting
+from backoff_ctrl.k8s.workloads.admitting.kinds import JOB
 from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import wanted

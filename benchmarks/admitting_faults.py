@@ -32,7 +32,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from backoff_ctrl.k8s.admitting.kinds import (
+from backoff_ctrl.k8s.workloads.admitting.kinds import (
     ADMITTED,
     JOB,
     MIN_PARALLELISM,

@@ -22,7 +22,7 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from backoff_ctrl.engine import Controller, Created, Demand, Rejected, Request, Ticket
-from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
+from backoff_ctrl.k8s.kube.answers.rejections import Lane, read_rejection
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,22 +23,22 @@ import urllib3
 from kubernetes import client
 
 import backoff_ctrl
-from backoff_ctrl.engine.quantities import parse_quantity
-from backoff_ctrl.engine.quotas import ObservedQuota
-from backoff_ctrl.k8s.answers.answer import Answer
-from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.engine.facts.quantities import parse_quantity
+from backoff_ctrl.engine.facts.quotas import ObservedQuota
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient
+from backoff_ctrl.k8s.gate.creates.creation import Creation
+from backoff_ctrl.k8s.gate.runtime.host import RUNTIME
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.kinds.pods import container
-from backoff_ctrl.k8s.plugins.phases import Phase
-from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskMetadata
-from backoff_ctrl.k8s.proxy.holding.holding import Holding
-from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Response
-from backoff_ctrl.k8s.runtime.host import RUNTIME
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.kube.answers.answer import Answer
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
+from backoff_ctrl.k8s.sidecar.holding.holding import Holding
+from backoff_ctrl.k8s.sidecar.http.messages import Head, Request, Response
 from backoff_ctrl.k8s.status.serving import Service
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.kinds.pods import container
+from backoff_ctrl.k8s.tasks.plugins.phases import Phase
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext, TaskMetadata
 from tests.tasks.bench import Bench
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 WARM = 200
 """Creates before the one that is counted: growing windows and caches take calls of their own."""
 ROOT = f"{Path(backoff_ctrl.__file__).parent}/"
-GATED = "k8s/gated/"
-SANDBOX = f"{ROOT}k8s/sandbox/"
+GATED = "k8s/gate/clients/"
+SANDBOX = f"{ROOT}k8s/lab/sandbox/"
 SPEC = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}
 POD: Any = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-"}, "spec": SPEC}
 HEADERS = {"Content-Type": "application/json", "X-Kubernetes-Pf-Prioritylevel-Uid": "level"}

@@ -12,13 +12,13 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.k8s.replay.clients import Gated, make_client, replay
-from backoff_ctrl.k8s.replay.virtual_time import QuotaAdmission, run_virtual
-from backoff_ctrl.k8s.replay.workload import PACKAGED, make_workload, read_trace
+from backoff_ctrl.k8s.lab.replay.clients import Gated, make_client, replay
+from backoff_ctrl.k8s.lab.replay.virtual_time import QuotaAdmission, run_virtual
+from backoff_ctrl.k8s.lab.replay.workload import PACKAGED, make_workload, read_trace
 from backoff_ctrl.k8s.status.counters import Counters
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.replay.workload import Workload
+    from backoff_ctrl.k8s.lab.replay.workload import Workload
 
 EVERY = 4.0  # seconds between two looks
 

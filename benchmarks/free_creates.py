@@ -21,9 +21,9 @@ HERE: Final = Path(__file__).resolve()
 
 def creates_per_second(threads: int, seconds: float) -> tuple[float, float]:
     """Return the rate of creates that are free, from so many threads, and the 99th percentile of their times in ms."""
-    from backoff_ctrl.k8s.answers.answer import Answer  # noqa: PLC0415 - of whichever checkout runs this
-    from backoff_ctrl.k8s.creates.creation import Creation  # noqa: PLC0415
+    from backoff_ctrl.k8s.gate.creates.creation import Creation  # noqa: PLC0415
     from backoff_ctrl.k8s.gate.threads import Gate  # noqa: PLC0415
+    from backoff_ctrl.k8s.kube.answers.answer import Answer  # noqa: PLC0415 - of whichever checkout runs this
 
     class Stores:
         def send(self, _: dict[str, Any]) -> Answer:

@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from kubernetes import client, config
 from kubernetes.aio import client as aio
 
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
-from backoff_ctrl.k8s.gated.client import GatedApiClient
-from tests.aio_configuration import aio_configuration
+from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient
+from tests.kit.aio_configuration import aio_configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,9 +15,9 @@ import time
 from statistics import median
 from typing import Any
 
-from backoff_ctrl.k8s.answers.answer import Answer
-from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.gate.creates.creation import Creation
 from backoff_ctrl.k8s.gate.threads import Gate
+from backoff_ctrl.k8s.kube.answers.answer import Answer
 from backoff_ctrl.k8s.status.serving import Service
 
 LISTENERS = 200

@@ -23,10 +23,10 @@ import time
 from contextlib import ExitStack
 from typing import Final
 
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.replay.clients import make_client
-from backoff_ctrl.k8s.replay.over_http import proxy_process, reached, sandbox_process
-from backoff_ctrl.k8s.replay.workload import Pod
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.lab.replay.clients import make_client
+from backoff_ctrl.k8s.lab.replay.over_http import proxy_process, reached, sandbox_process
+from backoff_ctrl.k8s.lab.replay.workload import Pod
 
 PROCESSES: Final = 4
 WAYS: Final = {"plain": "plain", "gates": "gate_observing", "proxy": "plain"}

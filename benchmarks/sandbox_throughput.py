@@ -38,7 +38,7 @@ POD: dict[str, Any] = {
 
 def serve(pipe: Connection, stored: int) -> None:
     """The server process: fill the store, send its URL, then report CPU time, memory and creates on request."""
-    from backoff_ctrl.k8s.sandbox import Sandbox  # noqa: PLC0415 - in this process only
+    from backoff_ctrl.k8s.lab.sandbox import Sandbox  # noqa: PLC0415 - in this process only
 
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})

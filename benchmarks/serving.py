@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from backoff_ctrl.k8s.replay.over_http import sandbox_process
+from backoff_ctrl.k8s.lab.replay.over_http import sandbox_process
 
 HARD = {"pods": "10", "requests.cpu": "40"}
 TIMES = 200

@@ -35,12 +35,12 @@ from rich.progress import Progress
 
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
-from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.gated.gating import waiting
-from backoff_ctrl.k8s.sandbox.followed import Server
-from backoff_ctrl.k8s.sandbox.kubelet import RUN_SECONDS, Kubelet
-from tests.aio_configuration import aio_configuration
+from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient
+from backoff_ctrl.k8s.gate.clients.gating import waiting
+from backoff_ctrl.k8s.lab.sandbox.followed import Server
+from backoff_ctrl.k8s.lab.sandbox.kubelet import RUN_SECONDS, Kubelet
+from tests.kit.aio_configuration import aio_configuration
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -65,7 +65,7 @@ IDLE_TTL: Final = 60.0  # seconds: short, so that state of unused namespaces exp
 
 def serve(pipe: Connection, seed: int) -> None:
     """The server process: a sandbox with faults, a fake kubelet, and a task that deletes finished pods."""
-    from backoff_ctrl.k8s.sandbox import Sandbox  # noqa: PLC0415 - in this process only
+    from backoff_ctrl.k8s.lab.sandbox import Sandbox  # noqa: PLC0415 - in this process only
 
     async def run() -> None:
         async with Sandbox(seed=seed) as sandbox, Kubelet(Server(sandbox.url), starts=False):

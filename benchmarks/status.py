@@ -17,15 +17,16 @@ import threading
 import time
 from typing import Any
 
+from backoff_ctrl.engine.facts.quotas import ObservedQuota
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.engine.quotas import ObservedQuota
-from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.create import Create
+from backoff_ctrl.k8s.gate.creates.creation import Creation
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.status.gate_endpoints import GateEndpoints
 from backoff_ctrl.k8s.status.metrics import exposition
 from backoff_ctrl.k8s.status.serving import Service
-from benchmarks.serving import serve_at
+
+from .serving import serve_at
 
 GIB = 10**9
 BUSY = 100

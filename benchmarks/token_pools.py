@@ -26,8 +26,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Self
 
-from backoff_ctrl.k8s.plugins.protocol import TaskMetadata
-from backoff_ctrl.k8s.plugins.webapi.pools import PoolLimits, Pools
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskMetadata
+from backoff_ctrl.k8s.tasks.services.webapi.pools import PoolLimits, Pools
 from tests.tasks.webapi.counted_jobs import Limits, killed_again_and_again
 
 if TYPE_CHECKING:

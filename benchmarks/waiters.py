@@ -18,7 +18,7 @@ from statistics import median
 from time import perf_counter_ns
 
 from backoff_ctrl.engine import Controller, Demand, ObservedQuota, Policy, Request, Ticket
-from backoff_ctrl.engine.outcomes import Created
+from backoff_ctrl.engine.facts.outcomes import Created
 
 ONE = 10**9
 MANY, FEW = 1_000_000, 1_000

@@ -26,9 +26,9 @@ from kubernetes.aio import client as aio
 
 import backoff_ctrl
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Gate
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
-from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.sandbox.cluster import running_sandbox
+from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient
+from backoff_ctrl.k8s.lab.sandbox.cluster import running_sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ FRAMES = 16
 SPEC = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}
 POD: Any = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-"}, "spec": SPEC}
 OURS = f"{Path(backoff_ctrl.__file__).parent}/"
-SANDBOX = f"{OURS}k8s/sandbox/"
+SANDBOX = f"{OURS}k8s/lab/sandbox/"
 
 
 def until_waiting(gate: AnyGate, count: int) -> None:

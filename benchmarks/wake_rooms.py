@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kubernetes.aio import client as aio
 
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
-from tests.aio_configuration import aio_configuration
+from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from tests.cluster.talking import STRATEGIC, Api
+from tests.kit.aio_configuration import aio_configuration
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

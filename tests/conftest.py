@@ -13,13 +13,14 @@ from zlib import crc32
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import reaching
-from tests.building import Building, asks_for_kubernetes
-from tests.cpu_seconds import CpuSeconds
 from tests.engine.measuring import EngineCoverage
-from tests.farewells import Loop, use_everywhere
-from tests.left_out import LeftOut
-from tests.survivors import go_on_in_a_child
+from tests.kit.building import Building, asks_for_kubernetes
+from tests.kit.cpu_seconds import CpuSeconds
+from tests.kit.farewells import Loop, use_everywhere
+from tests.kit.left_out import LeftOut
+from tests.kit.survivors import go_on_in_a_child
+
+from .kit import reaching
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -151,6 +152,6 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def _a_ledger_per_server() -> Generator[None]:
     """Forget the ledgers that the process shared: the port of an ended sandbox comes again, with another cluster."""
     yield
-    process = sys.modules.get("backoff_ctrl.k8s.sharing.process")
+    process = sys.modules.get("backoff_ctrl.k8s.gate.sharing.process")
     if process is not None:
         process.forget_unused()

@@ -1,4 +1,4 @@
-"""Rewrites the tables of ``k8s/proxy/http/charged_fields.py`` from the source code of Kubernetes: unused at run time.
+"""Rewrites the tables of ``k8s/sidecar/http/charged_fields.py`` from the source code of Kubernetes: unused at run time.
 
 Usage: python -m tools.charged_fields API_DIR APIMACHINERY_DIR, with the directories of the Go modules ``k8s.io/api``
 and ``k8s.io/apimachinery`` of one release. ``WANTED`` names the fields; the ``.proto`` files give their numbers and

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from backoff_ctrl.k8s.sandbox.http.openapi import mentioned
-from backoff_ctrl.k8s.sandbox.objects.kinds import BUILT_IN
+from backoff_ctrl.k8s.lab.sandbox.http.openapi import mentioned
+from backoff_ctrl.k8s.lab.sandbox.objects.kinds import BUILT_IN
 
 TABLE = Path(__file__).parent.parent / "k8s" / "sandbox" / "http" / "openapi_schemas.jsonl"
 _ALSO = (

@@ -12,8 +12,8 @@ import re
 import sys
 from pathlib import Path
 
-from backoff_ctrl.k8s.sandbox.objects.kinds import BUILT_IN
-from backoff_ctrl.k8s.sandbox.objects.protobuf import package_of
+from backoff_ctrl.k8s.lab.sandbox.objects.kinds import BUILT_IN
+from backoff_ctrl.k8s.lab.sandbox.objects.protobuf import package_of
 
 TABLE = Path(__file__).parent.parent / "k8s" / "sandbox" / "objects" / "protobuf_fields.txt"
 _EXTRA = (

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import click
 
 from backoff_ctrl.api.exits import DONE, BadInput, Failed
-from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.settings import STATUS_TOKEN
+from backoff_ctrl.k8s.gate.settings import STATUS_TOKEN
+from backoff_ctrl.k8s.kube.answers.printing import printable
+from backoff_ctrl.k8s.status.client import Instance, Listed, RefusedError, find_place, token_in
 from backoff_ctrl.k8s.status.shapes import Acted, Waiting
 from backoff_ctrl.k8s.status.token import read_token
 
-from .instance import Instance, Listed, RefusedError, find_place, token_in
 from .instance_options import GATE, TIMEOUT
 from .namespaces import at_a_gate, namespace_options
 from .naming import NAMESPACE, QUOTA, is_called, plain

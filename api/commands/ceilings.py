@@ -10,12 +10,12 @@ from typing import Final
 import click
 
 from backoff_ctrl.api.exits import DONE
-from backoff_ctrl.engine.quantities import parse_quantity, taken_share
-from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.engine.facts.quantities import parse_quantity, taken_share
+from backoff_ctrl.k8s.kube.answers.printing import printable
+from backoff_ctrl.k8s.status.amounts import ago, percent, rounded, span
+from backoff_ctrl.k8s.status.client import Instance, Listed, find_place, read_time
 from backoff_ctrl.k8s.status.shapes import Ceiling
 
-from .amounts import ago, percent, rounded, span
-from .instance import Instance, Listed, find_place, read_time
 from .instance_options import asks_cluster, cluster_instead, document, instance_options, table
 from .namespaces import at_a_gate, check_namespaces, hint, hint_elsewhere, namespace_options
 from .naming import QUOTA, plain

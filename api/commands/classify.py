@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from backoff_ctrl.api.exits import BadInput
-from backoff_ctrl.k8s.answers.gutters import unwrapped
-from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
+from backoff_ctrl.k8s.kube.answers.gutters import unwrapped
+from backoff_ctrl.k8s.kube.answers.rejections import Lane, read_rejection
+from backoff_ctrl.k8s.status.amounts import aligned, quantity_text, quantity_texts
 
-from .amounts import aligned, quantity_text, quantity_texts
 from .output import DOCUMENT, output_options, written
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.answers.rejections import Rejection
+    from backoff_ctrl.k8s.kube.answers.rejections import Rejection
 
 LONGEST_INPUT: Final = 1_048_576
 

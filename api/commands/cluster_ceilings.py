@@ -6,20 +6,19 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.api.exits import BadInput
-from backoff_ctrl.k8s.answers.fields import FieldError, metadata_of
-from backoff_ctrl.k8s.answers.paging import EndlessListError, is_list
-from backoff_ctrl.k8s.charges.quotas import read_quota
-from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place
-from backoff_ctrl.k8s.cluster.paths import path_to
+from backoff_ctrl.k8s.kube.answers.fields import FieldError, metadata_of
+from backoff_ctrl.k8s.kube.answers.paging import EndlessListError, is_list
+from backoff_ctrl.k8s.kube.charges.quotas import read_quota
+from backoff_ctrl.k8s.kube.cluster.asking import Reach, ReachError, find_place
+from backoff_ctrl.k8s.kube.paths import path_to
+from backoff_ctrl.k8s.status.amounts import quantity_text
 from backoff_ctrl.k8s.status.shapes import Ceiling
 from backoff_ctrl.k8s.status.sources import shown
-
-from .amounts import quantity_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
+    from backoff_ctrl.k8s.kube.cluster.finding import ClusterAccess
 
     CeilingsRead = tuple[str, list[Ceiling]]
 

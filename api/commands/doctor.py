@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from backoff_ctrl.api.commands.tasks.options import SET, can_run_tasks, needs_packages
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
-from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.kube.answers.printing import printable
 
 from .cluster_options import check_cluster_options, cluster_options
 from .kinds_option import KINDS, kinds_of
 from .output import DOCUMENT, output_options, written
-from .tasks.options import SET, can_run_tasks, needs_packages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from backoff_ctrl.k8s.cluster.asking import Check
-    from backoff_ctrl.k8s.cluster.rights import Right
-    from backoff_ctrl.k8s.settings import InForce
+    from backoff_ctrl.k8s.gate.settings import InForce
+    from backoff_ctrl.k8s.kube.cluster.asking import Check
+    from backoff_ctrl.k8s.kube.cluster.rights import Right
 
 
 @click.command("doctor")
@@ -70,7 +70,7 @@ def command(
 
     Exit codes: 0 all checks passed, 1 some failed, 2 the cluster cannot be used at all.
     """
-    from backoff_ctrl.k8s.cluster.asking import Check, Reach, ReachError, find_place  # noqa: PLC0415 - imports the client: 0.25 s
+    from backoff_ctrl.k8s.kube.cluster.asking import Check, Reach, ReachError, find_place  # noqa: PLC0415 - imports the client: 0.25 s
 
     check_cluster_options(apiserver, kubeconfig, context)
     settings, wrong = _settings(given["config"], given["settings"])
@@ -109,8 +109,8 @@ def command(
 
 def _rights(namespace: str, given: Mapping[str, Any]) -> Sequence[Right]:
     """Return the rights to check. Raises ``BadInput`` for options of another mode."""
-    from backoff_ctrl.k8s.admitting.kinds import indispensable  # noqa: PLC0415
-    from backoff_ctrl.k8s.cluster.rights import CREATOR, GATEWAY, injection, operator, page, webhooks  # noqa: PLC0415
+    from backoff_ctrl.k8s.kube.cluster.rights import CREATOR, GATEWAY, injection, operator, page, webhooks  # noqa: PLC0415
+    from backoff_ctrl.k8s.workloads.admitting.kinds import indispensable  # noqa: PLC0415
 
     mode, keeps, webhook = given["mode"], given["keeps"], given["webhook"]
     for option, wanted, value in (
@@ -139,8 +139,8 @@ def _installation() -> Check:
     import platform  # noqa: PLC0415 - only here
     from importlib.metadata import version  # noqa: PLC0415
 
-    from backoff_ctrl.k8s.cluster.asking import Check  # noqa: PLC0415
-    from backoff_ctrl.k8s.gated.generations import installed  # noqa: PLC0415
+    from backoff_ctrl.k8s.gate.clients.generations import installed  # noqa: PLC0415
+    from backoff_ctrl.k8s.kube.cluster.asking import Check  # noqa: PLC0415
 
     clients = list(installed())
     versions = [("backoff-ctrl", version("backoff-ctrl")), *[(name, found) for name, found, _ in clients]]
@@ -151,8 +151,8 @@ def _installation() -> Check:
 
 def _settings(config: str | None, flags: Sequence[str]) -> tuple[list[InForce], list[Check]]:
     """Return the settings that apply, and a check for each that is not understood."""
-    from backoff_ctrl.k8s.cluster.asking import Check  # noqa: PLC0415
-    from backoff_ctrl.k8s.settings import in_force, read_settings  # noqa: PLC0415
+    from backoff_ctrl.k8s.gate.settings import in_force, read_settings  # noqa: PLC0415
+    from backoff_ctrl.k8s.kube.cluster.asking import Check  # noqa: PLC0415
 
     found = list(in_force())
     given = read_settings()
@@ -160,7 +160,7 @@ def _settings(config: str | None, flags: Sequence[str]) -> tuple[list[InForce], 
     if config is None and not flags and not can_run_tasks():
         return found, wrong
     needs_packages()
-    from backoff_ctrl.k8s.plugins import config_file  # noqa: PLC0415 - loads pydantic
+    from backoff_ctrl.k8s.tasks.plugins import config_file  # noqa: PLC0415 - loads pydantic
 
     try:
         found += config_file.in_force(None if config is None else Path(config), flags)

@@ -14,26 +14,26 @@ from urllib.parse import quote
 
 import click
 
-from backoff_ctrl.api.commands.amounts import rounded, span
 from backoff_ctrl.api.exits import DONE, BadInput
-from backoff_ctrl.k8s.answers.fields import metadata_of
-from backoff_ctrl.k8s.answers.paging import is_list
-from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
-from backoff_ctrl.k8s.cluster.paths import path_to
+from backoff_ctrl.k8s.kube.answers.fields import metadata_of
+from backoff_ctrl.k8s.kube.answers.paging import is_list
+from backoff_ctrl.k8s.kube.answers.printing import printable
+from backoff_ctrl.k8s.kube.charges.manifests import ManifestError, load_manifests, read_source
+from backoff_ctrl.k8s.kube.paths import path_to
+from backoff_ctrl.k8s.status.amounts import rounded, span
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.bodies import namespace_of
+from backoff_ctrl.k8s.status.client import Instance, find_place, token_in
 from backoff_ctrl.k8s.status.shapes import Blocker, Confirmation, Explained, ExplainedPart, LetIn
 
-from .instance import Instance, find_place, token_in
 from .instance_options import GATE, TIMEOUT, asks_cluster, cluster_instead
 from .output import DOCUMENT, output_options, written
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.admitting.jobs import WaitingJob
-    from backoff_ctrl.k8s.cluster.asking import Reach
-    from backoff_ctrl.k8s.status.admission_rules import Item
+    from backoff_ctrl.k8s.kube.charges.admission_rules import Item
+    from backoff_ctrl.k8s.kube.cluster.asking import Reach
     from backoff_ctrl.k8s.status.explaining import Ask
+    from backoff_ctrl.k8s.workloads.admitting.jobs import WaitingJob
 
 Answer = tuple[str, Explained, dict[str, Any]]
 Explain = Callable[[dict[str, Any], str | None], Answer]
@@ -119,7 +119,7 @@ def _by_instance(gate: str | None, timeout: float, confirm: bool, token_file: st
 
 def _of_context(manifest: Mapping[str, Any]) -> str | None:
     """Return the namespace of the kubeconfig's context, or of this pod, for a manifest that names none."""
-    from backoff_ctrl.k8s.cluster.finding import ReachError, find_place  # noqa: PLC0415 - the client: 0.25 s
+    from backoff_ctrl.k8s.kube.cluster.finding import ReachError, find_place  # noqa: PLC0415 - the client: 0.25 s
 
     if metadata_of(manifest).get("namespace"):
         return None
@@ -134,7 +134,7 @@ def _by_cluster(apiserver: str | None, kubeconfig: str | None, context: str | No
 
     ``confirm``: also ask the server, as the user of the kubeconfig. Raises ``BadInput``, as that function does.
     """
-    from backoff_ctrl.k8s.cluster import asking  # noqa: PLC0415 - the client: 0.25 s
+    from backoff_ctrl.k8s.kube.cluster import asking  # noqa: PLC0415 - the client: 0.25 s
     from backoff_ctrl.k8s.status import explaining  # noqa: PLC0415 - loads the engine
 
     try:
@@ -181,12 +181,12 @@ class _Listed:
 
 def _let_in(manifest: Mapping[str, Any], namespace: str, listed: _Listed, reach: Reach) -> LetIn | None:
     """Return whether the operator lets a manifest in that waits suspended. Raises ``ReachError``."""
-    from backoff_ctrl.k8s.admitting.judging import Surroundings, judged, kind_of_manifest  # noqa: PLC0415 - the engine
+    from backoff_ctrl.k8s.workloads.admitting.judging import Surroundings, judged, kind_of_manifest  # noqa: PLC0415 - the engine
 
     if kind_of_manifest(manifest) is None:
         return None
     if not listed.line_is_read:
-        from backoff_ctrl.k8s.admitting.jobs import JobsError, list_jobs  # noqa: PLC0415 - imports aiohttp
+        from backoff_ctrl.k8s.workloads.admitting.jobs import JobsError, list_jobs  # noqa: PLC0415 - imports aiohttp
 
         with suppress(JobsError):
             listed.line = asyncio.run(list_jobs(reach.place.configuration, namespaces=(namespace,))).jobs
@@ -200,7 +200,7 @@ def _listed(reach: Reach, namespace: str) -> _Listed:
 
     Raises ``BadInput``, ``ReachError``.
     """
-    from backoff_ctrl.k8s.status.admission_rules import items_of  # noqa: PLC0415 - loads the engine
+    from backoff_ctrl.k8s.kube.charges.admission_rules import items_of  # noqa: PLC0415 - loads the engine
     from backoff_ctrl.k8s.status.explaining import asking_listed  # noqa: PLC0415
 
     status, quotas = reach.ask("GET", path_to("/api/v1", "resourcequotas", namespace=namespace))

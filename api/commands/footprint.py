@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff_ctrl.api.exits import BadInput
-from backoff_ctrl.k8s.answers.fields import FieldError, metadata_of
-from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
-from backoff_ctrl.k8s.charges.parts import Footprint, footprint_of
+from backoff_ctrl.k8s.kube.answers.fields import FieldError, metadata_of
+from backoff_ctrl.k8s.kube.answers.printing import printable
+from backoff_ctrl.k8s.kube.charges.footprint import footprint
+from backoff_ctrl.k8s.kube.charges.manifests import ManifestError, load_manifests, read_source
+from backoff_ctrl.k8s.kube.charges.parts import Footprint, footprint_of
+from backoff_ctrl.k8s.status.amounts import aligned, quantity_text, quantity_texts
 
-from .amounts import aligned, quantity_text, quantity_texts
 from .output import DOCUMENT, output_options, written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from backoff_ctrl.engine.demand import Demand
-    from backoff_ctrl.k8s.charges.parts import Part
+    from backoff_ctrl.engine.facts.demand import Demand
+    from backoff_ctrl.k8s.kube.charges.parts import Part
 
 
 @click.command("footprint")

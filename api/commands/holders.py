@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
-from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.kube.answers.printing import printable
 
 from .cluster_options import check_cluster_options, cluster_options
 from .namespaces import check_namespaces, namespace_options
@@ -19,9 +19,9 @@ from .naming import QUOTA, plain
 from .output import DOCUMENT, LIST, names, output_options, written
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.charges.attribution import Report
-    from backoff_ctrl.k8s.cluster.asking import Reach
-    from backoff_ctrl.k8s.holders import HoldingsReader
+    from backoff_ctrl.k8s.kube.charges.attribution import Report
+    from backoff_ctrl.k8s.kube.cluster.asking import Reach
+    from backoff_ctrl.k8s.kube.holders import HoldingsReader
 
 SECOND_LOOK: Final = 1.0
 """Seconds before unexplained charge is read again: creates in flight look the same for a moment."""
@@ -52,10 +52,9 @@ def command(
     Exit codes: 0 answered ("ok" in --json says whether all is well), 1 answered in part, because this account may not
     list a kind that a quota charges, 2 wrong usage, or the cluster cannot be used.
     """
-    from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place  # noqa: PLC0415
-    from backoff_ctrl.k8s.holders import HoldingsReader  # noqa: PLC0415 - imports the client: 0.25 s
-
-    from .holders_page import document, owners, page  # noqa: PLC0415
+    from backoff_ctrl.k8s.kube.cluster.asking import Reach, ReachError, find_place  # noqa: PLC0415
+    from backoff_ctrl.k8s.kube.holders import HoldingsReader  # noqa: PLC0415 - imports the client: 0.25 s
+    from backoff_ctrl.k8s.status.holders_page import document, owners, page  # noqa: PLC0415
 
     quota = quota and plain(quota, QUOTA)
     check_namespaces(namespace, everywhere=everywhere)
@@ -88,7 +87,7 @@ def command(
 
 def _with_quotas(reach: Reach, quota: str | None) -> list[str]:
     """Return the namespaces that have a quota, or one of this name. Raises ``ReachError``."""
-    from backoff_ctrl.k8s.answers.fields import metadata_of  # noqa: PLC0415
+    from backoff_ctrl.k8s.kube.answers.fields import metadata_of  # noqa: PLC0415
 
     from .cluster_ceilings import quotas  # noqa: PLC0415 - imports the client
 
@@ -98,7 +97,7 @@ def _with_quotas(reach: Reach, quota: str | None) -> list[str]:
 
 def _report(reader: HoldingsReader, quota: str | None) -> Report:
     """Read the holders. If some charge is unexplained, read again and keep only what is confirmed."""
-    from backoff_ctrl.k8s.charges.attribution import attribute, confirmed  # noqa: PLC0415
+    from backoff_ctrl.k8s.kube.charges.attribution import attribute, confirmed  # noqa: PLC0415
 
     report = attribute(reader.read(quota), datetime.now(UTC))
     if not report.excess:

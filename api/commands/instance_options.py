@@ -8,9 +8,9 @@ from typing import Any, Final, TypeVar
 import click
 
 from backoff_ctrl.api.exits import BadInput
-from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.kube.answers.printing import printable
+from backoff_ctrl.k8s.status.amounts import aligned
 
-from .amounts import aligned
 from .cluster_options import check_cluster_options
 from .renamed import Renamed
 

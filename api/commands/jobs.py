@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
-from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.kube.answers.printing import printable
+from backoff_ctrl.k8s.status.amounts import rounded, span
 
-from .amounts import rounded, span
 from .cluster_options import check_cluster_options, cluster_options
 from .instance_options import table
 from .kinds_option import KINDS, kinds_of
@@ -24,8 +24,8 @@ from .watching import watch as follow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from backoff_ctrl.k8s.admitting.jobs import Listing, WaitingJob
-    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
+    from backoff_ctrl.k8s.kube.cluster.finding import ClusterAccess
+    from backoff_ctrl.k8s.workloads.admitting.jobs import Listing, WaitingJob
 
 HEAD: Final = ("namespace", "name", "waited", "place", "estimate", "waits for")
 WIDE: Final = (*HEAD[:-1], "quota", "resource", "asked", "left", "reason", HEAD[-1])
@@ -66,7 +66,7 @@ def listing(  # noqa: PLR0913, PLR0917 - each is an option
 
     Exit codes: 0 answered, also if nothing waits; 2 wrong usage, or Jobs can't be listed.
     """
-    from backoff_ctrl.k8s.admitting.jobs import JobsError, list_jobs  # noqa: PLC0415 - imports aiohttp
+    from backoff_ctrl.k8s.workloads.admitting.jobs import JobsError, list_jobs  # noqa: PLC0415 - imports aiohttp
 
     named = check_namespaces(*namespaces, everywhere=everywhere)
     waiting, place = kinds_of(kinds), place_of(apiserver, kubeconfig, context)
@@ -132,8 +132,8 @@ def release(  # noqa: PLR0913, PLR0917 - each is an option
 
     Exit codes: 0 let go; 1 some could not be; 2 wrong usage, nothing of that name waits, or the cluster can't be used.
     """
-    from backoff_ctrl.k8s.admitting.jobs import JobsError  # noqa: PLC0415 - imports aiohttp
-    from backoff_ctrl.k8s.admitting.jobs import release as let_go  # noqa: PLC0415
+    from backoff_ctrl.k8s.workloads.admitting.jobs import JobsError  # noqa: PLC0415 - imports aiohttp
+    from backoff_ctrl.k8s.workloads.admitting.jobs import release as let_go  # noqa: PLC0415
 
     if (name is None) is not everything:
         raise BadInput("give either the NAME of what is to be let go, or --all")
@@ -154,7 +154,7 @@ def release(  # noqa: PLR0913, PLR0917 - each is an option
 
 def place_of(apiserver: str | None, kubeconfig: str | None, context: str | None) -> ClusterAccess:
     """Return the cluster that the options choose. Raises ``BadInput``."""
-    from backoff_ctrl.k8s.cluster.asking import ReachError, find_api_server  # noqa: PLC0415 - imports the client
+    from backoff_ctrl.k8s.kube.cluster.asking import ReachError, find_api_server  # noqa: PLC0415 - imports the client
 
     check_cluster_options(apiserver, kubeconfig, context)
     try:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from backoff_ctrl.api.commands.tasks.options import can_run_tasks
 from backoff_ctrl.api.exits import BadInput
 
-from .tasks.options import can_run_tasks
-
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.admitting.kinds import AdmissibleKind
+    from backoff_ctrl.k8s.workloads.admitting.kinds import AdmissibleKind
 
 KINDS: Callable[[Any], Any] = click.option(
     "--kinds",
@@ -27,15 +26,15 @@ KINDS: Callable[[Any], Any] = click.option(
 
 def kinds_of(files: Iterable[str]) -> Sequence[AdmissibleKind]:
     """Return the kinds that wait. Raises ``BadInput``."""
-    from backoff_ctrl.k8s.admitting.kinds import KINDS as BUILT_IN  # noqa: PLC0415
+    from backoff_ctrl.k8s.workloads.admitting.kinds import KINDS as BUILT_IN  # noqa: PLC0415
 
     paths = [file for each in files for file in _files(Path(each))]
     if not paths:
         return BUILT_IN
     if not can_run_tasks():
         raise BadInput("--kinds needs further packages: pip install 'backoff-ctrl[tasks]'")
-    from backoff_ctrl.k8s.admitting.described import described_kinds  # noqa: PLC0415 - pydantic
-    from backoff_ctrl.k8s.plugins.descriptions import DescriptionError  # noqa: PLC0415 - pydantic
+    from backoff_ctrl.k8s.kube.operators.descriptions import DescriptionError  # noqa: PLC0415 - pydantic
+    from backoff_ctrl.k8s.workloads.admitting.described import described_kinds  # noqa: PLC0415 - pydantic
 
     try:
         return described_kinds(paths)

@@ -16,11 +16,10 @@ from typing import Any, Final, TypeVar
 import click
 
 from backoff_ctrl.api.exits import BadInput
-from backoff_ctrl.k8s.answers.fields import mapping, mappings, text
-from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.settings import read_settings
-
-from .instance import Instance, Listed
+from backoff_ctrl.k8s.gate.settings import read_settings
+from backoff_ctrl.k8s.kube.answers.fields import mapping, mappings, text
+from backoff_ctrl.k8s.kube.answers.printing import printable
+from backoff_ctrl.k8s.status.client import Instance, Listed
 
 F = TypeVar("F", bound=Callable[..., object])
 _HELP: Final = "The namespace; default: the context's."
@@ -123,7 +122,7 @@ def _read(file: Path) -> Mapping[str, Any]:
         return {}
     import yaml  # noqa: PLC0415 - 20 ms, only where there is a kubeconfig
 
-    from backoff_ctrl.k8s.charges.bounded_yaml import BoundedLoader  # noqa: PLC0415 - the same
+    from backoff_ctrl.k8s.kube.charges.bounded_yaml import BoundedLoader  # noqa: PLC0415 - the same
 
     try:
         return mapping(yaml.load(file.read_bytes(), BoundedLoader))  # noqa: S506 - a safe loader, bounded

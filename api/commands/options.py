@@ -14,7 +14,7 @@ import click
 
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.engine.errors import PolicyError
-from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.kube.answers.printing import printable
 
 from .bounded_log import BoundedLog
 
@@ -31,8 +31,8 @@ POLICY: Callable[[Any], Any] = click.option(
 
 def set_policy(given: Iterable[str], below: Mapping[str, float] | None = None) -> None:
     """Set the policy of this process' gates; ``below`` is that of the settings file. Raises ``BadInput``."""
-    from backoff_ctrl.k8s.settings import policy_settings  # noqa: PLC0415 - loads much
-    from backoff_ctrl.k8s.sharing.process import use_policy  # noqa: PLC0415 - likewise
+    from backoff_ctrl.k8s.gate.settings import policy_settings  # noqa: PLC0415 - loads much
+    from backoff_ctrl.k8s.gate.sharing.process import use_policy  # noqa: PLC0415 - likewise
 
     try:
         above = policy_settings(given)

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from backoff_ctrl.api.exits import BadInput
-from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.kube.answers.printing import printable
 
 R = TypeVar("R")
 DOCUMENT: Final = ("json", "yaml")

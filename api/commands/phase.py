@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from backoff_ctrl.api.commands.tasks.completing import task_types
+from backoff_ctrl.api.commands.tasks.options import SET
 from backoff_ctrl.api.exits import BadInput
-from backoff_ctrl.k8s.answers.fields import mappings, metadata_of
-from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
-from backoff_ctrl.k8s.plugins.protocol import PluginEntry
-from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
+from backoff_ctrl.k8s.kube.answers.fields import mappings, metadata_of
+from backoff_ctrl.k8s.kube.answers.printing import printable
+from backoff_ctrl.k8s.kube.charges.manifests import ManifestError, load_manifests, read_source
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginEntry
+from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
 
 from .output import DOCUMENT, output_options, written
-from .tasks.completing import task_types
-from .tasks.options import SET
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.plugins.phases import PhaseInfo
-    from backoff_ctrl.k8s.plugins.protocol import JSON
-    from backoff_ctrl.k8s.plugins.registry import Entry, Registry
+    from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo
+    from backoff_ctrl.k8s.tasks.plugins.protocol import JSON
+    from backoff_ctrl.k8s.tasks.plugins.registry import Entry, Registry
 
     _Reads: TypeAlias = PluginEntry | WebPluginEntry
 
@@ -72,9 +72,8 @@ def command(
     """
     if find_spec("pydantic") is None or find_spec("jsonpath") is None:
         raise BadInput("phase needs the plugin manager's packages: pip install 'backoff-ctrl[tasks]'")
-    from backoff_ctrl.k8s.plugins.protocol import PluginContext, PluginError  # noqa: PLC0415 - slow to load
-
-    from .tasks.options import Platform  # noqa: PLC0415 - likewise
+    from backoff_ctrl.api.commands.tasks.options import Platform  # noqa: PLC0415 - likewise
+    from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext, PluginError  # noqa: PLC0415 - slow to load
 
     now = datetime.now(UTC) if at is None else _time(at)
     where = "stdin" if source == "-" else source

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff_ctrl.api.exits import DONE, BadInput
-from backoff_ctrl.k8s.creates.creation import OptionError
+from backoff_ctrl.k8s.gate.creates.creation import OptionError
 
 from .cluster_options import CONTEXT, KUBECONFIG
 from .options import POLICY, log_to_stderr, set_policy
 from .renamed import Renamed
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
-    from backoff_ctrl.k8s.proxy.serving import Certificates
+    from backoff_ctrl.k8s.sidecar.holding.settings import HoldSettings
+    from backoff_ctrl.k8s.sidecar.serving import Certificates
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -168,9 +168,9 @@ def command(listen: str, apiserver: str | None, kubeconfig: str | None, context:
     Exit codes: 0 ended by Ctrl-C or SIGTERM; 2 wrong usage, or an unusable API server, address or certificate.
     """
     try:
-        from backoff_ctrl.k8s.proxy.listening import BindError, check_reach, read_address  # noqa: PLC0415
-        from backoff_ctrl.k8s.proxy.place import PlaceError, find_place  # noqa: PLC0415
-        from backoff_ctrl.k8s.proxy.serving import Settings, run  # noqa: PLC0415 - loads the parser and the loop
+        from backoff_ctrl.k8s.sidecar.listening import BindError, check_reach, read_address  # noqa: PLC0415
+        from backoff_ctrl.k8s.sidecar.place import PlaceError, find_place  # noqa: PLC0415
+        from backoff_ctrl.k8s.sidecar.serving import Settings, run  # noqa: PLC0415 - loads the parser and the loop
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("backoff_ctrl"):
             raise
@@ -206,7 +206,7 @@ def command(listen: str, apiserver: str | None, kubeconfig: str | None, context:
 
 
 def _holds(given: dict[str, Any]) -> HoldSettings:
-    from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings  # noqa: PLC0415
+    from backoff_ctrl.k8s.sidecar.holding.settings import HoldSettings  # noqa: PLC0415
 
     return HoldSettings(given["hold"], given["hold_total"], given["answer"], mark=not given["no_mark"])
 
@@ -223,10 +223,10 @@ def _tls(given: dict[str, Any]) -> Certificates | None:
     missing = [option for option, folder in folders.items() if folder is None]
     if missing:
         raise BadInput(f"TLS mode needs {' and '.join(missing)} too")
-    from backoff_ctrl.k8s.proxy.certificates import CertificatesError  # noqa: PLC0415
+    from backoff_ctrl.k8s.sidecar.certificates import CertificatesError  # noqa: PLC0415
 
     try:
-        from backoff_ctrl.k8s.proxy.authority import LEAF_LIFE, Serving, TlsFiles  # noqa: PLC0415 - cryptography
+        from backoff_ctrl.k8s.sidecar.authority import LEAF_LIFE, Serving, TlsFiles  # noqa: PLC0415 - cryptography
 
         files = TlsFiles(given["tls_authority"], given["tls_account"], given["tls_token_volume"], given["tls_name"])
         life = given["tls_leaf_life"]
@@ -248,7 +248,7 @@ def _given_certificate(given: dict[str, Any]) -> Certificates:
         raise BadInput(
             f"--tls-cert brings a certificate, --{own[0].replace('_', '-')} makes one: give only one of them"
         )
-    from backoff_ctrl.k8s.proxy.certificates import CertificatesError, GivenCertificate  # noqa: PLC0415
+    from backoff_ctrl.k8s.sidecar.certificates import CertificatesError, GivenCertificate  # noqa: PLC0415
 
     try:
         return GivenCertificate(given["tls_cert"], given["tls_key"])

@@ -17,8 +17,8 @@ from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.ending import at_signals
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox import Sandbox
-    from backoff_ctrl.k8s.sandbox.objects.kinds import Kind
+    from backoff_ctrl.k8s.lab.sandbox import Sandbox
+    from backoff_ctrl.k8s.lab.sandbox.objects.kinds import Kind
 
     Documents = list[tuple[Kind, str, dict[str, Any]]]
 
@@ -87,8 +87,8 @@ def command(
     backoff-ctrl sandbox --port 0 --kubeconfig sandbox.kubeconfig
     export KUBECONFIG=$PWD/sandbox.kubeconfig    # in another terminal
     """
-    from backoff_ctrl.k8s.sandbox import Sandbox  # noqa: PLC0415 - imports aiohttp
-    from backoff_ctrl.k8s.sandbox.quota_file import QuotaFileError, apply_quota_file, load_quota_file  # noqa: PLC0415
+    from backoff_ctrl.k8s.lab.sandbox import Sandbox  # noqa: PLC0415 - imports aiohttp
+    from backoff_ctrl.k8s.lab.sandbox.quota_file import QuotaFileError, apply_quota_file, load_quota_file  # noqa: PLC0415
 
     sandbox = Sandbox(port=port, seed=seed)
     if finish_after is not None and not isfinite(finish_after):
@@ -122,7 +122,7 @@ def _meant_in(document: dict[str, Any] | None) -> str:
     """Return which field a refused document may mean; empty: none of its fields is misspelt."""
     if document is None:
         return ""
-    from backoff_ctrl.k8s.plugins.field_names import misspelt_field, model_of  # noqa: PLC0415 - the client
+    from backoff_ctrl.k8s.tasks.plugins.field_names import misspelt_field, model_of  # noqa: PLC0415 - the client
 
     kind = model_of(str(document.get("apiVersion", "v1")), str(document["kind"]))
     flaw = misspelt_field(document, kind, "")
@@ -150,9 +150,9 @@ def _write_kubeconfig(file: Path, url: str) -> None:
 
 
 async def _serve(sandbox: Sandbox, finish_after: float | None, kubeconfig: Path | None, *, run_jobs: bool) -> None:
-    from backoff_ctrl.k8s.sandbox.followed import Server  # noqa: PLC0415
-    from backoff_ctrl.k8s.sandbox.job_controller import JobController  # noqa: PLC0415
-    from backoff_ctrl.k8s.sandbox.kubelet import Kubelet  # noqa: PLC0415
+    from backoff_ctrl.k8s.lab.sandbox.followed import Server  # noqa: PLC0415
+    from backoff_ctrl.k8s.lab.sandbox.job_controller import JobController  # noqa: PLC0415
+    from backoff_ctrl.k8s.lab.sandbox.kubelet import Kubelet  # noqa: PLC0415
 
     ended = asyncio.Event()
     at_signals((signal.SIGINT, signal.SIGTERM), ended.set)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from backoff_ctrl.api.exits import DONE, BadInput
+from backoff_ctrl.k8s.status.client import Instance, find_place
 
-from .instance import Instance, find_place
 from .instance_options import instance_options
 from .namespaces import at_a_gate, namespace_options
 from .output import DOCUMENT, output_options, written

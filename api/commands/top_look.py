@@ -10,15 +10,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.api.exits import BadInput
-from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.kube.answers.printing import printable
+from backoff_ctrl.k8s.status.client import FAILURES, FROM_THE_OLDEST, Instance, Listed, Stream, read_time
 from backoff_ctrl.k8s.status.shapes import Ceiling, Decision, Gate, Waiting
 
 from .ceilings import fullest_first
-from .instance import FAILURES, FROM_THE_OLDEST, Instance, Listed, Stream, read_time
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.admitting.jobs import WaitingJob
-    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
+    from backoff_ctrl.k8s.kube.cluster.finding import ClusterAccess
+    from backoff_ctrl.k8s.workloads.admitting.jobs import WaitingJob
 
     Jobs = Callable[[], Sequence[WaitingJob]]
 
@@ -64,7 +64,7 @@ class JobsSeen:
         """Return them. Raises ``BadInput``."""
         import asyncio  # noqa: PLC0415 - slow to load, as the next one
 
-        from backoff_ctrl.k8s.admitting.jobs import JobsError, list_jobs  # noqa: PLC0415 - imports aiohttp
+        from backoff_ctrl.k8s.workloads.admitting.jobs import JobsError, list_jobs  # noqa: PLC0415 - imports aiohttp
 
         if time.monotonic() >= self._until:
             try:

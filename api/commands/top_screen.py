@@ -16,14 +16,14 @@ from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.widgets import DataTable, Footer, RichLog, Static
 
-from backoff_ctrl.engine.quantities import parse_quantity
-from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.creates.wait import reason_words
+from backoff_ctrl.engine.facts.quantities import parse_quantity
+from backoff_ctrl.k8s.gate.creates.wait import reason_words
+from backoff_ctrl.k8s.kube.answers.printing import printable
+from backoff_ctrl.k8s.status.amounts import clock, rounded, span
+from backoff_ctrl.k8s.status.client import Instance, read_time
 from backoff_ctrl.k8s.status.shapes import Ceiling, Decision
 
-from .amounts import clock, rounded, span
 from .ceilings import fullness, how_full, waits_for
-from .instance import Instance, read_time
 from .jobs import row_of
 from .top_look import Feed, Look
 from .waiting import cells

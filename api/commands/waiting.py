@@ -9,12 +9,12 @@ from typing import Final
 import click
 
 from backoff_ctrl.api.exits import DONE, BadInput
-from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.creates.wait import reason_words
+from backoff_ctrl.k8s.gate.creates.wait import reason_words
+from backoff_ctrl.k8s.kube.answers.printing import printable
+from backoff_ctrl.k8s.status.amounts import rounded, span
+from backoff_ctrl.k8s.status.client import Instance, Listed, find_place, read_time
 from backoff_ctrl.k8s.status.shapes import Waiting
 
-from .amounts import rounded, span
-from .instance import Instance, Listed, find_place, read_time
 from .instance_options import cluster_instead, document, instance_options, table
 from .namespaces import at_a_gate, hint_elsewhere, namespace_options
 from .output import DOCUMENT, LIST, names, output_options, written

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from backoff_ctrl.api.exits import DONE
-from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.kube.answers.printing import printable
 
 from .output import written
 

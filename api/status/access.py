@@ -11,15 +11,15 @@ import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from backoff_ctrl.k8s.cluster.rights import Right
-from backoff_ctrl.k8s.cluster.subjects import KEPT, Subject, Subjects, UnansweredError
-from backoff_ctrl.k8s.status.address import host_of, is_loopback
+from backoff_ctrl.k8s.kube.cluster.address import host_of, is_loopback
+from backoff_ctrl.k8s.kube.cluster.rights import Right
+from backoff_ctrl.k8s.kube.cluster.subjects import KEPT, Subject, Subjects, UnansweredError
 from backoff_ctrl.k8s.status.asked import ProblemError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 
-    from backoff_ctrl.k8s.cluster.asking import Reach
+    from backoff_ctrl.k8s.kube.cluster.asking import Reach
 
 TOKEN_MAX: Final = 8192
 COOKIE: Final = "backoff_ctrl_token"

@@ -13,16 +13,15 @@ from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from backoff_ctrl.api.status.tasks import TaskEndpoints, add_tasks
-from backoff_ctrl.k8s.runtime.host import RUNTIME
-from backoff_ctrl.k8s.settings import settings
-from backoff_ctrl.k8s.sharing.showing import shown
+from backoff_ctrl.k8s.gate.runtime.host import RUNTIME
+from backoff_ctrl.k8s.gate.settings import settings
 from backoff_ctrl.k8s.status.asked import Anything, ProblemError
 from backoff_ctrl.k8s.status.documents import Documents
 from backoff_ctrl.k8s.status.endpoints import ENDPOINTS, Endpoint, OfHolders
 from backoff_ctrl.k8s.status.metrics import CONTENT_TYPE, exposition
 from backoff_ctrl.k8s.status.serving import SERVICE, own_version
 from backoff_ctrl.k8s.status.shapes import Acted, Decision, Explained, RequestHistory, Waiting
+from backoff_ctrl.k8s.status.showing import shown
 
 from . import shapes as examples
 from .access import Loopback
@@ -34,6 +33,7 @@ from .overview import Overview, SeenNamespace
 from .page import Page, add_page
 from .routing import HEADERS, Caller, add_endpoint, described, handle_problems, problem
 from .shapes import SeenCeiling, SeenGate, SeenOverload, SeenPage, SeenPolicy
+from .tasks import TaskEndpoints, add_tasks
 from .unwatched import Unwatched
 
 if TYPE_CHECKING:
@@ -41,10 +41,9 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from backoff_ctrl.api.status.served_tasks import ServedTasks
-
     from .access import Access
     from .observing import Cluster
+    from .served_tasks import ServedTasks
 
 WORDS: Final = {
     "readyz": {503: "Not ready: a reason in each line."},

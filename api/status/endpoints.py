@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
-from backoff_ctrl.api.commands.instance import read
+from backoff_ctrl.k8s.kube.cluster.address import is_loopback
 from backoff_ctrl.k8s.status.actions import ACTIONS, read_action
-from backoff_ctrl.k8s.status.address import is_loopback
 from backoff_ctrl.k8s.status.asked import ProblemError, cursor, read_cursor
 from backoff_ctrl.k8s.status.bodies import checked_name, namespace_of, read_manifest
+from backoff_ctrl.k8s.status.client import read
 from backoff_ctrl.k8s.status.endpoints import (
     Nothing,
     OfAction,

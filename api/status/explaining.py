@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
 
-from backoff_ctrl.api.commands.instance import read
-from backoff_ctrl.engine.demand import Demand
-from backoff_ctrl.engine.outlook import Outlook
+from backoff_ctrl.engine.facts.demand import Demand
+from backoff_ctrl.engine.look.outlook import Outlook
 from backoff_ctrl.k8s.status import explaining
+from backoff_ctrl.k8s.status.client import read
 from backoff_ctrl.k8s.status.shapes import Explained, ExplainedPart
 
 from .gates import Gates

@@ -24,10 +24,10 @@ import aiohttp
 from starlette.concurrency import run_in_threadpool
 from yarl import URL
 
-from backoff_ctrl.api.commands.instance import LINE_MAX, Events, detail_of, read
-from backoff_ctrl.engine.quantities import parse_quantity, taken_share
-from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.engine.facts.quantities import parse_quantity, taken_share
+from backoff_ctrl.k8s.kube.answers.printing import printable
 from backoff_ctrl.k8s.status.asked import ProblemError
+from backoff_ctrl.k8s.status.client import LINE_MAX, Events, detail_of, read
 from backoff_ctrl.k8s.status.decisions import Decisions, Ring
 from backoff_ctrl.k8s.status.documents import Documents, decision
 from backoff_ctrl.k8s.status.gate_endpoints import JSON, GateEndpoints, Sent, as_json

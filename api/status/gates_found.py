@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
 
-from backoff_ctrl.k8s.answers.fields import annotations_of, mapping, metadata_of
-from backoff_ctrl.k8s.answers.paging import EndlessListError, is_list
-from backoff_ctrl.k8s.cluster.asking import Reach, ReachError
-from backoff_ctrl.k8s.cluster.paths import path_to
+from backoff_ctrl.k8s.kube.answers.fields import annotations_of, mapping, metadata_of
+from backoff_ctrl.k8s.kube.answers.paging import EndlessListError, is_list
+from backoff_ctrl.k8s.kube.cluster.asking import Reach, ReachError
+from backoff_ctrl.k8s.kube.paths import path_to
 
 from .gates import Gates
 

@@ -20,8 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backoff_ctrl.api.connections import Clients
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.early import STALLED, listening_early, open_page
-from backoff_ctrl.k8s.cluster.asking import find_place
-from backoff_ctrl.k8s.status.address import PORT
+from backoff_ctrl.k8s.kube.cluster.address import PORT
+from backoff_ctrl.k8s.kube.cluster.asking import find_place
 
 from .access import Loopback
 from .app import Connecting, make_app

@@ -8,22 +8,22 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from backoff_ctrl.api.commands.holders_page import document
-from backoff_ctrl.k8s.answers.paging import is_list
-from backoff_ctrl.k8s.charges.attribution import Report, attribute
-from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, Recent
-from backoff_ctrl.k8s.cluster.finding import ClusterAccess
-from backoff_ctrl.k8s.cluster.paths import PathError, path_to
-from backoff_ctrl.k8s.cluster.rights import page
 from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.holders import AbsentError, HoldingsReader
-from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
-from backoff_ctrl.k8s.status.admission_rules import Item, items_of
+from backoff_ctrl.k8s.gate.observing.hosted import HostedWatch
+from backoff_ctrl.k8s.gate.runtime.host import RuntimeAlarms
+from backoff_ctrl.k8s.kube.answers.paging import is_list
+from backoff_ctrl.k8s.kube.charges.admission_rules import Item, items_of
+from backoff_ctrl.k8s.kube.charges.attribution import Report, attribute
+from backoff_ctrl.k8s.kube.cluster.asking import Reach, ReachError, Recent
+from backoff_ctrl.k8s.kube.cluster.finding import ClusterAccess
+from backoff_ctrl.k8s.kube.cluster.rights import page
+from backoff_ctrl.k8s.kube.holders import AbsentError, HoldingsReader
+from backoff_ctrl.k8s.kube.paths import PathError, path_to
+from backoff_ctrl.k8s.kube.watching.status import EVERYWHERE, WatchState
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.explaining import AskServer
+from backoff_ctrl.k8s.status.holders_page import document
 from backoff_ctrl.k8s.status.serving import Service
-from backoff_ctrl.k8s.watching.hosted import HostedWatch
-from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchState
 
 KEPT: Final = 5.0
 """Seconds that an answer of the API server about LimitRanges or holders is cached."""

@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
-from backoff_ctrl.api.commands.amounts import percent, rounded
-from backoff_ctrl.engine.quantities import quantity, taken_share
+from backoff_ctrl.engine.facts.quantities import quantity, taken_share
+from backoff_ctrl.k8s.status.amounts import percent, rounded
 from backoff_ctrl.k8s.status.documents import namespace_item
 from backoff_ctrl.k8s.status.shapes import Watch
 from backoff_ctrl.k8s.status.slices import sliced
@@ -19,8 +19,8 @@ from .history import chart
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from backoff_ctrl.engine.explaining import NamespaceSnapshot
-    from backoff_ctrl.engine.pages import Changes
+    from backoff_ctrl.engine.look.explaining import NamespaceSnapshot
+    from backoff_ctrl.engine.look.pages import Changes
     from backoff_ctrl.k8s.status.sources import Source
 
     from .gates import Gate, Gates, Key

@@ -18,9 +18,8 @@ from markupsafe import Markup, escape
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
-from backoff_ctrl.api.commands.amounts import percent, rounded, span
-from backoff_ctrl.api.status.served_tasks import ServedTasks
-from backoff_ctrl.k8s.creates.wait import reason_words
+from backoff_ctrl.k8s.gate.creates.wait import reason_words
+from backoff_ctrl.k8s.status.amounts import percent, rounded, span
 from backoff_ctrl.k8s.status.asked import ProblemError, parameter
 from backoff_ctrl.k8s.status.bodies import checked_name
 from backoff_ctrl.k8s.status.endpoints import Endpoint, Nothing
@@ -35,6 +34,7 @@ from .gates_found import Finder
 from .observing import Cluster
 from .overview import Card, Glance, Overview, by_namespace
 from .routing import Caller, Function, add_endpoint
+from .served_tasks import ServedTasks
 
 FILES: Final = Path(__file__).parent / "files"
 HTML: Final = "text/html; charset=utf-8"

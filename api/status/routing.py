@@ -18,8 +18,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from backoff_ctrl.k8s.cluster.rights import Right
-from backoff_ctrl.k8s.plugins.wrong_values import told as told_of
+from backoff_ctrl.k8s.kube.cluster.rights import Right
+from backoff_ctrl.k8s.kube.operators.wrong_values import told as told_of
 from backoff_ctrl.k8s.status.asked import LIMIT_MAX, VALUE_MAX, ProblemError, read_query
 from backoff_ctrl.k8s.status.bodies import BODY_MAX, JSON_TYPES, YAML_TYPES, too_large
 from backoff_ctrl.k8s.status.endpoints import Endpoint

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backoff_ctrl.api.commands.tasks.options import Platform
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.plugins.registry import Entry
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.status.metrics import Sample
 from backoff_ctrl.k8s.status.token import Token
 from backoff_ctrl.k8s.tasks.cluster.store import open_store
@@ -19,6 +18,7 @@ from backoff_ctrl.k8s.tasks.executing import check, cluster_of
 from backoff_ctrl.k8s.tasks.figures import samples
 from backoff_ctrl.k8s.tasks.logs import TaskLog
 from backoff_ctrl.k8s.tasks.managing import Manager
+from backoff_ctrl.k8s.tasks.plugins.registry import Entry
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import Stored, StoreError, Wish
 from backoff_ctrl.k8s.tasks.through_plugins import through_plugins

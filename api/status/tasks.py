@@ -23,14 +23,12 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from backoff_ctrl.api.commands.instance import NOTE
-from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.cluster.rights import Right
-from backoff_ctrl.k8s.plugins.manager.objects import ClusterError
-from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskSpecError
-from backoff_ctrl.k8s.plugins.signal import flaw_of_signal
+from backoff_ctrl.k8s.kube.answers.printing import printable
+from backoff_ctrl.k8s.kube.cluster.objects import ClusterError
+from backoff_ctrl.k8s.kube.cluster.rights import Right
 from backoff_ctrl.k8s.status.asked import ProblemError, cursor, parameter, read_cursor
 from backoff_ctrl.k8s.status.bodies import checked_name, read_manifest
+from backoff_ctrl.k8s.status.client import NOTE
 from backoff_ctrl.k8s.status.endpoints import Endpoint, Nothing, OfNamespace
 from backoff_ctrl.k8s.status.shapes import Page
 from backoff_ctrl.k8s.tasks.again import read_path, run_again
@@ -38,6 +36,8 @@ from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem, document, i
 from backoff_ctrl.k8s.tasks.logs import LogError
 from backoff_ctrl.k8s.tasks.model import TaskObject, TaskWait, shown
 from backoff_ctrl.k8s.tasks.permitting import to_create
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginError, TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.signal import flaw_of_signal
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.store import (
     AbsentError,

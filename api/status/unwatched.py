@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from backoff_ctrl.engine.quantities import parse_quantity, quantity
+from backoff_ctrl.engine.facts.quantities import parse_quantity, quantity
 from backoff_ctrl.k8s.status.shapes import Ceiling
 from backoff_ctrl.k8s.status.slices import sliced
 from backoff_ctrl.k8s.status.sources import Source

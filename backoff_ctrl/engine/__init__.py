@@ -56,18 +56,19 @@ create, ``gang_admission`` about several as one. ``knowledge``, ``quotas`` and `
 ``line`` is the backlog, ``blocks`` are the probes. ``requests`` and ``blocks`` have the two tables of states.
 """
 
+from backoff_ctrl.engine.facts.demand import Demand, Selector
+from backoff_ctrl.engine.facts.outcomes import Abandoned, Created, Expired, Failed, Overloaded, Rejected, Uncounted
+from backoff_ctrl.engine.facts.parts import Parts
+from backoff_ctrl.engine.facts.quotas import ObservedQuota
+from backoff_ctrl.engine.facts.requests import Identity, Request
+from backoff_ctrl.engine.gangs.gang import Draw, Effect, Gang, GivenBack, Grant, Look, Reservation
+from backoff_ctrl.engine.look.explaining import Explanation, Snapshot
+from backoff_ctrl.engine.look.memory import Memory, RememberedCeiling, RememberedQuota
+
 from .controller import Controller
-from .demand import Demand, Selector
 from .errors import BackoffError, GangError, PolicyError, QuantityError, TicketError
-from .explaining import Explanation, Snapshot
-from .gangs import Draw, Effect, Gang, GivenBack, Grant, Look, Reservation
 from .handler import ComputeResourceAwareBackOffHandler
-from .memory import Memory, RememberedCeiling, RememberedQuota
-from .outcomes import Abandoned, Created, Expired, Failed, Overloaded, Rejected, Uncounted
-from .parts import Parts
 from .policy import Policy
-from .quotas import ObservedQuota
-from .requests import Identity, Request
 from .tickets import Refusal, Ticket
 
 __all__ = [

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from .blocks import Block, Probing
-from .keeping import Keeping
-from .knowledge import Knowledge
-from .line import Line
+from backoff_ctrl.engine.facts.quotas import Settling
+from backoff_ctrl.engine.facts.requests import Request
+from backoff_ctrl.engine.facts.roll import Place
+from backoff_ctrl.engine.facts.shapes import NeverFits, Shape
+from backoff_ctrl.engine.line.blocks import Block, Probing
+from backoff_ctrl.engine.line.keeping import Keeping
+from backoff_ctrl.engine.line.knowledge import Knowledge
+from backoff_ctrl.engine.line.order import Line
+from backoff_ctrl.engine.line.pace import Pace
+
 from .overload import Woken
-from .pace import Pace
-from .quotas import Settling
-from .requests import Request
-from .roll import Place
-from .shapes import NeverFits, Shape
 from .shared import Shared
 from .tickets import Refusal, RefusalReason, Ticket
 

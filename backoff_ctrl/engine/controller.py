@@ -12,24 +12,25 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from backoff_ctrl.engine.facts.ceilings import NO_FACT
+from backoff_ctrl.engine.facts.demand import Demand
+from backoff_ctrl.engine.facts.outcomes import Outcome, Rejected
+from backoff_ctrl.engine.facts.quotas import ObservedQuota
+from backoff_ctrl.engine.facts.requests import Identity, Request
+from backoff_ctrl.engine.facts.roll import place_of
+from backoff_ctrl.engine.gangs.gang import Draw, Effect, Gang, Reservation
+from backoff_ctrl.engine.look.explaining import Explanation, NamespaceSnapshot, Snapshot, explain, namespace_snapshot
+from backoff_ctrl.engine.look.looking import Tally, tally
+from backoff_ctrl.engine.look.memory import Memory, recall, remember
+from backoff_ctrl.engine.look.outlook import NOTHING_ELSEWHERE, Outlook, nothing_known, outlook
+from backoff_ctrl.engine.look.pages import Changes, Cursor, MemoryPage, NamespacePage, Register, WaitingPage
+
 from .backoff import FOREVER
-from .ceilings import NO_FACT
-from .demand import Demand
 from .errors import GangError
-from .explaining import Explanation, NamespaceSnapshot, Snapshot, explain, namespace_snapshot
 from .gang_admission import GangAdmission
-from .gangs import Draw, Effect, Gang, Reservation
 from .handler import ComputeResourceAwareBackOffHandler
-from .looking import Tally, tally
-from .memory import Memory, recall, remember
-from .outcomes import Outcome, Rejected
-from .outlook import NOTHING_ELSEWHERE, Outlook, nothing_known, outlook
 from .overload import WindowSnapshot, Woken
-from .pages import Changes, Cursor, MemoryPage, NamespacePage, Register, WaitingPage
 from .policy import Policy
-from .quotas import ObservedQuota
-from .requests import Identity, Request
-from .roll import place_of
 from .shared import Shared
 from .tickets import Ticket
 

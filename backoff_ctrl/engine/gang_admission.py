@@ -10,18 +10,19 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final
 
+from backoff_ctrl.engine.facts.ceilings import Charges
+from backoff_ctrl.engine.facts.demand import Demand
+from backoff_ctrl.engine.facts.requests import Request
+from backoff_ctrl.engine.facts.roll import Place
+from backoff_ctrl.engine.facts.shapes import Shape
+from backoff_ctrl.engine.gangs.gang import Draw, Gang, GangEnd, GivenBack, Grant, Reservation, balance, room_for_gang
+from backoff_ctrl.engine.gangs.members import Members
+from backoff_ctrl.engine.line.knowledge import BESIDE_GANGS
+from backoff_ctrl.engine.line.quota_reads import QuotaReads
+
 from .admission import NO_BLOCKS, Admission
 from .backoff import FOREVER
-from .ceilings import Charges
-from .demand import Demand
 from .errors import GangError
-from .gangs import Draw, Gang, GangEnd, GivenBack, Grant, Reservation, balance, room_for_gang
-from .knowledge import BESIDE_GANGS
-from .members import Members
-from .quota_reads import QuotaReads
-from .requests import Request
-from .roll import Place
-from .shapes import Shape
 from .tickets import Ticket
 
 _PLACE: Final = attrgetter("place")

@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from typing import Final
 
+from backoff_ctrl.engine.facts.outcomes import Abandoned, Created, Expired, Outcome, Overloaded, Rejected, Uncounted
+from backoff_ctrl.engine.facts.quotas import ObservedQuota
+from backoff_ctrl.engine.facts.requests import REQUESTS, Identity, Request
+from backoff_ctrl.engine.facts.roll import Place
+from backoff_ctrl.engine.facts.shapes import Row, Shape
+from backoff_ctrl.engine.gangs.gang import Draw, Reservation
+from backoff_ctrl.engine.line.seats import Away
+
 from .admission import Admission
 from .backoff import FOREVER
 from .gang_admission import GangAdmission, expect_new
-from .gangs import Draw, Reservation
-from .outcomes import Abandoned, Created, Expired, Outcome, Overloaded, Rejected, Uncounted
 from .overload import Window
-from .quotas import ObservedQuota
-from .requests import REQUESTS, Identity, Request
-from .roll import Place
 from .scanning import Scanning
-from .seats import Away
-from .shapes import Row, Shape
 from .shared import Shared
 from .tickets import Ticket
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from backoff_ctrl.engine.facts.requests import Request
+from backoff_ctrl.engine.facts.shapes import Row, Shape
+from backoff_ctrl.engine.line.order import rank_of
+from backoff_ctrl.engine.line.seats import Away
+
 from .admission import Admission
 from .backoff import FOREVER
 from .gang_admission import GangAdmission
-from .line import rank_of
-from .requests import Request
-from .seats import Away
-from .shapes import Row, Shape
 
 
 class Scanning:

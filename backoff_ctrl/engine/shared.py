@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from backoff_ctrl.engine.facts.living import TRAILS_MAX
+from backoff_ctrl.engine.gangs.gang import Effect
+
 from .backoff import full_jitter
-from .gangs import Effect
-from .living import TRAILS_MAX
 from .overload import Window, Woken
 from .policy import Policy
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from backoff_ctrl.engine.facts.requests import REQUESTS, Request
+from backoff_ctrl.engine.facts.shapes import NeverFits, Shape
+
 from .errors import TicketError
 from .overload import Window
-from .requests import REQUESTS, Request
-from .shapes import NeverFits, Shape
 
 
 class Ticket:

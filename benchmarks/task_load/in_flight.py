@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final
 
 from kubernetes.client import Configuration
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.registry import registry
 from backoff_ctrl.k8s.tasks.managing import Manager
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.registry import registry
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
+from tests.kit.watch_script import until
 from tests.tasks.sandbox_process import sandbox_process
 from tests.tasks.tasks_written import manifest
-from tests.watch_script import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

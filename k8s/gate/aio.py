@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Any
 
-from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
-from backoff_ctrl.k8s.creates.actions import Call, ListQuotas
-from backoff_ctrl.k8s.creates.creation import Creation
-from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
-from backoff_ctrl.k8s.runtime.host import LOOK_AGAIN, Alarms, LoopAlarms
+from backoff_ctrl.k8s.gate.creates.actions import Call, ListQuotas
+from backoff_ctrl.k8s.gate.creates.creation import Creation
+from backoff_ctrl.k8s.gate.creates.treatments import SERVER_LIMIT
+from backoff_ctrl.k8s.gate.runtime.host import LOOK_AGAIN, Alarms, LoopAlarms
+from backoff_ctrl.k8s.kube.answers.answer import Answer, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
 
 from .any_gate import AnyGate
 from .create import Create

@@ -9,14 +9,14 @@ from typing import Final
 
 from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.creates.creation import Mode, Modes, mode_of
-from backoff_ctrl.k8s.creates.naming import UNSIGNED, Signature
-from backoff_ctrl.k8s.creates.wait import Wait
-from backoff_ctrl.k8s.runtime.host import Alarms, after_fork
-from backoff_ctrl.k8s.settings import note_unknown
+from backoff_ctrl.k8s.gate.creates.creation import Mode, Modes, mode_of
+from backoff_ctrl.k8s.gate.creates.naming import UNSIGNED, Signature
+from backoff_ctrl.k8s.gate.creates.wait import Wait
+from backoff_ctrl.k8s.gate.runtime.host import Alarms, after_fork
 
 from .ledger import Ledger
 from .locked_engine import GateCounts
+from .settings import note_unknown
 from .unfinished import closing
 
 NAMES: Final = random.Random()

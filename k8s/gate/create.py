@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 
-from backoff_ctrl.k8s.answers.answer import Answer, GateClosed
-from backoff_ctrl.k8s.answers.rejections import Rejection
-from backoff_ctrl.k8s.creates.actions import Call, Raise, Return, State
-from backoff_ctrl.k8s.creates.conversation import Conversation
-from backoff_ctrl.k8s.creates.creation import Creation, Mode
-from backoff_ctrl.k8s.creates.naming import Named, identify
-from backoff_ctrl.k8s.creates.ungated import Ungated
-from backoff_ctrl.k8s.creates.wait import PASSING, SAME_KEY, Wait, wait_of
+from backoff_ctrl.k8s.gate.creates.actions import Call, Raise, Return, State
+from backoff_ctrl.k8s.gate.creates.conversation import Conversation
+from backoff_ctrl.k8s.gate.creates.creation import Creation, Mode
+from backoff_ctrl.k8s.gate.creates.naming import Named, identify
+from backoff_ctrl.k8s.gate.creates.ungated import Ungated
+from backoff_ctrl.k8s.gate.creates.wait import PASSING, SAME_KEY, Wait, wait_of
+from backoff_ctrl.k8s.kube.answers.answer import Answer, GateClosed
+from backoff_ctrl.k8s.kube.answers.rejections import Rejection
 
 from .any_gate import AnyGate
 from .unfinished import Unfinished

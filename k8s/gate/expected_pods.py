@@ -12,14 +12,14 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from backoff_ctrl.engine.controller import Controller
-from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.errors import GangError
-from backoff_ctrl.engine.gangs import Gang
-from backoff_ctrl.k8s.answers.fields import labels_of, mapping, metadata_of, text
-from backoff_ctrl.k8s.charges.footprint import remembered_footprint
-from backoff_ctrl.k8s.charges.live import is_released
-from backoff_ctrl.k8s.charges.parts import COUNT
-from backoff_ctrl.k8s.creates.naming import GANG_LABEL
+from backoff_ctrl.engine.facts.demand import Demand
+from backoff_ctrl.engine.gangs.gang import Gang
+from backoff_ctrl.k8s.gate.creates.naming import GANG_LABEL
+from backoff_ctrl.k8s.kube.answers.fields import labels_of, mapping, metadata_of, text
+from backoff_ctrl.k8s.kube.charges.footprint import remembered_footprint
+from backoff_ctrl.k8s.kube.charges.live import is_released
+from backoff_ctrl.k8s.kube.charges.parts import COUNT
 
 from .locked_engine import Failure, LockedEngine
 

@@ -14,20 +14,20 @@ from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
 from backoff_ctrl.engine.controller import Controller
-from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.errors import GangError
-from backoff_ctrl.engine.gangs import Draw, Gang, Grant, Reservation
-from backoff_ctrl.engine.outlook import Outlook
-from backoff_ctrl.engine.parts import MEMBERS_MAX, Parts, is_count
+from backoff_ctrl.engine.facts.demand import Demand
+from backoff_ctrl.engine.facts.parts import MEMBERS_MAX, Parts, is_count
+from backoff_ctrl.engine.gangs.gang import Draw, Gang, Grant, Reservation
+from backoff_ctrl.engine.look.outlook import Outlook
 from backoff_ctrl.engine.tickets import Refusal
-from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, WaitedTooLong
-from backoff_ctrl.k8s.answers.fields import FieldError, metadata_of
-from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.charges.parts import Part, parts_of
-from backoff_ctrl.k8s.charges.resources import resource_of
-from backoff_ctrl.k8s.creates.actions import Call, ListQuotas
-from backoff_ctrl.k8s.creates.creation import Creation, OptionError
-from backoff_ctrl.k8s.creates.wait import Wait, wait_of
+from backoff_ctrl.k8s.gate.creates.actions import Call, ListQuotas
+from backoff_ctrl.k8s.gate.creates.creation import Creation, OptionError
+from backoff_ctrl.k8s.gate.creates.wait import Wait, wait_of
+from backoff_ctrl.k8s.kube.answers.answer import Answer, GateClosed, WaitedTooLong
+from backoff_ctrl.k8s.kube.answers.fields import FieldError, metadata_of
+from backoff_ctrl.k8s.kube.charges.footprint import footprint
+from backoff_ctrl.k8s.kube.charges.parts import Part, parts_of
+from backoff_ctrl.k8s.kube.charges.resources import resource_of
 
 from .any_gate import AnyGate
 from .expected_pods import ExpectedGang, with_label

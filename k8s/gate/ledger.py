@@ -13,21 +13,21 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from backoff_ctrl.engine.controller import Controller
-from backoff_ctrl.engine.explaining import Explanation, NamespaceSnapshot, Snapshot
-from backoff_ctrl.engine.memory import Memory, RememberedQuota
-from backoff_ctrl.engine.outcomes import Rejected
-from backoff_ctrl.engine.pages import NAMESPACES_MAX, MemoryPage, NamespacePage
+from backoff_ctrl.engine.facts.outcomes import Rejected
+from backoff_ctrl.engine.facts.quotas import ObservedQuota
+from backoff_ctrl.engine.facts.requests import Request
+from backoff_ctrl.engine.look.explaining import Explanation, NamespaceSnapshot, Snapshot
+from backoff_ctrl.engine.look.memory import Memory, RememberedQuota
+from backoff_ctrl.engine.look.pages import NAMESPACES_MAX, MemoryPage, NamespacePage
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.engine.quotas import ObservedQuota
-from backoff_ctrl.engine.requests import Request
-from backoff_ctrl.k8s.answers.answer import Answer
-from backoff_ctrl.k8s.charges.quotas import quotas_of
-from backoff_ctrl.k8s.creates.calls import Passed, Target
-from backoff_ctrl.k8s.creates.creation import Modes, mode_of
-from backoff_ctrl.k8s.creates.naming import UNSIGNED, Signature
-from backoff_ctrl.k8s.creates.treatments import Denials
-from backoff_ctrl.k8s.creates.wait import Wait
-from backoff_ctrl.k8s.runtime.host import Alarms, after_fork
+from backoff_ctrl.k8s.gate.creates.calls import Passed, Target
+from backoff_ctrl.k8s.gate.creates.creation import Modes, mode_of
+from backoff_ctrl.k8s.gate.creates.naming import UNSIGNED, Signature
+from backoff_ctrl.k8s.gate.creates.treatments import Denials
+from backoff_ctrl.k8s.gate.creates.wait import Wait
+from backoff_ctrl.k8s.gate.runtime.host import Alarms, after_fork
+from backoff_ctrl.k8s.kube.answers.answer import Answer
+from backoff_ctrl.k8s.kube.charges.quotas import quotas_of
 
 from .expected_pods import Expected
 from .line import Line

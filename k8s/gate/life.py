@@ -22,10 +22,9 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeAlias, TypeGuard
 
-from backoff_ctrl.engine.outcomes import Created, Failed
+from backoff_ctrl.engine.facts.outcomes import Created, Failed
 from backoff_ctrl.engine.tickets import Refusal, Ticket
-from backoff_ctrl.k8s.answers.answer import Answer, CallerAway, NotSent, OutcomeUnknown
-from backoff_ctrl.k8s.creates.actions import (
+from backoff_ctrl.k8s.gate.creates.actions import (
     Action,
     Answered,
     Call,
@@ -48,10 +47,11 @@ from backoff_ctrl.k8s.creates.actions import (
     Unsent,
     Woke,
 )
-from backoff_ctrl.k8s.creates.conversation import Conversation
-from backoff_ctrl.k8s.creates.creation import KeyReusedError
-from backoff_ctrl.k8s.creates.ungated import Ungated, ungated
-from backoff_ctrl.k8s.creates.wait import Wait
+from backoff_ctrl.k8s.gate.creates.conversation import Conversation
+from backoff_ctrl.k8s.gate.creates.creation import KeyReusedError
+from backoff_ctrl.k8s.gate.creates.ungated import Ungated, ungated
+from backoff_ctrl.k8s.gate.creates.wait import Wait
+from backoff_ctrl.k8s.kube.answers.answer import Answer, CallerAway, NotSent, OutcomeUnknown
 
 from .any_gate import AnyGate
 from .create import Create

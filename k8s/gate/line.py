@@ -18,18 +18,18 @@ from functools import partial
 from typing import Final
 
 from backoff_ctrl.engine.controller import Controller
-from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.errors import GangError, TicketError
-from backoff_ctrl.engine.gangs import Draw, Effect, GivenBack, Grant, Look, Reservation
-from backoff_ctrl.engine.outcomes import Abandoned, Outcome
-from backoff_ctrl.engine.requests import Request
+from backoff_ctrl.engine.facts.demand import Demand
+from backoff_ctrl.engine.facts.outcomes import Abandoned, Outcome
+from backoff_ctrl.engine.facts.requests import Request
+from backoff_ctrl.engine.gangs.gang import Draw, Effect, GivenBack, Grant, Look, Reservation
 from backoff_ctrl.engine.tickets import Refusal, Ticket
-from backoff_ctrl.k8s.answers.answer import GateClosed
-from backoff_ctrl.k8s.answers.fields import FieldError
-from backoff_ctrl.k8s.charges.footprint import remembered_footprint
-from backoff_ctrl.k8s.creates.creation import Creation
-from backoff_ctrl.k8s.runtime.exits import awaited_by_interrupted, main_thread_has_failed
-from backoff_ctrl.k8s.runtime.host import weakly
+from backoff_ctrl.k8s.gate.creates.creation import Creation
+from backoff_ctrl.k8s.gate.runtime.exits import awaited_by_interrupted, main_thread_has_failed
+from backoff_ctrl.k8s.gate.runtime.host import weakly
+from backoff_ctrl.k8s.kube.answers.answer import GateClosed
+from backoff_ctrl.k8s.kube.answers.fields import FieldError
+from backoff_ctrl.k8s.kube.charges.footprint import remembered_footprint
 
 from .locked_engine import Failure, LockedEngine
 from .subscribers import Verdict

@@ -29,9 +29,9 @@ from time import perf_counter
 from typing import Any, Final, TypeAlias, TypeVar
 
 from backoff_ctrl.engine.controller import Controller
-from backoff_ctrl.engine.gangs import Effect
+from backoff_ctrl.engine.gangs.gang import Effect
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.runtime.host import Alarms, weakly
+from backoff_ctrl.k8s.gate.runtime.host import Alarms, weakly
 
 from .subscribers import Subscriber, Subscribers
 from .unfinished import Turn, Value

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from backoff_ctrl.k8s.creates.wait import PASSING
-from backoff_ctrl.k8s.runtime.host import weakly
+from backoff_ctrl.k8s.gate.creates.wait import PASSING
+from backoff_ctrl.k8s.gate.runtime.host import weakly
 
 from .line import Line
 from .locked_engine import LockedEngine

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal
 
-from backoff_ctrl.engine.quotas import ObservedQuota
+from backoff_ctrl.engine.facts.quotas import ObservedQuota
 from backoff_ctrl.engine.tickets import Refusal
-from backoff_ctrl.k8s.answers.answer import Answer
-from backoff_ctrl.k8s.answers.rejections import Rejection
+from backoff_ctrl.k8s.kube.answers.answer import Answer
+from backoff_ctrl.k8s.kube.answers.rejections import Rejection
 
 from .unfinished import Unfinished
 

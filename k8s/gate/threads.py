@@ -8,9 +8,9 @@ from contextlib import closing, contextmanager
 from contextvars import copy_context
 from functools import partial
 
-from backoff_ctrl.k8s.answers.answer import Answer
-from backoff_ctrl.k8s.creates.creation import Creation
-from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
+from backoff_ctrl.k8s.gate.creates.creation import Creation
+from backoff_ctrl.k8s.gate.runtime.host import RuntimeAlarms
+from backoff_ctrl.k8s.kube.answers.answer import Answer
 
 from .any_gate import AnyGate
 from .create import Create

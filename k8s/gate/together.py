@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from backoff_ctrl.k8s.creates.creation import KeyReusedError
+from backoff_ctrl.k8s.gate.creates.creation import KeyReusedError
 
 from .unfinished import Turn, Unfinished
 

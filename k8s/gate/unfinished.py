@@ -10,13 +10,13 @@ from enum import Enum
 from typing import Any, Final, Literal, TypeAlias
 
 from backoff_ctrl.engine.controller import Controller
-from backoff_ctrl.engine.gangs import Grant
-from backoff_ctrl.engine.requests import Request
+from backoff_ctrl.engine.facts.requests import Request
+from backoff_ctrl.engine.gangs.gang import Grant
 from backoff_ctrl.engine.tickets import Refusal, Ticket
-from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, WaitedTooLong
-from backoff_ctrl.k8s.answers.rejections import Rejection
-from backoff_ctrl.k8s.creates.creation import Creation
-from backoff_ctrl.k8s.creates.wait import Wait
+from backoff_ctrl.k8s.gate.creates.creation import Creation
+from backoff_ctrl.k8s.gate.creates.wait import Wait
+from backoff_ctrl.k8s.kube.answers.answer import Answer, GateClosed, WaitedTooLong
+from backoff_ctrl.k8s.kube.answers.rejections import Rejection
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from backoff_ctrl.k8s.answers.answer import GateClosed
-from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.creates.creation import PRIORITY_MAX
+from backoff_ctrl.k8s.gate.creates.creation import PRIORITY_MAX
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.unfinished import Unfinished
+from backoff_ctrl.k8s.kube.answers.answer import GateClosed
+from backoff_ctrl.k8s.kube.answers.printing import printable
 
 from .asked import ProblemError
 from .token import Token

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from backoff_ctrl.k8s.answers.fields import FieldError, metadata_of
-from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests
+from backoff_ctrl.k8s.kube.answers.fields import FieldError, metadata_of
+from backoff_ctrl.k8s.kube.charges.manifests import ManifestError, load_manifests
 
 from .asked import ProblemError
 

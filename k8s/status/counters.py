@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from backoff_ctrl.engine.explaining import Explanation
-from backoff_ctrl.engine.quotas import ObservedQuota
-from backoff_ctrl.engine.requests import Request
+from backoff_ctrl.engine.facts.quotas import ObservedQuota
+from backoff_ctrl.engine.facts.requests import Request
+from backoff_ctrl.engine.look.explaining import Explanation
 from backoff_ctrl.engine.tickets import Refusal
-from backoff_ctrl.k8s.answers.answer import Answer
-from backoff_ctrl.k8s.answers.rejections import Lane, Rejection
 from backoff_ctrl.k8s.gate.subscribers import Subscriber, Verdict
 from backoff_ctrl.k8s.gate.unfinished import Unfinished
+from backoff_ctrl.k8s.kube.answers.answer import Answer
+from backoff_ctrl.k8s.kube.answers.rejections import Lane, Rejection
 
 from .catalogue import DECISION_BUCKETS, WAIT_BUCKETS, WAKE_BUCKETS
 from .decisions import Decisions

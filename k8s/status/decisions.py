@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from backoff_ctrl.k8s.status.shapes import Event
+    from .shapes import Event
 
 KEPT: Final = 4096
 """Decisions kept: about 1 MB."""

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from backoff_ctrl.engine.explaining import CeilingSnapshot, NamespaceSnapshot
-from backoff_ctrl.engine.gangs import Reservation
-from backoff_ctrl.engine.looking import Blocker as Found
-from backoff_ctrl.engine.looking import WaitingSnapshot
-from backoff_ctrl.engine.quantities import quantity
-from backoff_ctrl.k8s.answers.fields import labels_of
-from backoff_ctrl.k8s.creates.creation import Creation, owner_of
-from backoff_ctrl.k8s.creates.wait import SAME_KEY
+from backoff_ctrl.engine.facts.quantities import quantity
+from backoff_ctrl.engine.gangs.gang import Reservation
+from backoff_ctrl.engine.look.explaining import CeilingSnapshot, NamespaceSnapshot
+from backoff_ctrl.engine.look.looking import Blocker as Found
+from backoff_ctrl.engine.look.looking import WaitingSnapshot
+from backoff_ctrl.k8s.gate.creates.creation import Creation, owner_of
+from backoff_ctrl.k8s.gate.creates.wait import SAME_KEY
+from backoff_ctrl.k8s.kube.answers.fields import labels_of
 
 from .asked import ProblemError, cursor
 from .decisions import Told

@@ -17,12 +17,14 @@ from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
 from backoff_ctrl.engine.controller import Controller
-from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.errors import GangError
-from backoff_ctrl.engine.looking import Blocker as Ceiling
-from backoff_ctrl.engine.outlook import Outlook, nothing_known
-from backoff_ctrl.engine.quantities import quantity
-from backoff_ctrl.k8s.answers.fields import (
+from backoff_ctrl.engine.facts.demand import Demand
+from backoff_ctrl.engine.facts.quantities import quantity
+from backoff_ctrl.engine.look.looking import Blocker as Ceiling
+from backoff_ctrl.engine.look.outlook import Outlook, nothing_known
+from backoff_ctrl.k8s.gate.creates.naming import WAIT_LABEL
+from backoff_ctrl.k8s.gate.gangs import as_one, why_never
+from backoff_ctrl.k8s.kube.answers.fields import (
     FieldError,
     labels_of,
     mapping_at,
@@ -30,8 +32,9 @@ from backoff_ctrl.k8s.answers.fields import (
     metadata_of,
     required_mapping_at,
 )
-from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
-from backoff_ctrl.k8s.charges.device_claims import (
+from backoff_ctrl.k8s.kube.answers.rejections import Lane, Rejection, read_rejection
+from backoff_ctrl.k8s.kube.charges.admission_rules import Item, claim_refusals, pod_refusals
+from backoff_ctrl.k8s.kube.charges.device_claims import (
     UNKNOWN,
     Devices,
     drive,
@@ -40,23 +43,20 @@ from backoff_ctrl.k8s.charges.device_claims import (
     reading,
     templates_named,
 )
-from backoff_ctrl.k8s.charges.devices import with_extended
-from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.charges.parts import Footprint as Charged
-from backoff_ctrl.k8s.charges.parts import Part as Made
-from backoff_ctrl.k8s.charges.parts import footprint_of
-from backoff_ctrl.k8s.charges.quotas import read_quota
-from backoff_ctrl.k8s.charges.resources import resource_of
-from backoff_ctrl.k8s.cluster.paths import group_path, path_to
-from backoff_ctrl.k8s.creates.naming import WAIT_LABEL
-from backoff_ctrl.k8s.gate.gangs import as_one, why_never
+from backoff_ctrl.k8s.kube.charges.devices import with_extended
+from backoff_ctrl.k8s.kube.charges.filling import NO_CLASSES, Classes, claims, filled, pod_specs
+from backoff_ctrl.k8s.kube.charges.filling import reading as reading_classes
+from backoff_ctrl.k8s.kube.charges.footprint import footprint
+from backoff_ctrl.k8s.kube.charges.parts import Footprint as Charged
+from backoff_ctrl.k8s.kube.charges.parts import Part as Made
+from backoff_ctrl.k8s.kube.charges.parts import footprint_of
+from backoff_ctrl.k8s.kube.charges.quotas import read_quota
+from backoff_ctrl.k8s.kube.charges.resources import resource_of
+from backoff_ctrl.k8s.kube.paths import group_path, path_to
 
-from .admission_rules import Item, claim_refusals, pod_refusals
 from .asked import ProblemError
 from .bodies import malformed
 from .documents import blocker_item
-from .filling import NO_CLASSES, Classes, claims, filled, pod_specs
-from .filling import reading as reading_classes
 from .shapes import Confirmation, Explained, ExplainedPart, Footprint, Part, Verdict
 from .sources import Source, shown
 

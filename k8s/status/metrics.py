@@ -10,9 +10,9 @@ import platform
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from backoff_ctrl.k8s.answers.printing import metric_head, metric_sample
-from backoff_ctrl.k8s.creates.wait import SAME_KEY
-from backoff_ctrl.k8s.settings import SERIES_MAX
+from backoff_ctrl.k8s.gate.creates.wait import SAME_KEY
+from backoff_ctrl.k8s.gate.settings import SERIES_MAX
+from backoff_ctrl.k8s.kube.answers.printing import metric_head, metric_sample
 
 from .catalogue import METRICS, Metric
 from .counters import Histogram
@@ -23,10 +23,10 @@ from .slices import sliced
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from backoff_ctrl.engine.explaining import CeilingSnapshot, NamespaceSnapshot
-    from backoff_ctrl.k8s.status.documents import Documents
+    from backoff_ctrl.engine.look.explaining import CeilingSnapshot, NamespaceSnapshot
 
     from .counters import NamespaceCounts
+    from .documents import Documents
     from .sources import Source
     from .streams import Streams
 

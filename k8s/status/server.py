@@ -20,10 +20,10 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
-from backoff_ctrl.k8s.runtime.host import RUNTIME, Blocking, Task, leave_behind
-from backoff_ctrl.k8s.settings import settings
+from backoff_ctrl.k8s.gate.runtime.host import RUNTIME, Blocking, Task, leave_behind
+from backoff_ctrl.k8s.gate.settings import settings
+from backoff_ctrl.k8s.kube.cluster.address import host_of, is_loopback, name_of
 
-from .address import host_of, is_loopback, name_of
 from .asked import ProblemError, problem_text
 from .bodies import too_large
 from .decisions import Told

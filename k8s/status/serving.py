@@ -14,10 +14,10 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
 
-from backoff_ctrl.k8s.runtime.host import LOADING, after_fork
-from backoff_ctrl.k8s.settings import settings
+from backoff_ctrl.k8s.gate.runtime.host import LOADING, after_fork
+from backoff_ctrl.k8s.gate.settings import settings
+from backoff_ctrl.k8s.kube.cluster.address import read_address
 
-from .address import read_address
 from .counters import Counters
 from .decisions import Decisions
 from .documents import Documents, decision
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from backoff_ctrl.k8s.gate.ledger import Ledger
-    from backoff_ctrl.k8s.watching.status import WatchRecord
+    from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 
     from .metrics import Sample
     from .server import StatusServer

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
-from backoff_ctrl.engine.explaining import WaitReason
+from backoff_ctrl.engine.look.explaining import WaitReason
 
 Source = Literal["learned", "observed"]
 BlockState = Literal["shut", "ready", "probing"]

@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from backoff_ctrl.engine.looking import Tally
-from backoff_ctrl.engine.outlook import NOTHING_ELSEWHERE
-from backoff_ctrl.engine.pages import NAMESPACES_MAX
-from backoff_ctrl.k8s.settings import settings
-from backoff_ctrl.k8s.watching.status import EVERYWHERE
+from backoff_ctrl.engine.look.looking import Tally
+from backoff_ctrl.engine.look.outlook import NOTHING_ELSEWHERE
+from backoff_ctrl.engine.look.pages import NAMESPACES_MAX
+from backoff_ctrl.k8s.gate.settings import settings
+from backoff_ctrl.k8s.kube.watching.status import EVERYWHERE
 
 from .slices import sliced
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from backoff_ctrl.engine.controller import Controller
-    from backoff_ctrl.engine.demand import Demand
-    from backoff_ctrl.engine.explaining import NamespaceSnapshot
-    from backoff_ctrl.engine.looking import WaitingSnapshot
-    from backoff_ctrl.engine.outlook import Outlook
+    from backoff_ctrl.engine.facts.demand import Demand
+    from backoff_ctrl.engine.look.explaining import NamespaceSnapshot
+    from backoff_ctrl.engine.look.looking import WaitingSnapshot
+    from backoff_ctrl.engine.look.outlook import Outlook
+    from backoff_ctrl.engine.look.pages import Changes, Cursor, WaitingPage
     from backoff_ctrl.engine.overload import WindowSnapshot
-    from backoff_ctrl.engine.pages import Changes, Cursor, WaitingPage
     from backoff_ctrl.k8s.gate.ledger import Ledger
     from backoff_ctrl.k8s.gate.unfinished import Unfinished
-    from backoff_ctrl.k8s.watching.status import WatchRecord, WatchStatus
+    from backoff_ctrl.k8s.kube.watching.status import WatchRecord, WatchStatus
 
     from .counters import Counters
 

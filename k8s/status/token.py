@@ -14,7 +14,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from backoff_ctrl.k8s.settings import STATUS_TOKEN, TOKEN_MIN, read_settings, settings
+from backoff_ctrl.k8s.gate.settings import STATUS_TOKEN, TOKEN_MIN, read_settings, settings
 
 log = logging.getLogger(__name__)
 

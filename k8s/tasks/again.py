@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from backoff_ctrl.k8s.charges.bounded_yaml import KubernetesLoader
-from backoff_ctrl.k8s.plugins.phases import Phase
-from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
+from backoff_ctrl.k8s.kube.charges.bounded_yaml import KubernetesLoader
+from backoff_ctrl.k8s.tasks.plugins.phases import Phase
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
 
 from .model import API_VERSION, ASKED_LATER, JSON, KIND, Ending
 from .reading import read_task, wish_of

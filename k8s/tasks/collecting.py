@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from backoff_ctrl.k8s.plugins.config import GarbageCollection
+from backoff_ctrl.k8s.tasks.plugins.config import GarbageCollection
 
 from .model import seconds_of, unix
 from .store import AbsentError, BrokenStoreError, ConflictError, LeaseLostError, Store, Stored, StoreError

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from backoff_ctrl.k8s.answers.bounded_json import read_json
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.core import CorePlugin, Key, Unfinished
-from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskContext, TaskMetadata, TaskSpecError
-from backoff_ctrl.k8s.plugins.registry import Entry, Registry
-from backoff_ctrl.k8s.plugins.signal import TYPE as SIGNAL
+from backoff_ctrl.k8s.kube.answers.bounded_json import read_json
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.core import CorePlugin, Key, Unfinished
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginError, TaskContext, TaskMetadata, TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.registry import Entry, Registry
+from backoff_ctrl.k8s.tasks.plugins.signal import TYPE as SIGNAL
 
 from .model import NOTED_WITH
 from .store import Stored, StoreError, Wish

@@ -12,18 +12,18 @@ from typing import Final
 
 import aiohttp
 
-from backoff_ctrl.k8s.answers.answer import Answer
-from backoff_ctrl.k8s.answers.fields import annotations_of, mapping, mappings, metadata_of, text
-from backoff_ctrl.k8s.answers.rejections import rejection_of
-from backoff_ctrl.k8s.charges.live import ENDED
-from backoff_ctrl.k8s.cluster.paths import path_to
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.plugins.manager.figures import ManagerCounts
-from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
-from backoff_ctrl.k8s.plugins.manager.plugin_calls import PluginCalls
-from backoff_ctrl.k8s.plugins.pod_phases import primary_container
-from backoff_ctrl.k8s.plugins.protocol import JSON, PODS, PluginEntry
-from backoff_ctrl.k8s.plugins.registry import Entry
+from backoff_ctrl.k8s.kube.answers.answer import Answer
+from backoff_ctrl.k8s.kube.answers.fields import annotations_of, mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.rejections import rejection_of
+from backoff_ctrl.k8s.kube.charges.live import ENDED
+from backoff_ctrl.k8s.kube.cluster.objects import ClusterError, Objects
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.kube.paths import path_to
+from backoff_ctrl.k8s.tasks.plugins.manager.figures import ManagerCounts
+from backoff_ctrl.k8s.tasks.plugins.manager.plugin_calls import PluginCalls
+from backoff_ctrl.k8s.tasks.plugins.pod_phases import primary_container
+from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, PODS, PluginEntry
+from backoff_ctrl.k8s.tasks.plugins.registry import Entry
 
 from .model import TaskObject
 from .store import Stored

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from backoff_ctrl.k8s.plugins.config import GarbageCollection, K8sPluginConfig
-from backoff_ctrl.k8s.plugins.core import Key, Settles, Unfinished
+from backoff_ctrl.k8s.tasks.plugins.config import GarbageCollection, K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.core import Key, Settles, Unfinished
 
 from .executing import MakeExecutor, context_of
 from .notifying import TaskNotifier, make_notifier

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from backoff_ctrl.k8s.events.webhooks import TASK_EVENTS, Delivery, Receiver, cloud_event, read_receivers
-from backoff_ctrl.k8s.settings import read_settings
+from backoff_ctrl.k8s.gate.events.webhooks import TASK_EVENTS, Delivery, Receiver, cloud_event, read_receivers
+from backoff_ctrl.k8s.gate.settings import read_settings
 from backoff_ctrl.k8s.status.sources import gate_name
 
 from .model import TaskStatus

@@ -12,8 +12,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backoff_ctrl.k8s.cluster.rights import Right
-from backoff_ctrl.k8s.plugins.registry import Entry
+from backoff_ctrl.k8s.kube.cluster.rights import Right
+from backoff_ctrl.k8s.tasks.plugins.registry import Entry
 
 from .model import MUTABLE, NOTED_WITH
 from .reading import first_difference

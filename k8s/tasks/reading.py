@@ -10,10 +10,10 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from backoff_ctrl.k8s.answers.spelling import hint
-from backoff_ctrl.k8s.plugins.kept import LEVELS_MAX
-from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
-from backoff_ctrl.k8s.plugins.wrong_values import keys_at, told
+from backoff_ctrl.k8s.kube.answers.spelling import hint
+from backoff_ctrl.k8s.kube.operators.wrong_values import keys_at, told
+from backoff_ctrl.k8s.tasks.plugins.kept import LEVELS_MAX
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
 
 from .model import API_VERSION, COMES_LATER, KIND, Task
 from .store import Wish

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from backoff_ctrl.k8s.answers.printing import in_one_line
-from backoff_ctrl.k8s.plugins.signal import TYPE as SIGNAL
+from backoff_ctrl.k8s.kube.answers.printing import in_one_line
+from backoff_ctrl.k8s.tasks.plugins.signal import TYPE as SIGNAL
 
 from .model import JSON, Ending, TaskStatus, shown
 

@@ -20,9 +20,9 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from backoff_ctrl.k8s.answers.fields import mapping
-from backoff_ctrl.k8s.plugins.wrong_values import told
-from backoff_ctrl.k8s.settings import read_settings
+from backoff_ctrl.k8s.gate.settings import read_settings
+from backoff_ctrl.k8s.kube.answers.fields import mapping
+from backoff_ctrl.k8s.kube.operators.wrong_values import told
 
 from .model import TaskStatus, shown
 from .reading import difference

@@ -16,14 +16,14 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
-from backoff_ctrl.k8s.plugins.core import WEB, CoreEntry, CorePlugin, CoreSetup, Handled, Key, Settles
-from backoff_ctrl.k8s.plugins.manager.manager import PluginManager
-from backoff_ctrl.k8s.plugins.marks import key_of_task
-from backoff_ctrl.k8s.plugins.phases import NO_PLUGIN, PLUGIN_FAILED, aborted, failed, not_ready, system_failure
-from backoff_ctrl.k8s.plugins.protocol import JSON, PluginEntry, PluginError, TaskContext
-from backoff_ctrl.k8s.plugins.registry import Entry, Registry
-from backoff_ctrl.k8s.plugins.webapi.ending import Ending, Patience
-from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
+from backoff_ctrl.k8s.tasks.plugins.core import WEB, CoreEntry, CorePlugin, CoreSetup, Handled, Key, Settles
+from backoff_ctrl.k8s.tasks.plugins.manager.manager import PluginManager
+from backoff_ctrl.k8s.tasks.plugins.marks import key_of_task
+from backoff_ctrl.k8s.tasks.plugins.phases import NO_PLUGIN, PLUGIN_FAILED, aborted, failed, not_ready, system_failure
+from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, PluginEntry, PluginError, TaskContext
+from backoff_ctrl.k8s.tasks.plugins.registry import Entry, Registry
+from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
+from backoff_ctrl.k8s.tasks.services.webapi.ending import Ending, Patience
 
 from .executing import MakeExecutor
 
@@ -187,7 +187,7 @@ class ThroughPlugins:
 
     def _load(self, core: str) -> Callable[[CoreSetup], AbstractAsyncContextManager[CorePlugin]]:
         if core == WEB:
-            from backoff_ctrl.k8s.plugins.webapi.manager import WebManager  # noqa: PLC0415 - at the first such task
+            from backoff_ctrl.k8s.tasks.services.webapi.manager import WebManager  # noqa: PLC0415 - at the first such task
 
             return lambda setup: WebManager(self._web_entry, setup, patience=self._patience)
         entry = self._registry.get(core)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from kubernetes import client
 
 from backoff_ctrl.api.main import run
-from backoff_ctrl.engine.quotas import ObservedQuota
+from backoff_ctrl.engine.facts.quotas import ObservedQuota
 from backoff_ctrl.k8s.status.actions import audit
 from backoff_ctrl.k8s.status.token import read_token
-from tests.gated_creates import pod
-from tests.patience import PATIENCE
+from tests.kit.gated_creates import pod
+from tests.kit.patience import PATIENCE
 from tests.status.asking import Answer, ask
 
 if TYPE_CHECKING:

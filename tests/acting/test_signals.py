@@ -10,7 +10,7 @@ import pytest
 
 import backoff_ctrl
 from backoff_ctrl.ending import at_signals
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 
 @pytest.mark.parametrize("calls", [0, 5_000])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backoff_ctrl.k8s.admitting.kinds import KINDS, AdmissibleKind
+from backoff_ctrl.k8s.workloads.admitting.kinds import KINDS, AdmissibleKind
 
 
 def named(kind: str) -> AdmissibleKind:

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.admitting import surroundings as asked_by
-from backoff_ctrl.k8s.admitting.kinds import KINDS, PRIORITY
-from backoff_ctrl.k8s.admitting.priorities import MAX_PRIORITY
-from backoff_ctrl.k8s.admitting.surroundings import Surroundings
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.plugins.manager.objects import Objects
-from backoff_ctrl.k8s.watching.informer import ClusterSource
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.kube.cluster.objects import Objects
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
+from backoff_ctrl.k8s.workloads.admitting import surroundings as asked_by
+from backoff_ctrl.k8s.workloads.admitting.kinds import KINDS, PRIORITY
+from backoff_ctrl.k8s.workloads.admitting.priorities import MAX_PRIORITY
+from backoff_ctrl.k8s.workloads.admitting.surroundings import Surroundings
 from tests.cluster.admitting.jobs_at_work import job
-from tests.patience import PATIENCE
-from tests.scripted_server import Seen, scripted_server
+from tests.kit.patience import PATIENCE
+from tests.kit.scripted_server import Seen, scripted_server
 
 OWNER = {"apiVersion": "batch/v1", "kind": "Flow", "name": "f", "uid": "u1", "controller": True}
 JOB_SET = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "u2", "controller": True}

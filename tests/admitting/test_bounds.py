@@ -6,7 +6,9 @@ from typing import Any, Final
 
 import pytest
 
-from backoff_ctrl.k8s.admitting.kinds import (
+from backoff_ctrl.k8s.kube.operators.states import Stands
+from backoff_ctrl.k8s.kube.watching.shares import BESIDE, OBJECT_MAX, Beyond, Shares, size_of
+from backoff_ctrl.k8s.workloads.admitting.kinds import (
     ADMITTED,
     JOB,
     JOB_SET,
@@ -17,11 +19,9 @@ from backoff_ctrl.k8s.admitting.kinds import (
     controller_of,
     left_waiting,
 )
-from backoff_ctrl.k8s.admitting.life import Seen, seen_of
-from backoff_ctrl.k8s.admitting.shape import IDENTIFIED_MAX, identified, shaped
-from backoff_ctrl.k8s.admitting.stubs import Kept, Stub
-from backoff_ctrl.k8s.plugins.operator_states import Stands
-from backoff_ctrl.k8s.watching.shares import BESIDE, OBJECT_MAX, Beyond, Shares, size_of
+from backoff_ctrl.k8s.workloads.admitting.life import Seen, seen_of
+from backoff_ctrl.k8s.workloads.admitting.shape import IDENTIFIED_MAX, identified, shaped
+from backoff_ctrl.k8s.workloads.admitting.stubs import Kept, Stub
 from tests.cluster.admitting.jobs_at_work import job
 
 JSON = dict[str, Any]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.admitting import children as following
-from backoff_ctrl.k8s.admitting.children import Children
-from backoff_ctrl.k8s.charges.resources import CLAIMS, DEVICE_CLAIMS
-from backoff_ctrl.k8s.watching.shares import size_of
-from backoff_ctrl.k8s.watching.status import WatchRecord
+from backoff_ctrl.k8s.kube.charges.resources import CLAIMS, DEVICE_CLAIMS
+from backoff_ctrl.k8s.kube.watching.shares import size_of
+from backoff_ctrl.k8s.kube.watching.status import WatchRecord
+from backoff_ctrl.k8s.workloads.admitting import children as following
+from backoff_ctrl.k8s.workloads.admitting.children import Children
 
 JSON = dict[str, Any]
 LARGE: JSON = {"devices": {"requests": [{"name": f"r{each}"} for each in range(10_000)]}}

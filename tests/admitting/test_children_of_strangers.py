@@ -6,16 +6,16 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-from backoff_ctrl.k8s.admitting.admitting import Admitting
-from backoff_ctrl.k8s.admitting.children import Children
-from backoff_ctrl.k8s.admitting.kinds import JOB
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.sandbox import Sandbox
-from backoff_ctrl.k8s.watching.informer import ClusterSource
-from backoff_ctrl.k8s.watching.status import WatchRecord
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
+from backoff_ctrl.k8s.kube.watching.status import WatchRecord
+from backoff_ctrl.k8s.lab.sandbox import Sandbox
+from backoff_ctrl.k8s.workloads.admitting.admitting import Admitting
+from backoff_ctrl.k8s.workloads.admitting.children import Children
+from backoff_ctrl.k8s.workloads.admitting.kinds import JOB
 from tests.cluster.admitting.jobs_at_work import job
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from backoff_ctrl.k8s.admitting.asking import CLAIM, as_elastic, counts_of, for_one_more, parts_made
-from backoff_ctrl.k8s.admitting.kinds import JOB
+from backoff_ctrl.k8s.workloads.admitting.asking import CLAIM, as_elastic, counts_of, for_one_more, parts_made
+from backoff_ctrl.k8s.workloads.admitting.kinds import JOB
 
 JSON = dict[str, Any]
 

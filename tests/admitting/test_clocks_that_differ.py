@@ -14,14 +14,14 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from backoff_ctrl.k8s.admitting.admitting import Admitting
-from backoff_ctrl.k8s.admitting.again import OFTEN
-from backoff_ctrl.k8s.admitting.kinds import ADMITTED, JOB
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.sandbox import Sandbox
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.lab.sandbox import Sandbox
+from backoff_ctrl.k8s.workloads.admitting.admitting import Admitting
+from backoff_ctrl.k8s.workloads.admitting.again import OFTEN
+from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, JOB
 from tests.cluster.admitting.jobs_at_work import job
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

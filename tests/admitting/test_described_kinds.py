@@ -8,17 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from backoff_ctrl.api.injection.suspending import answer_about_job
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.admitting.asking import counts_of, pods_made
-from backoff_ctrl.k8s.admitting.described import described_kinds
-from backoff_ctrl.k8s.admitting.kinds import JOB, KINDS, Left, left_alone, suspension
-from backoff_ctrl.k8s.admitting.life import Seen, seen_of
-from backoff_ctrl.k8s.answers.fields import FieldError
-from backoff_ctrl.k8s.creates.creation import Owner
-from backoff_ctrl.k8s.plugins.descriptions import DescriptionError
-from tests.admitting.objects import merged
-from tests.admitting.trains import DESCRIPTION, train, written
+from backoff_ctrl.api.webhooks.suspending import answer_about_job
+from backoff_ctrl.k8s.gate.creates.creation import Owner
+from backoff_ctrl.k8s.kube.answers.fields import FieldError
+from backoff_ctrl.k8s.kube.operators.descriptions import DescriptionError
+from backoff_ctrl.k8s.workloads.admitting.asking import counts_of, pods_made
+from backoff_ctrl.k8s.workloads.admitting.described import described_kinds
+from backoff_ctrl.k8s.workloads.admitting.kinds import JOB, KINDS, Left, left_alone, suspension
+from backoff_ctrl.k8s.workloads.admitting.life import Seen, seen_of
+
+from .objects import merged
+from .trains import DESCRIPTION, train, written
 
 
 def test_a_description_says_what_waits_what_it_makes_and_when_it_ends(tmp_path: Path) -> None:

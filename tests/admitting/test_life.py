@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.admitting.life import LIFE, Act, Seen, State, step
+from backoff_ctrl.k8s.workloads.admitting.life import LIFE, Act, Seen, State, step
 
 OF_THE_OBJECT = (Seen.LEFT, Seen.SUSPENDED, Seen.RUNS, Seen.ENDED, Seen.GONE)
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import aiohttp
 
-from backoff_ctrl.k8s.admitting.admitting import Admitting
-from backoff_ctrl.k8s.admitting.kinds import ADMITTED, JOB
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.sandbox import Sandbox
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.lab.sandbox import Sandbox
+from backoff_ctrl.k8s.workloads.admitting.admitting import Admitting
+from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, JOB
 from tests.cluster.admitting.jobs_at_work import job
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 
 async def test_what_runs_has_its_room_before_anybody_who_waits() -> None:

@@ -7,13 +7,22 @@ from typing import Any, Final
 
 import pytest
 
-from backoff_ctrl.k8s.admitting.asking import made_before, parts_made
-from backoff_ctrl.k8s.admitting.kinds import ADMITTED, JOB, JOB_SET, KINDS, PRIORITY, WAIT, AdmissibleKind, Left
-from backoff_ctrl.k8s.admitting.kinds import left_waiting as left
-from backoff_ctrl.k8s.admitting.shape import SPECS, shaped
-from backoff_ctrl.k8s.charges.resources import resource_of
-from tests.charged import cases
+from backoff_ctrl.k8s.kube.charges.resources import resource_of
+from backoff_ctrl.k8s.workloads.admitting.asking import made_before, parts_made
+from backoff_ctrl.k8s.workloads.admitting.kinds import (
+    ADMITTED,
+    JOB,
+    JOB_SET,
+    KINDS,
+    PRIORITY,
+    WAIT,
+    AdmissibleKind,
+    Left,
+)
+from backoff_ctrl.k8s.workloads.admitting.kinds import left_waiting as left
+from backoff_ctrl.k8s.workloads.admitting.shape import SPECS, shaped
 from tests.cluster.admitting.jobs_at_work import job
+from tests.kit.charged import cases
 from tests.reading.told_parts import EXAMPLES, example
 
 JSON = dict[str, Any]

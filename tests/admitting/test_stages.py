@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.engine.quantities import NANO
-from backoff_ctrl.k8s.admitting.asking import CLAIM, parts_made, pods_made
-from backoff_ctrl.k8s.answers.fields import FieldError
-from tests.admitting.objects import named
+from backoff_ctrl.engine.facts.quantities import NANO
+from backoff_ctrl.k8s.kube.answers.fields import FieldError
+from backoff_ctrl.k8s.workloads.admitting.asking import CLAIM, parts_made, pods_made
+
+from .objects import named
 
 JOB_SET = named("JobSet")
 JSON = dict[str, Any]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from backoff_ctrl.engine import Reservation
-from backoff_ctrl.k8s.admitting.asking import gang_for, pods_made
-from backoff_ctrl.k8s.admitting.kinds import JOB
+from backoff_ctrl.k8s.workloads.admitting.asking import gang_for, pods_made
+from backoff_ctrl.k8s.workloads.admitting.kinds import JOB
 from tests.engine.gangs.test_keeping_room import keeping
-from tests.timeline import NS, state_of
+from tests.kit.timeline import NS, state_of
 
 SMALL = {
     "metadata": {"namespace": NS, "name": "small"},

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.admitting.again import OFTEN, SOON, SuspendedAgain, Suspender, suspender_of, with_note
-from backoff_ctrl.k8s.admitting.kinds import ADMITTED, JOB
-from tests.admitting.objects import merged, named
+from backoff_ctrl.k8s.workloads.admitting.again import OFTEN, SOON, SuspendedAgain, Suspender, suspender_of, with_note
+from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, JOB
+
+from .objects import merged, named
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

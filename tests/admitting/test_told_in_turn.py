@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from backoff_ctrl.k8s.admitting.telling import in_turn
+from backoff_ctrl.k8s.workloads.admitting.telling import in_turn
 
 
 def test_the_first_of_each_namespace_come_before_the_second_of_any() -> None:

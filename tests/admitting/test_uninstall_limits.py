@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from backoff_ctrl.api.operating import uninstall
-from tests.scripted_server import Seen, api_server
+from backoff_ctrl.api.operator import uninstall
+from tests.kit.scripted_server import Seen, api_server
 
 EMPTY: Any = (200, {"metadata": {"resourceVersion": "1"}, "items": []})
 

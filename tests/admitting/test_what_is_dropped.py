@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.api.operating.narrowing import NAME_LABEL, Covered, Dropped, dropped
-from backoff_ctrl.k8s.admitting.kinds import JOB, AdmissibleKind
+from backoff_ctrl.api.operator.narrowing import NAME_LABEL, Covered, Dropped, dropped
+from backoff_ctrl.k8s.workloads.admitting.kinds import JOB, AdmissibleKind
 
 TRAIN = AdmissibleKind("ml.example/v1", "Train", "trains")
 RULE = {"apiGroups": ["batch"], "resources": ["jobs"]}

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.admitting.kinds import (
+from backoff_ctrl.k8s.gate.creates.creation import Owner
+from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID, GANG_LABEL
+from backoff_ctrl.k8s.workloads.admitting.kinds import (
     ADMITTED,
     JOB,
     KINDS,
@@ -23,9 +25,8 @@ from backoff_ctrl.k8s.admitting.kinds import (
     may_suspend,
     suspension,
 )
-from backoff_ctrl.k8s.creates.creation import Owner
-from backoff_ctrl.k8s.creates.naming import CREATE_ID, GANG_LABEL
-from tests.admitting.objects import merged, named
+
+from .objects import merged, named
 
 ASKS = {"metadata": {"labels": {WAIT: "true"}}}
 WAITS = {"spec": {"suspend": True}, **ASKS}

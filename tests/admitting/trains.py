@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from backoff_ctrl.k8s.admitting.kinds import WAIT
-from tests.pages import blocks
+from backoff_ctrl.k8s.workloads.admitting.kinds import WAIT
+from tests.kit.pages import blocks
 
 DESCRIPTION: Final = next(
     each.text for each in blocks("docs/how-to/jobs-that-wait.md", "yaml") if "id: train" in each.text

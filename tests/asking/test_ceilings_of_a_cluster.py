@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.sandbox import running_sandbox
-from tests.kubeconfigs import write_kubeconfig
-from tests.scripted_server import Seen, api_server
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
+from tests.kit.kubeconfigs import write_kubeconfig
+from tests.kit.scripted_server import Seen, api_server
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,8 @@ import click
 import pytest
 
 from backoff_ctrl.api.main import COMMANDS, SECTIONS, cli, run
-from tests.asking.test_names_of_options import COMMANDS as EVERY
+
+from .test_names_of_options import COMMANDS as EVERY
 
 GROUPS = sorted({path.rpartition(" ")[0] for path in EVERY})
 

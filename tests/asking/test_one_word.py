@@ -13,16 +13,17 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.api.commands import ceilings, jobs
-from backoff_ctrl.api.commands.amounts import percent
 from backoff_ctrl.api.commands.tasks.showing import waits_for
 from backoff_ctrl.api.commands.top_screen import GREY, LEGEND, bars
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.admitting.jobs import WaitingJob
-from backoff_ctrl.k8s.admitting.kinds import JOB
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
+from backoff_ctrl.k8s.status.amounts import percent
 from backoff_ctrl.k8s.tasks.model import TaskWait
-from tests.asking.test_names_of_options import COMMANDS
-from tests.asking.test_top import ceiling
+from backoff_ctrl.k8s.workloads.admitting.jobs import WaitingJob
+from backoff_ctrl.k8s.workloads.admitting.kinds import JOB
+
+from .test_names_of_options import COMMANDS
+from .test_top import ceiling
 
 ROOT = Path(__file__).parents[2]
 AT = datetime(2026, 11, 22, 10, tzinfo=UTC)

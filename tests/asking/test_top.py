@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from textual.widgets import DataTable, RichLog, Static
 
-from backoff_ctrl.api.commands.instance import Instance, read_url
 from backoff_ctrl.api.commands.top_look import look
 from backoff_ctrl.api.commands.top_screen import Heard, Lost, Seen, Top, bars, decision_line
 from backoff_ctrl.api.commands.waiting import cells
 from backoff_ctrl.api.main import run
+from backoff_ctrl.k8s.status.client import Instance, read_url
 from backoff_ctrl.k8s.status.shapes import Block, Ceiling, Decision, Waiting
-from tests import scripted_server as scripts
-from tests.patience import PATIENCE
+from tests.kit import scripted_server as scripts
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.sandbox import running_sandbox
-from tests.building import Building
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import Binaries, wanted
 from tests.cluster.control_plane.servers import USERS, Server
 from tests.cluster.faults.storm import hung_up
 from tests.cluster.kubectl.terminals import Terminal, Terminals
 from tests.cluster.quotas.quota_room import Room
-from tests.cluster.talking import Api
+from tests.kit.building import Building
+
+from .talking import Api
 
 Say = Callable[[str], None]
 

@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-from tests.cluster.talking import Reply
+from .talking import Reply
 
 JSON = dict[str, Any]
 

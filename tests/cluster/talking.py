@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 import aiohttp
 
 from tests.cluster.control_plane.servers import Server
-from tests.patience import PATIENCE, pause_after
+from tests.kit.patience import PATIENCE, pause_after
 
 JSON = dict[str, Any]
 JSON_PATCH: Final = "application/json-patch+json"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.cluster.election import Candidate, Record, Terms, read_record
+from backoff_ctrl.k8s.kube.cluster.election import Candidate, Record, Terms, read_record
 
 TERMS = Terms(duration=10, deadline=7, retry=1.5)
 OTHER = Record("other", 10.0, "2026-01-01T00:00:00.000000Z", 3, "7")

@@ -6,14 +6,14 @@ import asyncio
 import subprocess
 import sys
 
-from backoff_ctrl.k8s.cluster.election import Election, Terms
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.kube.cluster.election import Election, Terms
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from tests.kit.patience import PATIENCE
 
 ENDLESS = """
 import asyncio, logging
-from backoff_ctrl.api.operating.leaving import end_in_time
+from backoff_ctrl.api.operator.leaving import end_in_time
 
 async def stubborn():
     while True:

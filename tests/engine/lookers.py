@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from backoff_ctrl.engine import Controller, Request
-    from backoff_ctrl.engine.explaining import NamespaceSnapshot
-    from backoff_ctrl.engine.pages import Cursor
+    from backoff_ctrl.engine.look.explaining import NamespaceSnapshot
+    from backoff_ctrl.engine.look.pages import Cursor
 
 
 def timeless(shown: NamespaceSnapshot) -> NamespaceSnapshot:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Controller, Created, Demand, ObservedQuota, Policy, Request, Ticket
-from tests.costs import kept_by
-from tests.timeline import NS, ONE, QUOTA, Timeline, flying, refusals, tickets, watched, without_quotas
+from tests.kit.costs import kept_by
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, flying, refusals, tickets, watched, without_quotas
 
 if TYPE_CHECKING:
     from collections.abc import Callable

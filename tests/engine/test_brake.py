@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backoff_ctrl.engine import Failed, Overloaded, Policy
-from tests.timeline import NS, Timeline, flying, without_quotas
+from tests.kit.timeline import NS, Timeline, flying, without_quotas
 
 if TYPE_CHECKING:
     from backoff_ctrl.engine.overload import WindowSnapshot

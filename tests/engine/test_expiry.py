@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.engine import Created, Demand, Failed, Overloaded, Policy, Rejected, TicketError
-from backoff_ctrl.engine.pages import GONE_MAX
-from tests.costs import kept_by, lines_of
-from tests.timeline import NS, ONE, QUOTA, Timeline, watched, without_quotas
+from backoff_ctrl.engine.look.pages import GONE_MAX
+from tests.kit.costs import kept_by, lines_of
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, watched, without_quotas
 
 if TYPE_CHECKING:
     pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Demand, Explanation, Failed, ObservedQuota, Overloaded, Policy, Request
-from tests.timeline import NS, ONE, QUOTA, Timeline, tickets, watched, without_quotas
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, tickets, watched, without_quotas
 
 
 def test_a_full_quota_is_explained_in_numbers() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Created, Demand, ObservedQuota, Policy, Rejected
-from tests.timeline import NS, ONE, QUOTA, Timeline, tickets, watched
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, tickets, watched
 
 FULL = {"cpu": 10 * ONE}
 

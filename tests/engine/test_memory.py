@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backoff_ctrl.engine import Memory, Policy, RememberedCeiling, RememberedQuota
-from tests.timeline import NS, ONE, QUOTA, Timeline, state_of, tickets
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, state_of, tickets
 
 ANYBODY: frozenset[str] = frozenset()
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.engine import Created, Demand, ObservedQuota, Parts, Policy, Rejected, Selector
-from tests.costs import kept_by
-from tests.timeline import NS, ONE, QUOTA, Timeline, amounts_of, tickets, watched
+from tests.kit.costs import kept_by
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, amounts_of, tickets, watched
 
 if TYPE_CHECKING:
-    from backoff_ctrl.engine.outlook import Outlook
+    from backoff_ctrl.engine.look.outlook import Outlook
 
 SMALL = Demand(amounts_of(1))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Created, Failed, Overloaded, Policy
 from backoff_ctrl.engine.overload import Window
-from tests.timeline import NS, Timeline, flying, tickets, without_quotas
+from tests.kit.timeline import NS, Timeline, flying, tickets, without_quotas
 
 
 def crowd(count: int, policy: Policy | None = None, namespaces: int = 1) -> Timeline:

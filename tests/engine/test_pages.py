@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.engine import Controller, Demand, ObservedQuota, Policy, Request
-from backoff_ctrl.engine.looking import Tally
-from backoff_ctrl.engine.pages import CEILINGS_MAX, GONE_MAX, LOOKED_OVER, NAMESPACES_MAX, WAITERS_MAX
-from tests.timeline import ONE, Timeline
+from backoff_ctrl.engine.look.looking import Tally
+from backoff_ctrl.engine.look.pages import CEILINGS_MAX, GONE_MAX, LOOKED_OVER, NAMESPACES_MAX, WAITERS_MAX
+from tests.kit.timeline import ONE, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from backoff_ctrl.engine.memory import RememberedQuota
-    from backoff_ctrl.engine.pages import Changes, Cursor, NamespacePage, WaitingPage
+    from backoff_ctrl.engine.look.memory import RememberedQuota
+    from backoff_ctrl.engine.look.pages import Changes, Cursor, NamespacePage, WaitingPage
 
 HARD = {"cpu": 4 * ONE, "pods": 4 * ONE}
 

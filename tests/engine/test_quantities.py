@@ -11,7 +11,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine.errors import QuantityError
-from backoff_ctrl.engine.quantities import LARGEST_BINARY, LARGEST_UNITS, NANO, format_quantity, parse_quantity
+from backoff_ctrl.engine.facts.quantities import LARGEST_BINARY, LARGEST_UNITS, NANO, format_quantity, parse_quantity
 
 DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}

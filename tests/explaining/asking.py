@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.k8s.charges.device_claims import UNKNOWN, Devices
+from backoff_ctrl.k8s.kube.charges.admission_rules import items_of
+from backoff_ctrl.k8s.kube.charges.device_claims import UNKNOWN, Devices
 from backoff_ctrl.k8s.status import explaining
-from backoff_ctrl.k8s.status.admission_rules import items_of
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.status.shapes import Explained

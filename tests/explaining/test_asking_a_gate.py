@@ -11,11 +11,12 @@ from click.testing import CliRunner
 from kubernetes import config
 
 from backoff_ctrl.api.main import cli
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
 from backoff_ctrl.k8s.status.bodies import BODY_MAX
-from tests.explaining.asking import job, pod
-from tests.kubeconfigs import write_kubeconfig
+from tests.kit.kubeconfigs import write_kubeconfig
 from tests.status.asking import Crowd, ask
+
+from .asking import job, pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,7 @@ def crowd() -> Iterator[Crowd]:
         sandbox.create_quota("team", "q", {"pods": "1"})
         made = Crowd(sandbox)
         made.core.create_namespaced_pod("team", pod())
-        from backoff_ctrl.engine.quotas import ObservedQuota  # noqa: PLC0415
+        from backoff_ctrl.engine.facts.quotas import ObservedQuota  # noqa: PLC0415
 
         one = {"pods": 10**9}
         made.gate.ledger.observe_quota("team", "q", ObservedQuota(one, one, one))

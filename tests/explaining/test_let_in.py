@@ -14,16 +14,17 @@ import pytest
 from click.testing import CliRunner
 
 from backoff_ctrl.api.main import cli
-from backoff_ctrl.k8s.admitting.admitting import Admitting
-from backoff_ctrl.k8s.admitting.judging import NO_LEADER, NO_LEASES, NO_LINE, Surroundings, judged
-from backoff_ctrl.k8s.admitting.kinds import ADMITTED, STAY_SUSPENDED, WAIT
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.sandbox import BackgroundSandbox, running_sandbox
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox, running_sandbox
 from backoff_ctrl.k8s.status.explaining import asking_listed
-from tests.explaining.asking import JSON, job, quota
-from tests.kubeconfigs import write_kubeconfig
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.workloads.admitting.admitting import Admitting
+from backoff_ctrl.k8s.workloads.admitting.judging import NO_LEADER, NO_LEASES, NO_LINE, Surroundings, judged
+from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, STAY_SUSPENDED, WAIT
+from tests.kit.kubeconfigs import write_kubeconfig
+from tests.kit.patience import PATIENCE
 from tests.status.asking import ask
+
+from .asking import JSON, job, quota
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

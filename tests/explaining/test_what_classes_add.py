@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.engine.quantities import NANO
-from backoff_ctrl.k8s.charges.device_claims import drive
-from backoff_ctrl.k8s.charges.parts import footprint_of, parts_of
-from backoff_ctrl.k8s.charges.resources import resource_of
+from backoff_ctrl.engine.facts.quantities import NANO
+from backoff_ctrl.k8s.kube.charges.device_claims import drive
+from backoff_ctrl.k8s.kube.charges.filling import Classes, filled, reading, reading_limits
+from backoff_ctrl.k8s.kube.charges.parts import footprint_of, parts_of
+from backoff_ctrl.k8s.kube.charges.resources import resource_of
 from backoff_ctrl.k8s.status.explaining import asking_listed, explain
-from backoff_ctrl.k8s.status.filling import Classes, filled, reading, reading_limits
 
 JSON = dict[str, Any]
 RUNTIME = "/apis/node.k8s.io/v1/runtimeclasses/"

@@ -10,17 +10,17 @@ import pytest
 from kubernetes import client
 
 from backoff_ctrl.k8s.gate.aio import Gate
-from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.runtime.host import RUNTIME
-from backoff_ctrl.k8s.sandbox import running_sandbox
-from tests.conversing import conversation
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient
+from backoff_ctrl.k8s.gate.runtime.host import RUNTIME
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
+from tests.kit.conversing import conversation
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from backoff_ctrl.k8s.creates.conversation import Conversation
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.gate.creates.conversation import Conversation
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.k8s.creates.creation import Owner
-from backoff_ctrl.k8s.events.correlator import Ended, EventCorrelator, Limits, Reason, Report, Write
+from backoff_ctrl.k8s.gate.creates.creation import Owner
+from backoff_ctrl.k8s.gate.events.correlator import Ended, EventCorrelator, Limits, Reason, Report, Write
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backoff_ctrl.engine.outcomes import Created
-from backoff_ctrl.k8s.answers.answer import GateClosed
-from backoff_ctrl.k8s.creates.actions import (
+from backoff_ctrl.engine.facts.outcomes import Created
+from backoff_ctrl.k8s.gate.creates.actions import (
     Answered,
     Cancelled,
     Declined,
@@ -28,10 +27,11 @@ from backoff_ctrl.k8s.creates.actions import (
     Unsent,
     Woke,
 )
-from backoff_ctrl.k8s.creates.conversation import TABLE, Conversation, Creation
-from backoff_ctrl.k8s.creates.naming import CREATE_ID
-from tests.examples import examples
-from tests.playbook import answered, full, lost, never_sent, status
+from backoff_ctrl.k8s.gate.creates.conversation import TABLE, Conversation, Creation
+from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID
+from backoff_ctrl.k8s.kube.answers.answer import GateClosed
+from tests.kit.examples import examples
+from tests.kit.playbook import answered, full, lost, never_sent, status
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,26 +14,26 @@ import pytest
 from kubernetes import client
 
 from backoff_ctrl.engine import ObservedQuota, Selector
-from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, OutcomeUnknown
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.gangs import GangAsked, gang_of
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.life import life
+from backoff_ctrl.k8s.gate.observing.hosted import HostedWatch
+from backoff_ctrl.k8s.gate.runtime.host import RUNTIME, RuntimeAlarms
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.runtime.host import RUNTIME, RuntimeAlarms
+from backoff_ctrl.k8s.kube.answers.answer import Answer, GateClosed, OutcomeUnknown
 from backoff_ctrl.k8s.status.counters import Counters, NamespaceCounts
-from backoff_ctrl.k8s.watching.hosted import HostedWatch
-from tests.gated_creates import fill, pod
-from tests.transports import AsyncTransport, Transport, creation
+from tests.kit.gated_creates import fill, pod
+from tests.kit.transports import AsyncTransport, Transport, creation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from types import FrameType
 
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 ONE = 10**9
 LONG = 45.0

@@ -17,25 +17,25 @@ import pytest
 
 from backoff_ctrl.engine import ObservedQuota, Selector
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.answers.answer import Answer, GateClosed
-from backoff_ctrl.k8s.creates.creation import Creation
-from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient, waiting
 from backoff_ctrl.k8s.gate.create import Create
+from backoff_ctrl.k8s.gate.creates.creation import Creation
+from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID
 from backoff_ctrl.k8s.gate.gangs import GangWait, gang_life, gang_of
 from backoff_ctrl.k8s.gate.line import LEVEL_HEADER, LEVELS_MAX
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
-from tests.official import aio as client
-from tests.official import only_since_37
-from tests.patience import PATIENCE
-from tests.transports import Transport
+from backoff_ctrl.k8s.kube.answers.answer import Answer, GateClosed
+from tests.kit.official import aio as client
+from tests.kit.official import only_since_37
+from tests.kit.patience import PATIENCE
+from tests.kit.transports import Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 CREATES = 1000
 DELAY = 0.3

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.engine.outcomes import Created, Failed, Overloaded, Rejected, Uncounted
-from backoff_ctrl.k8s.answers.rejections import Lane
-from backoff_ctrl.k8s.creates.actions import Declined, LookUp, Refresh, Refreshed, Ticketed
-from backoff_ctrl.k8s.creates.conversation import Conversation
-from backoff_ctrl.k8s.creates.treatments import TREATMENTS, Denials
-from tests.conversing import conversation, sent, stored, taken
-from tests.playbook import Playbook, answered, full, line, lost, never_sent, raises, returns, says, send, status
+from backoff_ctrl.engine.facts.outcomes import Created, Failed, Overloaded, Rejected, Uncounted
+from backoff_ctrl.k8s.gate.creates.actions import Declined, LookUp, Refresh, Refreshed, Ticketed
+from backoff_ctrl.k8s.gate.creates.conversation import Conversation
+from backoff_ctrl.k8s.gate.creates.treatments import TREATMENTS, Denials
+from backoff_ctrl.k8s.kube.answers.rejections import Lane
+from tests.kit.conversing import conversation, sent, stored, taken
+from tests.kit.playbook import Playbook, answered, full, line, lost, never_sent, raises, returns, says, send, status
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.creates.actions import Answered
+    from backoff_ctrl.k8s.gate.creates.actions import Answered
 
 
 def test_a_minted_name_goes_back_in_line_without_a_look_up(minted: Conversation) -> None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 from kubernetes import client as sync
 
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 BEGINNING = """
     import sys, threading
@@ -118,7 +118,7 @@ GOES_ON = """
 """
 ASYNCIO = """
     import asyncio
-    from tests.official import aio
+    from tests.kit.official import aio
     from backoff_ctrl import AsyncGatedApiClient
     async def main():
         async with AsyncGatedApiClient(aio.Configuration(host=sys.argv[1])) as api:

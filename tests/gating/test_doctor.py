@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place
-from backoff_ctrl.k8s.settings import VARIABLES
+from backoff_ctrl.k8s.gate.settings import VARIABLES
+from backoff_ctrl.k8s.kube.cluster.asking import Reach, ReachError, find_place
 from tests.admitting.trains import written
-from tests.kubeconfigs import write_kubeconfig
-from tests.official import skip_without_proxy
-from tests.patience import PATIENCE
-from tests.scripted_server import Seen, failure, scripted_server
+from tests.kit.kubeconfigs import write_kubeconfig
+from tests.kit.official import skip_without_proxy
+from tests.kit.patience import PATIENCE
+from tests.kit.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
-    from tests.scripted_server import Reply
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
+    from tests.kit.scripted_server import Reply
 
 
 def cluster(denied: set[str]) -> Any:
@@ -253,7 +253,7 @@ def test_a_server_that_is_of_no_use_is_one(
 ) -> None:
     """And exit code 2, not a line per check."""
     if said.startswith("more than"):
-        monkeypatch.setattr("backoff_ctrl.k8s.cluster.asking.ANSWER_MAX", 1000)
+        monkeypatch.setattr("backoff_ctrl.k8s.kube.cluster.asking.ANSWER_MAX", 1000)
     with scripted_server(lambda seen: version if seen.path == "/version" else others) as server:
         assert said in only_error(capsys, run(["doctor", "--apiserver", server.url]))
 

@@ -15,24 +15,24 @@ from kubernetes import client
 
 from backoff_ctrl.engine import ObservedQuota
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.answers.answer import Answer, GateClosed
-from backoff_ctrl.k8s.charges.quotas import quotas_of
 from backoff_ctrl.k8s.gate import together
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient, AsyncWaitTimeout
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient, WaitTimeout, waiting
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gate.together import FirstList
 from backoff_ctrl.k8s.gate.unfinished import Turn
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, AsyncWaitTimeout
-from backoff_ctrl.k8s.gated.client import GatedApiClient, WaitTimeout, waiting
-from tests.gated_creates import pod
-from tests.official import aio
-from tests.patience import PATIENCE
-from tests.transports import AsyncTransport, Transport, creation
+from backoff_ctrl.k8s.kube.answers.answer import Answer, GateClosed
+from backoff_ctrl.k8s.kube.charges.quotas import quotas_of
+from tests.kit.gated_creates import pod
+from tests.kit.official import aio
+from tests.kit.patience import PATIENCE
+from tests.kit.transports import AsyncTransport, Transport, creation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 QUIET = 60.0
 POD: Any = pod()

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.engine.outcomes import Created, Expired, Overloaded, Rejected
-from backoff_ctrl.k8s.answers.answer import GateClosed, WaitedTooLong
-from backoff_ctrl.k8s.creates.actions import Cancelled, Raise, State, Ticketed, TimedOut
-from backoff_ctrl.k8s.creates.conversation import TABLE
-from tests.conversing import absent, conversation, sent
-from tests.playbook import Playbook, answered, full, line, lost, never_sent, nothing, raises, returns
+from backoff_ctrl.engine.facts.outcomes import Created, Expired, Overloaded, Rejected
+from backoff_ctrl.k8s.gate.creates.actions import Cancelled, Raise, State, Ticketed, TimedOut
+from backoff_ctrl.k8s.gate.creates.conversation import TABLE
+from backoff_ctrl.k8s.kube.answers.answer import GateClosed, WaitedTooLong
+from tests.kit.conversing import absent, conversation, sent
+from tests.kit.playbook import Playbook, answered, full, line, lost, never_sent, nothing, raises, returns
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.creates.conversation import Conversation
+    from backoff_ctrl.k8s.gate.creates.conversation import Conversation
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backoff_ctrl.engine import ObservedQuota, Policy
-from backoff_ctrl.engine.memory import Memory, RememberedCeiling, RememberedQuota
-from backoff_ctrl.engine.pages import NAMESPACES_MAX
-from backoff_ctrl.k8s.answers.answer import Answer
-from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.engine.look.memory import Memory, RememberedCeiling, RememberedQuota
+from backoff_ctrl.engine.look.pages import NAMESPACES_MAX
 from backoff_ctrl.k8s.gate.create import Create
+from backoff_ctrl.k8s.gate.creates.creation import Creation
 from backoff_ctrl.k8s.gate.ledger import Ledger
+from backoff_ctrl.k8s.gate.runtime.host import RuntimeAlarms
+from backoff_ctrl.k8s.gate.sharing.memory import MemoryFile
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gate.unfinished import Unfinished
-from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
-from backoff_ctrl.k8s.sharing.memory import MemoryFile
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.kube.answers.answer import Answer
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,13 +12,13 @@ import pytest
 from backoff_ctrl.engine import ObservedQuota
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Gate
-from tests.patience import PATIENCE
-from tests.transports import FULL, POD, AsyncTransport, Transport, creation, stored
+from tests.kit.patience import PATIENCE
+from tests.kit.transports import FULL, POD, AsyncTransport, Transport, creation, stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from backoff_ctrl.k8s.answers.answer import Answer
+    from backoff_ctrl.k8s.kube.answers.answer import Answer
 
 
 class Room:

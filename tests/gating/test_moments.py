@@ -11,8 +11,8 @@ import pytest
 from backoff_ctrl.k8s.gate.gangs import gang_of
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.threads import Gate
-from tests.patience import PATIENCE
-from tests.transports import POD, Transport, creation
+from tests.kit.patience import PATIENCE
+from tests.kit.transports import POD, Transport, creation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

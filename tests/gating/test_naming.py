@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.creates.naming import ALPHABET, BODY_HASH, CREATE_ID, Signature, hash_of, name_create
+from backoff_ctrl.k8s.gate.creates.naming import ALPHABET, BODY_HASH, CREATE_ID, Signature, hash_of, name_create
 
 
 def named(body: dict[str, Any], key: str | None = None, seed: int = 1, **kind: Any) -> Any:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.engine.outcomes import Created, Expired, Failed, Rejected
-from backoff_ctrl.k8s.creates.actions import LookUp, Send, Ticketed, Woke
-from backoff_ctrl.k8s.creates.conversation import LOOK_AGAIN, Conversation, Creation
-from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
-from tests.conversing import FOREIGN, absent, conversation, may_not_look, sent, stored, taken
-from tests.playbook import Playbook, answered, full, line, look_up, lost, pause, raises, returns, send, status
+from backoff_ctrl.engine.facts.outcomes import Created, Expired, Failed, Rejected
+from backoff_ctrl.k8s.gate.creates.actions import LookUp, Send, Ticketed, Woke
+from backoff_ctrl.k8s.gate.creates.conversation import LOOK_AGAIN, Conversation, Creation
+from backoff_ctrl.k8s.gate.creates.treatments import SERVER_LIMIT
+from tests.kit.conversing import FOREIGN, absent, conversation, may_not_look, sent, stored, taken
+from tests.kit.playbook import Playbook, answered, full, line, look_up, lost, pause, raises, returns, send, status
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.creates.actions import Answered
+    from backoff_ctrl.k8s.gate.creates.actions import Answered
 
 
 def test_a_full_quota_on_a_name_of_the_callers_is_looked_up_first(callers: Conversation) -> None:

@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 
 def output(program: str) -> list[str]:
@@ -24,7 +24,7 @@ def test_the_runtime_may_be_needed_in_the_midst_of_its_start() -> None:
     """A finalizer or a signal handler needs an alarm just then; here a policy for loops does. It waited for itself."""
     program = """
         import asyncio, queue, threading
-        from backoff_ctrl.k8s.runtime.host import RUNTIME, THREAD
+        from backoff_ctrl.k8s.gate.runtime.host import RUNTIME, THREAD
 
         rung = queue.SimpleQueue()
 
@@ -52,7 +52,7 @@ def test_one_that_fails_in_a_forked_child_keeps_no_other_from_beginning_anew() -
     """A client of a subclass, perhaps: the ledgers behind it kept their parent's locks and line."""
     program = """
         import os, warnings
-        from backoff_ctrl.k8s.runtime.host import after_fork
+        from backoff_ctrl.k8s.gate.runtime.host import after_fork
         warnings.simplefilter("ignore", DeprecationWarning)
 
         class Part:

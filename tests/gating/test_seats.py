@@ -6,8 +6,8 @@ import pytest
 
 from backoff_ctrl.engine import Abandoned, Identity, ObservedQuota, Policy, Rejected
 from backoff_ctrl.engine.tickets import Ticket
-from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.create import Create
+from backoff_ctrl.k8s.gate.creates.creation import Creation
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.threads import Gate
 

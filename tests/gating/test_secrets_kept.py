@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.answers.printing import without_passwords
-from tests.kubeconfigs import write_kubeconfig
-from tests.official import skip_without_proxy
-from tests.scripted_server import scripted_server
+from backoff_ctrl.k8s.kube.answers.printing import without_passwords
+from tests.kit.kubeconfigs import write_kubeconfig
+from tests.kit.official import skip_without_proxy
+from tests.kit.scripted_server import scripted_server
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.answers.answer import Answer, WaitedTooLong
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
+from backoff_ctrl.k8s.gate.runtime import exits as exiting
+from backoff_ctrl.k8s.gate.runtime.host import THREAD, LoopAlarms, RuntimeAlarms
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.runtime import exits as exiting
-from backoff_ctrl.k8s.runtime.host import THREAD, LoopAlarms, RuntimeAlarms
-from tests.patience import PATIENCE
-from tests.transports import FULL, AsyncTransport, Transport, creation, stored
+from backoff_ctrl.k8s.kube.answers.answer import Answer, WaitedTooLong
+from tests.kit.patience import PATIENCE
+from tests.kit.transports import FULL, AsyncTransport, Transport, creation, stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.generations.overlays import NEWEST_ASYNCIO, OLDEST
+from .overlays import NEWEST_ASYNCIO, OLDEST
 
 if TYPE_CHECKING:
-    from tests.generations.overlays import Clients
+    from .overlays import Clients
 
 pytestmark = [
     pytest.mark.long,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.engine.quantities import parse_quantity
-from backoff_ctrl.k8s.answers.fields import FieldError
-from backoff_ctrl.k8s.charges.live import By, Ending, live
-from backoff_ctrl.k8s.charges.resources import kinds_of
+from backoff_ctrl.engine.facts.quantities import parse_quantity
+from backoff_ctrl.k8s.kube.answers.fields import FieldError
+from backoff_ctrl.k8s.kube.charges.live import By, Ending, live
+from backoff_ctrl.k8s.kube.charges.resources import kinds_of
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 11, 21, 14, 0, 0, tzinfo=UTC)

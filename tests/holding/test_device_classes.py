@@ -9,14 +9,15 @@ import pytest
 from click.testing import CliRunner
 
 from backoff_ctrl.api.main import cli, run
-from backoff_ctrl.engine.quantities import NANO
-from backoff_ctrl.k8s.charges.device_claims import Devices, footprint_with_devices
-from backoff_ctrl.k8s.charges.devices import classes_of, with_extended
-from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.charges.parts import footprint_of
-from tests.holding.objects import pod, quota
-from tests.kubeconfigs import write_kubeconfig
-from tests.scripted_server import Seen, failure, scripted_server
+from backoff_ctrl.engine.facts.quantities import NANO
+from backoff_ctrl.k8s.kube.charges.device_claims import Devices, footprint_with_devices
+from backoff_ctrl.k8s.kube.charges.devices import classes_of, with_extended
+from backoff_ctrl.k8s.kube.charges.footprint import footprint
+from backoff_ctrl.k8s.kube.charges.parts import footprint_of
+from tests.kit.kubeconfigs import write_kubeconfig
+from tests.kit.scripted_server import Seen, failure, scripted_server
+
+from .objects import pod, quota
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ import pytest
 from kubernetes import client
 
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
 
 
 @pytest.mark.long

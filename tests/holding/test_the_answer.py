@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.api.commands.holders_page import document, page
-from backoff_ctrl.k8s.charges.attribution import Snapshot, attribute
-from backoff_ctrl.k8s.charges.live import live
-from tests.holding.objects import JSON, NOW, at, pod, quota
+from backoff_ctrl.k8s.kube.charges.attribution import Snapshot, attribute
+from backoff_ctrl.k8s.kube.charges.live import live
+from backoff_ctrl.k8s.status.holders_page import document, page
+
+from .objects import JSON, NOW, at, pod, quota
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.charges.attribution import Report
+    from backoff_ctrl.k8s.kube.charges.attribution import Report
 
 
 def report(*pods: JSON, unread: dict[str, str] | None = None, malformed: int = 0, **amounts: tuple[str, str]) -> Report:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.engine.demand import Demand
-from backoff_ctrl.engine.quantities import NANO
-from backoff_ctrl.k8s.charges.attribution import Holding, Report, Snapshot, attribute, charged_kinds, confirmed
-from backoff_ctrl.k8s.charges.live import By, Ending, Live, Termination
+from backoff_ctrl.engine.facts.demand import Demand
+from backoff_ctrl.engine.facts.quantities import NANO
+from backoff_ctrl.k8s.kube.charges.attribution import Holding, Report, Snapshot, attribute, charged_kinds, confirmed
+from backoff_ctrl.k8s.kube.charges.live import By, Ending, Live, Termination
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 11, 21, 14, 0, 0, tzinfo=UTC)

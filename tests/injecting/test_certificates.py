@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from cryptography import x509
 
-from backoff_ctrl.api.injection.certificates import Kept, kept_in, renewed
-from backoff_ctrl.k8s.proxy.authority import read_authority
+from backoff_ctrl.api.webhooks.certificates import Kept, kept_in, renewed
+from backoff_ctrl.k8s.sidecar.authority import read_authority
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,12 +17,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from backoff_ctrl.api.injection.server import InjectionSettings, Webhook, serve
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.proxy.authority import new_authority
-from backoff_ctrl.k8s.proxy.certificates import CertificatesError
-from tests.injecting.test_strangers import review
+from backoff_ctrl.api.webhooks.server import InjectionSettings, Webhook, serve
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.sidecar.authority import new_authority
+from backoff_ctrl.k8s.sidecar.certificates import CertificatesError
+
+from .test_strangers import review
 
 NOW = datetime.now(UTC)
 REFUSED = (aiohttp.ClientConnectorError, aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)

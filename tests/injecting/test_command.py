@@ -15,9 +15,10 @@ import yaml
 from click.testing import CliRunner
 
 from backoff_ctrl.api.main import cli
-from backoff_ctrl.k8s.proxy.authority import new_authority
-from tests.injecting.test_strangers import review
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.sidecar.authority import new_authority
+from tests.kit.patience import PATIENCE
+
+from .test_strangers import review
 
 if TYPE_CHECKING:
     from pathlib import Path

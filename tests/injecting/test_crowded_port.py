@@ -15,11 +15,11 @@ from aiohttp import ClientSession, TCPConnector, web
 
 from backoff_ctrl.api.connections import CONNECTIONS_MAX, NEWCOMER, Clients, serving_at
 from backoff_ctrl.api.probes import probes
-from backoff_ctrl.k8s.sandbox import running_sandbox
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
+from tests.kit.patience import PATIENCE
+from tests.kit.watch_script import until
 from tests.proxying.passing.certificates import make_pair
 from tests.serve.serving import serving
-from tests.watch_script import until
 
 ASKS = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 KUBELET = "127.0.0.2"

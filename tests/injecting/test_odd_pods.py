@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.api.injection.mutation import INJECTED, Injected, inject
-from backoff_ctrl.api.injection.review import answer
-from backoff_ctrl.api.injection.sidecar import ACCOUNT_PATH, NAME, TOKEN_PATH, SidecarSettings, quality_of
+from backoff_ctrl.api.webhooks.mutation import INJECTED, Injected, inject
+from backoff_ctrl.api.webhooks.review import answer
+from backoff_ctrl.api.webhooks.sidecar import ACCOUNT_PATH, NAME, TOKEN_PATH, SidecarSettings, quality_of
 
 Pod = dict[str, Any]
 SETTINGS = SidecarSettings(image="gate:1")

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.api.injection.mutation import INJECTED, inject, with_account
-from backoff_ctrl.api.injection.review import ReviewError, answer
-from backoff_ctrl.api.injection.sidecar import (
+from backoff_ctrl.api.webhooks.mutation import INJECTED, inject, with_account
+from backoff_ctrl.api.webhooks.review import ReviewError, answer
+from backoff_ctrl.api.webhooks.sidecar import (
     ACCOUNT_PATH,
     AUTHORITY_VOLUME,
     NAME,
@@ -23,7 +23,7 @@ from backoff_ctrl.api.injection.sidecar import (
     SidecarSettings,
     quality_of,
 )
-from backoff_ctrl.k8s.charges.footprint import footprint
+from backoff_ctrl.k8s.kube.charges.footprint import footprint
 
 Pod = dict[str, Any]
 SETTINGS = SidecarSettings(

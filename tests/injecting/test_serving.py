@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.api.injection.certificates import Place
-from backoff_ctrl.api.injection.server import InjectionSettings, Webhook, _again
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.proxy.authority import new_authority
-from backoff_ctrl.k8s.proxy.certificates import CertificatesError, GivenCertificate, listener_context
-from backoff_ctrl.k8s.proxy.place import find_place as read_place
-from backoff_ctrl.k8s.proxy.serving import own_rights
-from backoff_ctrl.k8s.proxy.upstream import ApiServer
-from tests.patience import PATIENCE
-from tests.scripted_server import scripted_server
+from backoff_ctrl.api.webhooks.certificates import Place
+from backoff_ctrl.api.webhooks.server import InjectionSettings, Webhook, _again
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.sidecar.authority import new_authority
+from backoff_ctrl.k8s.sidecar.certificates import CertificatesError, GivenCertificate, listener_context
+from backoff_ctrl.k8s.sidecar.place import find_place as read_place
+from backoff_ctrl.k8s.sidecar.serving import own_rights
+from backoff_ctrl.k8s.sidecar.upstream import ApiServer
+from tests.kit.patience import PATIENCE
+from tests.kit.scripted_server import scripted_server
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,18 +16,11 @@ import pytest
 from aiohttp import web
 
 from backoff_ctrl.api.connections import CONNECTIONS_MAX
-from backoff_ctrl.api.injection.server import (
-    ALL_MAX,
-    BODY_MAX,
-    Bodies,
-    InjectionSettings,
-    Webhook,
-    serve,
-)
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.proxy.authority import new_authority
-from tests.patience import PATIENCE
+from backoff_ctrl.api.webhooks.server import ALL_MAX, BODY_MAX, Bodies, InjectionSettings, Webhook, serve
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.sidecar.authority import new_authority
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.api.injection.review import ReviewError
-from backoff_ctrl.api.injection.suspending import answer_about_job, operations, runs_ungated
-from backoff_ctrl.k8s.admitting.kinds import (
+from backoff_ctrl.api.webhooks.review import ReviewError
+from backoff_ctrl.api.webhooks.suspending import answer_about_job, operations, runs_ungated
+from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID, GANG_LABEL
+from backoff_ctrl.k8s.workloads.admitting.kinds import (
     ADMITTED,
     JOB,
     KINDS,
@@ -23,7 +24,6 @@ from backoff_ctrl.k8s.admitting.kinds import (
     WAITS_FOR,
     AdmissibleKind,
 )
-from backoff_ctrl.k8s.creates.naming import CREATE_ID, GANG_LABEL
 
 JSON = dict[str, Any]
 ADMITTED_SO: dict[str, Any] = {"uid": "u", "annotations": {ADMITTED: json.dumps({"uid": "u"})}}

@@ -17,13 +17,13 @@ from typing import Any
 from kubernetes import client
 
 from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient
+from backoff_ctrl.k8s.gate.clients.gangs import gang
+from backoff_ctrl.k8s.gate.observing.hosted import HostedWatch
+from backoff_ctrl.k8s.gate.settings import read_settings
+from backoff_ctrl.k8s.gate.sharing.process import notify
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.gated.gangs import gang
-from backoff_ctrl.k8s.settings import read_settings
-from backoff_ctrl.k8s.sharing.process import notify
 from backoff_ctrl.k8s.status.serving import SERVICE
-from backoff_ctrl.k8s.watching.hosted import HostedWatch
 
 
 class InjectedError(Exception):

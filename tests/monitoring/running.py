@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from kubernetes import client
 
-from backoff_ctrl.k8s.proxy.authority import new_authority
-from tests.gated_creates import pod
+from backoff_ctrl.k8s.sidecar.authority import new_authority
+from tests.kit.gated_creates import pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
     from tests.monitoring.prometheus.server import Prometheus
 
 PROGRAM = Path(__file__).parent / "gate_program.py"

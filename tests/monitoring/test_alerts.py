@@ -15,7 +15,7 @@ import yaml
 from dashboards.alerts import ALERTS
 from dashboards.files import BOARDS, files
 from dashboards.recording import RECORDS
-from tests.pages import blocks
+from tests.kit.pages import blocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

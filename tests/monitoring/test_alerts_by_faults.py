@@ -17,18 +17,19 @@ import pytest
 import yaml
 from kubernetes import client
 
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
 from dashboards.alerts import ALERTS, ENDS_WITHIN, SEEN_WITHIN, STALE_AFTER, WAITS_TOO_LONG
 from tests.cluster.proxying.crowd import free_port
-from tests.gated_creates import pod
+from tests.kit.gated_creates import pod
+from tests.kit.watch_script import until
 from tests.monitoring.prometheus.relay import Relay
 from tests.monitoring.prometheus.server import RULES, Prometheus, running
-from tests.monitoring.running import EVERY, Program, certify, gate, injecting, operating, pods_of, raise_quota, reads
 from tests.serve.serving import serving
-from tests.watch_script import until
+
+from .running import EVERY, Program, certify, gate, injecting, operating, pods_of, raise_quota, reads
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
     from tests.cluster.control_plane.go_programs import GoPrograms
 
 pytestmark = pytest.mark.long

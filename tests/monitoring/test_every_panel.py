@@ -19,26 +19,28 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
 from dashboards.suspension import SUSPENSION
 from dashboards.tasks import WEB_APIS
-from tests.gated_creates import pod
+from tests.kit.gated_creates import pod
+from tests.kit.patience import PATIENCE
+from tests.kit.watch_script import until
 from tests.monitoring.prometheus.relay import Relay
 from tests.monitoring.prometheus.server import RULES, Prometheus, running
-from tests.monitoring.running import EVERY, certify, gate, injecting, pods_of, raise_quota, reads
-from tests.patience import PATIENCE
 from tests.serve.serving import serving
 from tests.status.asking import ask
 from tests.tasks.serving.test_tasks_over_http import post
 from tests.tasks.tasks_written import manifest
-from tests.watch_script import until
+
+from .running import EVERY, certify, gate, injecting, pods_of, raise_quota, reads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
     from tests.cluster.control_plane.go_programs import GoPrograms
-    from tests.monitoring.running import Program
+
+    from .running import Program
 
 pytestmark = pytest.mark.long
 BOARDS = sorted((Path(__file__).parents[2] / "dashboards").glob("*.json"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from backoff_ctrl.api.injection.counting import Counts
+from backoff_ctrl.api.webhooks.counting import Counts
 
 if TYPE_CHECKING:
     from tests.cluster.control_plane.go_programs import GoPrograms

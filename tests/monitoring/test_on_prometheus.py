@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from backoff_ctrl.k8s.status.catalogue import BY_NAME
+from tests.kit.patience import PATIENCE
 from tests.monitoring.prometheus.exporter import Exporter, names
 from tests.monitoring.prometheus.server import Prometheus, running
-from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

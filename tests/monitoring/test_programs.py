@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.control_plane.go_programs import ProgramsError
+from tests.kit.patience import PATIENCE
 from tests.monitoring.prometheus.programs import PROMETHEUS
-from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backoff_ctrl.k8s.sandbox import running_sandbox
-from tests.gated_creates import pod
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
+from tests.kit.gated_creates import pod
+from tests.kit.watch_script import until
 from tests.monitoring.prometheus.server import Prometheus, running
 from tests.status.asking import Crowd
-from tests.watch_script import until
 
 if TYPE_CHECKING:
     import pytest

@@ -20,7 +20,8 @@ from typing import Final
 
 from tests.cluster.control_plane import binaries
 from tests.cluster.control_plane.compiling import one_at_a_time
-from tests.node.oci import write_image
+
+from .oci import write_image
 
 Say = Callable[[str], None]
 

@@ -21,8 +21,9 @@ from typing import IO, Final, Self
 
 from tests.cluster.control_plane import binaries
 from tests.cluster.control_plane.go_programs import GoPrograms
-from tests.node.traces import HIDDEN
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
+
+from .traces import HIDDEN
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]

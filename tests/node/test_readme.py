@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster.shipping.readme_commands import commands
-from tests.node.user import User
+
+from .user import User
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 T = TypeVar("T")
 JSON = dict[str, Any]

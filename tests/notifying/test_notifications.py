@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tenacity
 
-from backoff_ctrl.k8s.events.webhooks import EVENTS, Delivery, Notifier, Receiver
-from backoff_ctrl.k8s.runtime.host import LOADING
-from tests.patience import PATIENCE
-from tests.scripted_server import Seen, scripted_server
+from backoff_ctrl.k8s.gate.events.webhooks import EVENTS, Delivery, Notifier, Receiver
+from backoff_ctrl.k8s.gate.runtime.host import LOADING
+from tests.kit.patience import PATIENCE
+from tests.kit.scripted_server import Seen, scripted_server
 from tests.status.asking import ask
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ from kubernetes import client
 from backoff_ctrl import GatedApiClient
 with GatedApiClient(client.Configuration(host="http://127.0.0.1:1")) as gated:
     print([type(each).__name__ for each in gated.gate.ledger.subscribers])
-    print(sorted(name for name in sys.modules if name.startswith("backoff_ctrl.k8s.events.webhooks")) != [])
+    print(sorted(name for name in sys.modules if name.startswith("backoff_ctrl.k8s.gate.events.webhooks")) != [])
 """
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.k8s.events.webhooks import Receiver, ReceiversError, read_receivers
+from backoff_ctrl.k8s.gate.events.webhooks import Receiver, ReceiversError, read_receivers
 
 if TYPE_CHECKING:
     from pathlib import Path

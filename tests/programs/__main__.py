@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.k8s.sandbox.followed import Server as KubeletServer
-from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
+from backoff_ctrl.k8s.lab.sandbox.followed import Server as KubeletServer
+from backoff_ctrl.k8s.lab.sandbox.kubelet import Kubelet
 from tests.cluster.control_plane.bed import Bed, BedError
 from tests.cluster.control_plane.binaries import BinariesError, build, wanted
 from tests.cluster.talking import Api
-from tests.programs.environments import AIRFLOW, KOPF, OFFICIAL, OTHERS, ROOT, SPAWNER, Environment
-from tests.programs.telling import pod_manifest
+
+from .environments import AIRFLOW, KOPF, OFFICIAL, OTHERS, ROOT, SPAWNER, Environment
+from .telling import pod_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,12 +25,13 @@ import aiohttp
 import yaml
 from aiohttp import web
 
-from backoff_ctrl.k8s.plugins.rest.service_config import SERVICES
-from tests.programs.environments import RAY, ROOT
+from backoff_ctrl.k8s.tasks.services.rest.service_config import SERVICES
 from tests.tasks.sandbox_process import sandbox_process
 from tests.tasks.webapi.rest.jobs_service import context as call_context
 from tests.tasks.webapi.rest.jobs_service import plugin_of
 from tests.tasks.webapi.rest.jobs_service import task as task_context
+
+from .environments import RAY, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -508,7 +509,7 @@ Written by `make test-ray`: tasks of the type `ray-job` at a head of {RAY.requir
 {table}
 
 `submissions` are requests; a job that exists already is not made again, since its `submission_id` is made of the task's
-key. How Ray is described: [the file](../k8s/plugins/rest/services/ray-jobs.yaml). How to describe another service:
+key. How Ray is described: [the file](../k8s/tasks/services/rest/services/ray-jobs.yaml). How to describe another service:
 [describe a service](how-to/describe-a-service.md).
 """
 

@@ -14,8 +14,8 @@ from aiohttp import ClientSession, web
 from backoff_ctrl.api.connections import serving_at
 from backoff_ctrl.api.status.listening import bind
 from backoff_ctrl.early import listen_early, listening_early
-from tests.patience import PATIENCE
-from tests.scripted_server import scripted_server
+from tests.kit.patience import PATIENCE
+from tests.kit.scripted_server import scripted_server
 
 LOADS_LATE = """
 import sys

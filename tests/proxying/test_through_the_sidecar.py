@@ -9,13 +9,13 @@ import socket
 import aiohttp
 import pytest
 
-from backoff_ctrl.k8s.proxy.holding.holding import open_holding
-from backoff_ctrl.k8s.proxy.listening import Listener
-from backoff_ctrl.k8s.proxy.passing import Shared
-from backoff_ctrl.k8s.proxy.place import place_at
-from backoff_ctrl.k8s.proxy.upstream import ApiServer
-from backoff_ctrl.k8s.sandbox import Sandbox
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.lab.sandbox import Sandbox
+from backoff_ctrl.k8s.sidecar.holding.holding import open_holding
+from backoff_ctrl.k8s.sidecar.listening import Listener
+from backoff_ctrl.k8s.sidecar.passing import Shared
+from backoff_ctrl.k8s.sidecar.place import place_at
+from backoff_ctrl.k8s.sidecar.upstream import ApiServer
+from tests.kit.patience import PATIENCE
 from tests.proxying.holding.in_memory import pod
 from tests.proxying.passing.wire import until
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.engine.quantities import parse_quantity
-from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
+from backoff_ctrl.engine.facts.quantities import parse_quantity
+from backoff_ctrl.k8s.kube.answers.rejections import Lane, Rejection, read_rejection
 
 ANSWERS: list[dict[str, Any]] = [
     json.loads(line) for line in (Path(__file__).parents[1] / "data" / "answers.jsonl").read_text("utf-8").splitlines()

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.answers.answer import Answer
-from backoff_ctrl.k8s.answers.bounded_json import DEPTH_MAX, PartlyRead, is_deeper, read_json
-from tests.odd_objects import odd_job
+from backoff_ctrl.k8s.kube.answers.answer import Answer
+from backoff_ctrl.k8s.kube.answers.bounded_json import DEPTH_MAX, PartlyRead, is_deeper, read_json
+from tests.kit.odd_objects import odd_job
 
 texts = st.sampled_from(['"', "\\", "[", "}", '\\"', "[{", "é", "a", "\u2028"]) | st.text(max_size=4)
 trees = st.recursive(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from backoff_ctrl.engine.quantities import NANO
-from backoff_ctrl.k8s.charges.device_claims import (
+from backoff_ctrl.engine.facts.quantities import NANO
+from backoff_ctrl.k8s.kube.charges.device_claims import (
     UNKNOWN,
     Devices,
     claim_charge,
@@ -14,8 +14,8 @@ from backoff_ctrl.k8s.charges.device_claims import (
     reading,
     with_devices,
 )
-from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.charges.parts import Part, footprint_of, parts_of
+from backoff_ctrl.k8s.kube.charges.footprint import footprint
+from backoff_ctrl.k8s.kube.charges.parts import Part, footprint_of, parts_of
 
 JSON = dict[str, Any]
 TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaimtemplates"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.answers import fields
-from backoff_ctrl.k8s.answers.fields import FieldError
+from backoff_ctrl.k8s.kube.answers import fields
+from backoff_ctrl.k8s.kube.answers.fields import FieldError
 
 ODD: tuple[Any, ...] = (None, 7, True, "a text", [1], {"a": 1}, date(2026, 1, 2))
 

@@ -11,10 +11,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.engine.demand import Demand
-from backoff_ctrl.k8s.answers.fields import FieldError
-from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.charges.parts import footprint_of
+from backoff_ctrl.engine.facts.demand import Demand
+from backoff_ctrl.k8s.kube.answers.fields import FieldError
+from backoff_ctrl.k8s.kube.charges.footprint import footprint
+from backoff_ctrl.k8s.kube.charges.parts import footprint_of
 
 Manifest = dict[str, Any]
 SUFFIXES = {

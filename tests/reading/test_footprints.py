@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
-from backoff_ctrl.k8s.answers.fields import FieldError
-from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.charges.parts import Footprint, footprint_of
+from backoff_ctrl.engine.facts.quantities import format_quantity, parse_quantity
+from backoff_ctrl.k8s.kube.answers.fields import FieldError
+from backoff_ctrl.k8s.kube.charges.footprint import footprint
+from backoff_ctrl.k8s.kube.charges.parts import Footprint, footprint_of
 
 Manifest = dict[str, Any]
 

@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 from backoff_ctrl.api.commands.footprint import command
-from backoff_ctrl.engine.quantities import parse_quantity
-from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.charges.parts import footprint_of
-from backoff_ctrl.k8s.charges.quotas import read_quota
-from backoff_ctrl.k8s.charges.resources import resource_of
-from tests.charged import RECORD, Case, cases, cluster_objects, recorded
+from backoff_ctrl.engine.facts.quantities import parse_quantity
+from backoff_ctrl.k8s.kube.charges.footprint import footprint
+from backoff_ctrl.k8s.kube.charges.parts import footprint_of
+from backoff_ctrl.k8s.kube.charges.quotas import read_quota
+from backoff_ctrl.k8s.kube.charges.resources import resource_of
+from tests.kit.charged import RECORD, Case, cases, cluster_objects, recorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

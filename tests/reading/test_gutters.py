@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from backoff_ctrl.k8s.answers.gutters import unwrapped
-from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
+from backoff_ctrl.k8s.kube.answers.gutters import unwrapped
+from backoff_ctrl.k8s.kube.answers.rejections import Lane, Rejection, read_rejection
 
 FULL = (
     'Error from server (Forbidden): error when creating "f.yaml": pods "web-0" is forbidden: exceeded quota: team, '

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
+from backoff_ctrl.k8s.kube.answers.rejections import Lane, read_rejection
 
 RETRIED = {
     "quota",

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.charges.manifests import LARGEST_FILE, ManifestError, load_manifests, read_source
-from tests.yaml_scalars import KEYS, SCALARS, text_of
+from backoff_ctrl.k8s.kube.charges.manifests import LARGEST_FILE, ManifestError, load_manifests, read_source
+from tests.kit.yaml_scalars import KEYS, SCALARS, text_of
 
 if TYPE_CHECKING:
     from pathlib import Path

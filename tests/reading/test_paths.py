@@ -10,7 +10,7 @@ import yarl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.cluster.paths import PathError, group_path, path_to
+from backoff_ctrl.k8s.kube.paths import PathError, group_path, path_to
 
 ROOT = Path(__file__).parents[2]
 

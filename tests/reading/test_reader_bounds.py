@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.answers.rejections import LONGEST_BODY, Lane, Rejection, read_rejection
+from backoff_ctrl.k8s.kube.answers.rejections import LONGEST_BODY, Lane, Rejection, read_rejection
 
 WORDS = st.sampled_from(
     [

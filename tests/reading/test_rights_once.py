@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from backoff_ctrl.k8s.admitting.kinds import KINDS
-from backoff_ctrl.k8s.cluster.rights import CREATOR, GATEWAY, OwnRights, Right, injection, operator, page, webhooks
+from backoff_ctrl.k8s.kube.cluster.rights import CREATOR, GATEWAY, OwnRights, Right, injection, operator, page, webhooks
+from backoff_ctrl.k8s.workloads.admitting.kinds import KINDS
 
 OWN = {"namespace": "gates", "kept": "certificates", "webhook": "hooks"}
 RESOURCES = [each.resource for each in KINDS]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.answers.spelling import abbreviated, hint, misspelt
+from backoff_ctrl.k8s.kube.answers.spelling import abbreviated, hint, misspelt
 
 KNOWN = ("plugins", "tasks", "default-cpus", "imagePullPolicy", "env", "hostIP")
 

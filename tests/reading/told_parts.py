@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import yaml
 
-from backoff_ctrl.api.commands.amounts import quantity_text
-from backoff_ctrl.k8s.admitting.kinds import KINDS
-from backoff_ctrl.k8s.admitting.shape import shaped
-from backoff_ctrl.k8s.charges.parts import Part, makes_others, parts_of
-from backoff_ctrl.k8s.charges.resources import resource_of
+from backoff_ctrl.k8s.kube.charges.parts import Part, makes_others, parts_of
+from backoff_ctrl.k8s.kube.charges.resources import resource_of
+from backoff_ctrl.k8s.status.amounts import quantity_text
+from backoff_ctrl.k8s.workloads.admitting.kinds import KINDS
+from backoff_ctrl.k8s.workloads.admitting.shape import shaped
 
 EXAMPLES: Final = Path(__file__).parents[1] / "data" / "parts"
 _SHORT: Final = {"pods", "services", "configmaps", "secrets", "cpu", "memory", "ephemeral-storage"}

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from tests.refusing.commands import commands
+from .commands import commands
 
 COLUMNS: Final = {
     "wrong kubeconfig": ("absent",),

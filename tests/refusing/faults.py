@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
-from tests.kubeconfigs import write_kubeconfig
-from tests.scripted_server import VERSION, Reply, Seen, scripted_server
+from tests.kit.kubeconfigs import write_kubeconfig
+from tests.kit.scripted_server import VERSION, Reply, Seen, scripted_server
 
 Given = tuple[list[str], tuple[str, ...]]
 """The options of a command, and words of the sentence that it ends with."""

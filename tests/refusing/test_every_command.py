@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 
 from backoff_ctrl.api.main import run
-from tests.kubeconfigs import write_kubeconfig
-from tests.refusing.commands import Command, asking, commands
-from tests.refusing.faults import KUBECONFIGS, OF_LOGIN, SERVERS, Given, answering, powerless, refusal
+from tests.kit.kubeconfigs import write_kubeconfig
+
+from .commands import Command, asking, commands
+from .faults import KUBECONFIGS, OF_LOGIN, SERVERS, Given, answering, powerless, refusal
 
 Capsys = pytest.CaptureFixture[str]
 LIMIT = 60

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl.engine.quantities import parse_quantity
-from backoff_ctrl.k8s.replay.clients import Backoff, requested_limits
+from backoff_ctrl.engine.facts.quantities import parse_quantity
+from backoff_ctrl.k8s.lab.replay.clients import Backoff, requested_limits
 
 
 @pytest.mark.parametrize(

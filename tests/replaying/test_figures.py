@@ -10,11 +10,11 @@ from functools import partial
 
 import pytest
 
+from backoff_ctrl.engine.facts.quotas import ObservedQuota
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.engine.quotas import ObservedQuota
-from backoff_ctrl.k8s.answers.rejections import read_rejection
 from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.replay.clients import (
+from backoff_ctrl.k8s.kube.answers.rejections import read_rejection
+from backoff_ctrl.k8s.lab.replay.clients import (
     CLIENTS,
     Client,
     Cluster,
@@ -24,10 +24,10 @@ from backoff_ctrl.k8s.replay.clients import (
     make_client,
     run_in_virtual_time,
 )
-from backoff_ctrl.k8s.replay.figures import BARS, Figures, compare, judge, summarize
-from backoff_ctrl.k8s.replay.reference import Bounds, bounds_of
-from backoff_ctrl.k8s.replay.virtual_time import Quota, QuotaAdmission, charge_of
-from backoff_ctrl.k8s.replay.workload import QUOTA_NAME, Pod, Trace, Workload, make_workload, read_trace
+from backoff_ctrl.k8s.lab.replay.figures import BARS, Figures, compare, judge, summarize
+from backoff_ctrl.k8s.lab.replay.reference import Bounds, bounds_of
+from backoff_ctrl.k8s.lab.replay.virtual_time import Quota, QuotaAdmission, charge_of
+from backoff_ctrl.k8s.lab.replay.workload import QUOTA_NAME, Pod, Trace, Workload, make_workload, read_trace
 from benchmarks.estimates import run as estimates
 
 CAP = 10.0

@@ -1,4 +1,4 @@
-"""``python -m backoff_ctrl.k8s.replay.figures`` and ``backoff-ctrl demo --virtual``: output, files and exit codes."""
+"""``python -m backoff_ctrl.k8s.lab.replay.figures`` and ``backoff-ctrl demo --virtual``: output, files and exit codes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from backoff_ctrl.api.main import run as backoff_ctrl
-from backoff_ctrl.k8s.replay import figures
-from backoff_ctrl.k8s.replay.clients import CLIENTS, Result
-from backoff_ctrl.k8s.replay.reference import Bounds
+from backoff_ctrl.k8s.lab.replay import figures
+from backoff_ctrl.k8s.lab.replay.clients import CLIENTS, Result
+from backoff_ctrl.k8s.lab.replay.reference import Bounds
 
 RESULT = {
     "creates_sent", "refused", "admitted", "lost", "duplicated", "makespan_s", "wait_p50_s", "wait_p95_s",

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.api.main import run as backoff_ctrl
-from backoff_ctrl.k8s.replay.gangs import GANG_CLIENTS, Computing, GangResult, run_gangs, with_gangs
-from backoff_ctrl.k8s.replay.virtual_time import QuotaAdmission, run_virtual
-from backoff_ctrl.k8s.replay.workload import PACKAGED, Pod, Workload, make_workload, read_trace
+from backoff_ctrl.k8s.lab.replay.gangs import GANG_CLIENTS, Computing, GangResult, run_gangs, with_gangs
+from backoff_ctrl.k8s.lab.replay.virtual_time import QuotaAdmission, run_virtual
+from backoff_ctrl.k8s.lab.replay.workload import PACKAGED, Pod, Workload, make_workload, read_trace
 
 
 @pytest.fixture(autouse=True)

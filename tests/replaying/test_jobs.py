@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from backoff_ctrl.api.demo import command
-from backoff_ctrl.k8s.replay.clients import ReplayError
-from backoff_ctrl.k8s.replay.jobs import CPUS, OPERATOR, PLAIN, JobsRun, JobToRun, Side, make_jobs, run_jobs
-from backoff_ctrl.k8s.replay.jobs_picture import draw_jobs
+from backoff_ctrl.api.commands.demo.command import command
+from backoff_ctrl.k8s.lab.replay.clients import ReplayError
+from backoff_ctrl.k8s.lab.replay.jobs import CPUS, OPERATOR, PLAIN, JobsRun, JobToRun, Side, make_jobs, run_jobs
+from backoff_ctrl.k8s.lab.replay.jobs_picture import draw_jobs
 
 WIDE = JobToRun("wide", 1.3, 2, 2)
 THIN = JobToRun("thin", 1.3)

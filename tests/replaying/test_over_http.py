@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from backoff_ctrl.api.demo import FAST, FASTEST, factor_for
+from backoff_ctrl.api.commands.demo.command import FAST, FASTEST, factor_for
 from backoff_ctrl.api.main import run
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.replay.clients import (
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.lab.replay.clients import (
     CLIENTS,
     SCHEDULE,
     ReplayError,
@@ -26,8 +26,8 @@ from backoff_ctrl.k8s.replay.clients import (
     replay,
     run_in_virtual_time,
 )
-from backoff_ctrl.k8s.replay.over_http import PROXY, reached, run_on_sandbox, sandbox_process
-from backoff_ctrl.k8s.replay.workload import Pod, Workload
+from backoff_ctrl.k8s.lab.replay.over_http import PROXY, reached, run_on_sandbox, sandbox_process
+from backoff_ctrl.k8s.lab.replay.workload import Pod, Workload
 
 FACTORS = (100.0, 20.0, 5.0)
 """Speed-ups, tried until a run meets its bar: in a slower run a slow machine's latencies matter less."""

@@ -8,9 +8,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from backoff_ctrl.k8s.replay.clients import Result, Run
-from backoff_ctrl.k8s.replay.picture import PictureError, draw, hardest_pressed, waiters
-from backoff_ctrl.k8s.replay.workload import Pod, Workload
+from backoff_ctrl.k8s.lab.replay.clients import Result, Run
+from backoff_ctrl.k8s.lab.replay.picture import PictureError, draw, hardest_pressed, waiters
+from backoff_ctrl.k8s.lab.replay.workload import Pod, Workload
 
 
 def workload() -> Workload:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl.k8s.replay.reference import (
+from backoff_ctrl.k8s.lab.replay.reference import (
     Measured,
     area_bound,
     arrival_bound,
@@ -13,7 +13,7 @@ from backoff_ctrl.k8s.replay.reference import (
     percentile,
     reference,
 )
-from backoff_ctrl.k8s.replay.workload import Pod, Workload
+from backoff_ctrl.k8s.lab.replay.workload import Pod, Workload
 
 
 def workload(quota: int, *pods: tuple[float, float, int]) -> Workload:

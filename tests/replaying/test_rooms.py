@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from rich.progress import Progress
 
-from backoff_ctrl.api.demo_cluster import on_cluster_of
-from backoff_ctrl.k8s.cluster.finding import ReachError, find_place
-from backoff_ctrl.k8s.replay.rooms import Rooms
-from backoff_ctrl.k8s.replay.workload import Workload, make_workload, read_trace
+from backoff_ctrl.api.commands.demo.cluster import on_cluster_of
+from backoff_ctrl.k8s.kube.cluster.finding import ReachError, find_place
+from backoff_ctrl.k8s.lab.replay.rooms import Rooms
+from backoff_ctrl.k8s.lab.replay.workload import Workload, make_workload, read_trace
 from tests.cluster.gating.test_demo import demo, trace
-from tests.patience import PATIENCE
-from tests.scripted_server import Reply, Script, Seen, failure, scripted_server
+from tests.kit.patience import PATIENCE
+from tests.kit.scripted_server import Reply, Script, Seen, failure, scripted_server
 
 SPACES = "/api/v1/namespaces"
 KUBECONFIG = """\

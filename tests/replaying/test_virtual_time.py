@@ -9,11 +9,18 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.answers.answer import Answer
-from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
-from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.replay.virtual_time import Latencies, Quota, QuotaAdmission, StuckError, charge_of, run_virtual
-from backoff_ctrl.k8s.replay.workload import Pod, Workload, in_nano
+from backoff_ctrl.k8s.kube.answers.answer import Answer
+from backoff_ctrl.k8s.kube.answers.rejections import Lane, read_rejection
+from backoff_ctrl.k8s.kube.charges.footprint import footprint
+from backoff_ctrl.k8s.lab.replay.virtual_time import (
+    Latencies,
+    Quota,
+    QuotaAdmission,
+    StuckError,
+    charge_of,
+    run_virtual,
+)
+from backoff_ctrl.k8s.lab.replay.workload import Pod, Workload, in_nano
 
 
 def test_an_hour_passes_at_once() -> None:

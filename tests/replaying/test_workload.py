@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backoff_ctrl.k8s.replay.workload import (
+from backoff_ctrl.k8s.lab.replay.workload import (
     POD_LABEL,
     RUN_SECONDS,
     Pod,
@@ -19,7 +19,7 @@ from backoff_ctrl.k8s.replay.workload import (
     quotas_for,
     read_trace,
 )
-from backoff_ctrl.k8s.sandbox import kubelet
+from backoff_ctrl.k8s.lab.sandbox import kubelet
 
 
 @pytest.fixture(scope="module")

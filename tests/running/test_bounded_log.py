@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from backoff_ctrl.api.commands.bounded_log import AT_ONCE, LENGTH_MAX, BoundedLog
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 FLOOD = 10 * AT_ONCE
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.left_out import REMEDIES
+from tests.kit.left_out import REMEDIES
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = "tests/running/sample.py"

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE
-from tests.reaching import lacking
-from tests.running import reaching_sample as sample
+from tests.kit.patience import PATIENCE
+from tests.kit.reaching import lacking
+
+from . import reaching_sample as sample
 
 SAMPLE = Path(sample.__file__)
 ROOT = SAMPLE.parents[2]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = "tests/running/sample.py"

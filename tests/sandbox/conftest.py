@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
-from backoff_ctrl.k8s.sandbox import Sandbox
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.lab.sandbox import Sandbox
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl.k8s.sandbox.admission.amounts import AmountError, amount_of, canonical_list
+from backoff_ctrl.k8s.lab.sandbox.admission.amounts import AmountError, amount_of, canonical_list
 
 
 @pytest.mark.parametrize(

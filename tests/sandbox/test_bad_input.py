@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.sandbox import BackgroundSandbox, Sandbox, running_sandbox
-from tests.patience import PATIENCE
-from tests.sandbox.talking import APPLY, JSON_PATCH, MERGE, PODS, STRATEGIC, TEAM, ask, create, pod
+from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox, Sandbox, running_sandbox
+from tests.kit.patience import PATIENCE
+
+from .talking import APPLY, JSON_PATCH, MERGE, PODS, STRATEGIC, TEAM, ask, create, pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

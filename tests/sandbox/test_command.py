@@ -17,7 +17,7 @@ from kubernetes.client import CoreV1Api
 from kubernetes.config import new_client_from_config
 
 from backoff_ctrl.api.commands.sandbox import command
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

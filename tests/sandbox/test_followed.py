@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from backoff_ctrl.k8s.sandbox.followed import Followed, Server
-from tests.sandbox.talking import PODS, ask, pod
+from backoff_ctrl.k8s.lab.sandbox.followed import Followed, Server
+
+from .talking import PODS, ask, pod
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox import Sandbox
+    from backoff_ctrl.k8s.lab.sandbox import Sandbox
 
 
 async def test_what_was_deleted_while_no_watch_was_there_is_told(

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from backoff_ctrl.k8s.sandbox.followed import Server
-from backoff_ctrl.k8s.sandbox.job_controller import JobController, _conditions, _is_complete, _wanted
-from backoff_ctrl.k8s.sandbox.kubelet import RUN_SECONDS, Kubelet
-from tests.sandbox.talking import MERGE, PODS, ask
+from backoff_ctrl.k8s.lab.sandbox.followed import Server
+from backoff_ctrl.k8s.lab.sandbox.job_controller import JobController, _conditions, _is_complete, _wanted
+from backoff_ctrl.k8s.lab.sandbox.kubelet import RUN_SECONDS, Kubelet
+
+from .talking import MERGE, PODS, ask
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox import Sandbox
+    from backoff_ctrl.k8s.lab.sandbox import Sandbox
 
 JOBS = "/apis/batch/v1/namespaces/team/jobs"
 EVENTS = "/api/v1/namespaces/team/events"

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.k8s.sandbox.http.openapi import mentioned
-from tests.sandbox.talking import PODS, TEAM, ask, create, pod
+from backoff_ctrl.k8s.lab.sandbox.http.openapi import mentioned
+
+from .talking import PODS, TEAM, ask, create, pod
 
 if TYPE_CHECKING:
     import aiohttp
 
-    from backoff_ctrl.k8s.sandbox import Sandbox
+    from backoff_ctrl.k8s.lab.sandbox import Sandbox
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 # `kubectl create namespace foo`, `kubectl create serviceaccount foo`, `kubectl auth can-i create pods` of 1.32

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from backoff_ctrl.k8s.sandbox.followed import Server
-from backoff_ctrl.k8s.sandbox.kubelet import RUN_SECONDS, Kubelet
-from tests.sandbox.talking import PODS, ask, create, pod
-from tests.scripted_server import scripted_server
+from backoff_ctrl.k8s.lab.sandbox.followed import Server
+from backoff_ctrl.k8s.lab.sandbox.kubelet import RUN_SECONDS, Kubelet
+from tests.kit.scripted_server import scripted_server
+
+from .talking import PODS, ask, create, pod
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox import Sandbox
+    from backoff_ctrl.k8s.lab.sandbox import Sandbox
 
 
 def phase(sandbox: Sandbox, name: str) -> str:

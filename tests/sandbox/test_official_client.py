@@ -9,13 +9,14 @@ import kubernetes.aio
 import pytest
 from kubernetes.dynamic import DynamicClient
 
-from backoff_ctrl.k8s.sandbox import BackgroundSandbox, running_sandbox
-from tests.sandbox.talking import pod
+from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox, running_sandbox
+
+from .talking import pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from backoff_ctrl.k8s.sandbox import Sandbox
+    from backoff_ctrl.k8s.lab.sandbox import Sandbox
 
 
 @pytest.fixture

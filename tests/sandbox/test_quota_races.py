@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from backoff_ctrl.k8s.sandbox import Sandbox
-from tests.sandbox.talking import MERGE, PODS, QUOTAS, STRATEGIC, ask, create, pod, quota, refused
+from backoff_ctrl.k8s.lab.sandbox import Sandbox
+
+from .talking import MERGE, PODS, QUOTAS, STRATEGIC, ask, create, pod, quota, refused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from kubernetes import client
 
-from backoff_ctrl.k8s.sandbox import running_sandbox
-from tests.gated_creates import pod
-from tests.serve.serving import serving, until
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
+from tests.kit.gated_creates import pod
 from tests.status.asking import Crowd, ask
+
+from .serving import serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 
 class Served(NamedTuple):

@@ -8,8 +8,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.patience import PATIENCE
-from tests.watch_script import until as holds_in_time
+from tests.kit.patience import PATIENCE
+from tests.kit.watch_script import until as holds_in_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

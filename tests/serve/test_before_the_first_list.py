@@ -11,13 +11,14 @@ import pytest
 
 from backoff_ctrl.api.status.gates import Gates, Merged, Ways
 from backoff_ctrl.api.status.gates_found import Finder
-from backoff_ctrl.k8s.cluster.asking import Reach
-from backoff_ctrl.k8s.cluster.finding import find_place
-from tests.gated_creates import pod
-from tests.patience import PATIENCE
-from tests.scripted_server import Reply, Seen, scripted_server
-from tests.serve.serving import serving, until
+from backoff_ctrl.k8s.kube.cluster.asking import Reach
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from tests.kit.gated_creates import pod
+from tests.kit.patience import PATIENCE
+from tests.kit.scripted_server import Reply, Seen, scripted_server
 from tests.status.asking import ask
+
+from .serving import serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,14 +11,15 @@ import pytest
 
 from backoff_ctrl.api.status.gates import Gate, Ways
 from backoff_ctrl.api.status.gates_found import gates_of
-from tests.gated_creates import pod
-from tests.serve.serving import fails, serving, until
+from tests.kit.gated_creates import pod
 from tests.status.asking import Crowd, ask
+
+from .serving import fails, serving, until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 RUNNING: dict[str, Any] = {
     "metadata": {"namespace": "platform", "name": "p", "annotations": {"backoff-ctrl.dev/status-port": "9095"}},

@@ -8,7 +8,7 @@ from backoff_ctrl.api.status.gates import Hold
 from backoff_ctrl.api.status.history import CEILINGS_MAX, HEIGHT, LASTS, POINTS_MAX, WIDTH, History, Point, chart
 from backoff_ctrl.engine import ObservedQuota
 from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
+from backoff_ctrl.k8s.gate.runtime.host import RuntimeAlarms
 from backoff_ctrl.k8s.status.serving import Service
 
 ONE = 10**9

@@ -15,14 +15,14 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from tests.browser import REMEDY, find
-from tests.patience import PATIENCE
+from tests.kit.browser import REMEDY, find
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
-    from tests.serve.conftest import Served
+    from .conftest import Served
 
 pytestmark = pytest.mark.long
 EVIL = "evil.example"

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.api.commands.amounts import rounded
-from backoff_ctrl.k8s.sandbox import running_sandbox
-from tests.gated_creates import pod
-from tests.serve.serving import serving, until
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
+from backoff_ctrl.k8s.status.amounts import rounded
+from tests.kit.gated_creates import pod
 from tests.status.asking import Crowd, ask
 
+from .serving import serving, until
+
 if TYPE_CHECKING:
-    from tests.serve.conftest import Served
+    from .conftest import Served
 
 
 def text(url: str, path: str = "/") -> str:

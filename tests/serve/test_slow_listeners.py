@@ -19,14 +19,15 @@ from backoff_ctrl.api.status.gates import Merged
 from backoff_ctrl.api.status.listening import bind
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.streams import RETRY
-from tests.patience import PATIENCE
-from tests.serve.serving import serving, until
+from tests.kit.patience import PATIENCE
 from tests.status.asking import ask
+
+from .serving import serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 DECISION = json.dumps({"namespace": "team", "name": "x" * 2000})
 STALLED = 1.0

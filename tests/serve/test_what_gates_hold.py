@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.k8s.sandbox import running_sandbox
-from tests.gated_creates import pod
-from tests.scripted_server import Seen, scripted_server
-from tests.serve.serving import serving, until
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
+from tests.kit.gated_creates import pod
+from tests.kit.scripted_server import Seen, scripted_server
 from tests.status.asking import ask
+
+from .serving import serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 pytestmark = pytest.mark.long
 AT = "2026-01-01T12:00:00.000Z"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import PAGES, ROOT, TRACKED, text_of, without_blocks
+from tests.kit.pages import PAGES, ROOT, TRACKED, text_of, without_blocks
 
 LINK = re.compile(r"""\]\(<?([^)\s>]+)[^)]*\)|^ *\[[^\]]+\]: +(\S+)|\b(?:href|src)="([^"]+)\"""", re.MULTILINE)
 """In running text, as a definition below it, or in HTML."""

@@ -18,10 +18,10 @@ from kubernetes.client import Configuration
 from prometheus_client import REGISTRY, generate_latest
 
 from backoff_ctrl import GatedApiClient
-from backoff_ctrl.k8s.sandbox import BackgroundSandbox, running_sandbox
-from tests.kubeconfigs import write_kubeconfig
-from tests.official import AIO, aio_config
-from tests.pages import blocks
+from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox, running_sandbox
+from tests.kit.kubeconfigs import write_kubeconfig
+from tests.kit.official import AIO, aio_config
+from tests.kit.pages import blocks
 
 
 async def run_program(page: str, word: str, **given: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 pytestmark = pytest.mark.go
 
@@ -113,7 +113,7 @@ def test_a_webhook_with_given_certificates_needs_no_extra(bare: Path) -> None:
     )
     assert (code, "Traceback" in said, "pip install" in said) == (2, False, False), said
     code, said = run(
-        bare, ["-c", "import backoff_ctrl.api.injection.server, sys; assert 'cryptography' not in sys.modules"]
+        bare, ["-c", "import backoff_ctrl.api.webhooks.server, sys; assert 'cryptography' not in sys.modules"]
     )
     assert (code, said) == (0, "")
 

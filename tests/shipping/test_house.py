@@ -29,7 +29,7 @@ def test_the_rooms_are_one_package_with_one_name() -> None:
     assert (ROOT / "backoff_ctrl" / "py.typed").is_file()
 
 
-@pytest.mark.parametrize("name", ["k8s", "api", "k8s.answers.answer", "api.main"])
+@pytest.mark.parametrize("name", ["k8s", "api", "k8s.kube.answers.answer", "api.main"])
 def test_no_module_can_be_imported_under_two_names(name: str) -> None:
     """``import k8s`` in the checkout finds our folder, and fails with the name to import instead."""
     done = subprocess.run(

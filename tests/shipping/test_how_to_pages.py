@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from backoff_ctrl.api.injection.counting import LABEL
-from backoff_ctrl.api.injection.mutation import OPTIONS, inject, with_account
-from backoff_ctrl.api.injection.sidecar import NAME, PORT, SidecarSettings
-from tests.pages import ROOT, blocks, spans
+from backoff_ctrl.api.webhooks.counting import LABEL
+from backoff_ctrl.api.webhooks.mutation import OPTIONS, inject, with_account
+from backoff_ctrl.api.webhooks.sidecar import NAME, PORT, SidecarSettings
+from tests.kit.pages import ROOT, blocks, spans
 
 PAGES = ROOT / "docs" / "how-to"
 CREATORS = ("airflow", "spark", "dask", "jupyterhub", "jenkins", "go-operator", "gitlab-runner")

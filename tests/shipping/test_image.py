@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from backoff_ctrl.k8s.sandbox import running_sandbox
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -207,7 +207,7 @@ def test_every_mode_starts_as_nobody_in_a_tree_that_nobody_can_write(tree: Path)
         tree,
         "python",
         "-c",
-        "import backoff_ctrl.api.commands.phase, backoff_ctrl.k8s.plugins, pydantic_settings, jsonpath",
+        "import backoff_ctrl.api.commands.phase, backoff_ctrl.k8s.tasks.plugins, pydantic_settings, jsonpath",
     )
     with running_sandbox() as sandbox:
         for words, path in (

@@ -24,14 +24,14 @@ import yaml
 
 from backoff_ctrl.api.commands.doctor import command as doctor
 from backoff_ctrl.api.main import COMMANDS, cli
-from backoff_ctrl.k8s.admitting.described import WAITING_KINDS
-from backoff_ctrl.k8s.events.webhooks import read_receivers
-from backoff_ctrl.k8s.plugins.config_file import settings_from, without_effect
-from backoff_ctrl.k8s.plugins.operator_config import OPERATORS, OperatorConfig
+from backoff_ctrl.k8s.gate.events.webhooks import read_receivers
+from backoff_ctrl.k8s.kube.operators.operator_config import OPERATORS, OperatorConfig
 from backoff_ctrl.k8s.status.catalogue import METRICS
 from backoff_ctrl.k8s.status.endpoints import URLS
 from backoff_ctrl.k8s.tasks.model import Task
-from tests.pages import KUBERNETES, PAGES, ROOT, TRACKED, Block, Typed, blocks, spans, text_of, typed_in
+from backoff_ctrl.k8s.tasks.plugins.config_file import settings_from, without_effect
+from backoff_ctrl.k8s.workloads.admitting.described import WAITING_KINDS
+from tests.kit.pages import KUBERNETES, PAGES, ROOT, TRACKED, Block, Typed, blocks, spans, text_of, typed_in
 from tools.pages import tables
 
 RUN: Final = {

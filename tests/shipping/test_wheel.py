@@ -20,11 +20,11 @@ import yaml
 from kubernetes import client
 
 from backoff_ctrl.__main__ import main
-from backoff_ctrl.k8s.plugins.protocol import PluginError
-from backoff_ctrl.k8s.plugins.registry import installed_entries
-from backoff_ctrl.k8s.sandbox import running_sandbox
-from tests.pages import blocks, text_of, typed
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginError
+from backoff_ctrl.k8s.tasks.plugins.registry import installed_entries
+from tests.kit.pages import blocks, text_of, typed
+from tests.kit.patience import PATIENCE
 
 pytestmark = pytest.mark.go
 

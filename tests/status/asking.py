@@ -11,15 +11,15 @@ from urllib.parse import urlsplit
 from kubernetes import client
 
 from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient
+from backoff_ctrl.k8s.gate.clients.gating import waiting
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.gated.gating import waiting
 from backoff_ctrl.k8s.status.serving import Service
-from tests.gated_creates import Met, pod
-from tests.patience import PATIENCE
+from tests.kit.gated_creates import Met, pod
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
     from backoff_ctrl.k8s.status.server import StatusServer
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.k8s.sandbox import running_sandbox
-from tests.status.asking import Crowd
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
+
+from .asking import Crowd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

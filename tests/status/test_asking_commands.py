@@ -8,13 +8,13 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.api.main import run
-from tests.gated_creates import pod
-from tests.scripted_server import Seen, scripted_server
+from tests.kit.gated_creates import pod
+from tests.kit.scripted_server import Seen, scripted_server
 
 if TYPE_CHECKING:
     import pytest
 
-    from tests.status.asking import Crowd
+    from .asking import Crowd
 
 
 def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[list[str]]:
@@ -96,8 +96,8 @@ def test_the_fullest_come_first_and_filters_choose(crowd: Crowd, capsys: pytest.
 
 def observe(crowd: Crowd, namespace: str, amounts: dict[str, tuple[str, str]]) -> None:
     """Let the gate know a quota ``q`` of a namespace, of used and limited amounts."""
-    from backoff_ctrl.engine.quantities import parse_quantity  # noqa: PLC0415
-    from backoff_ctrl.engine.quotas import ObservedQuota  # noqa: PLC0415
+    from backoff_ctrl.engine.facts.quantities import parse_quantity  # noqa: PLC0415
+    from backoff_ctrl.engine.facts.quotas import ObservedQuota  # noqa: PLC0415
 
     limited = {name: parse_quantity(of) for name, (_, of) in amounts.items()}
     used = {name: parse_quantity(used) for name, (used, _) in amounts.items()}

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backoff_ctrl.api.main import run
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
+from tests.kit.scripted_server import scripted_server
 from tests.proxying.passing.certificates import make_pair
-from tests.scripted_server import scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.status.asking import Crowd
+    from .asking import Crowd
 
 AS_OF = "2026-11-22T10:00:00Z"
 CEILING = {

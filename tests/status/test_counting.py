@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, WaitedTooLong
-from backoff_ctrl.k8s.answers.rejections import Lane, Rejection
-from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.gate.creates.creation import Creation
 from backoff_ctrl.k8s.gate.unfinished import Unfinished
+from backoff_ctrl.k8s.kube.answers.answer import Answer, GateClosed, WaitedTooLong
+from backoff_ctrl.k8s.kube.answers.rejections import Lane, Rejection
 from backoff_ctrl.k8s.status.counters import Counters, calls_saved, loop_attempts
 
 if TYPE_CHECKING:

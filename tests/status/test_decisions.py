@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from backoff_ctrl.k8s.status.decisions import Decisions
 from backoff_ctrl.k8s.status.serving import Service
 from backoff_ctrl.k8s.status.streams import PAUSE_MAX, PIECE, Streams
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.k8s.creates.naming import CREATE_ID
-from tests.gated_creates import pod
-from tests.patience import PATIENCE
-from tests.status.asking import ask
+from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID
+from tests.kit.gated_creates import pod
+from tests.kit.patience import PATIENCE
+
+from .asking import ask
 
 if TYPE_CHECKING:
-    from tests.status.asking import Crowd
+    from .asking import Crowd
 
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 

@@ -11,20 +11,21 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from backoff_ctrl.engine import Demand, ObservedQuota
-from backoff_ctrl.engine.gangs import Draw, Grant, Reservation
-from backoff_ctrl.engine.parts import Parts
+from backoff_ctrl.engine.facts.parts import Parts
+from backoff_ctrl.engine.gangs.gang import Draw, Grant, Reservation
 from backoff_ctrl.k8s.gate.threads import Gate
+from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 from backoff_ctrl.k8s.status.catalogue import METRICS
 from backoff_ctrl.k8s.status.documents import Documents
 from backoff_ctrl.k8s.status.metrics import collector, exposition, gather
 from backoff_ctrl.k8s.status.serving import Service
 from backoff_ctrl.k8s.status.sources import Source
-from backoff_ctrl.k8s.watching.status import WatchRecord
-from tests.patience import PATIENCE
-from tests.status.asking import ask
+from tests.kit.patience import PATIENCE
+
+from .asking import ask
 
 if TYPE_CHECKING:
-    from tests.status.asking import Crowd
+    from .asking import Crowd
 
 ROOT = Path(__file__).parent.parent.parent
 ONE = 10**9

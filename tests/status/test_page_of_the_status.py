@@ -13,15 +13,16 @@ import pytest
 
 from backoff_ctrl.api.main import run
 from backoff_ctrl.engine import ObservedQuota
-from backoff_ctrl.k8s.admitting.kinds import WAIT
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
+from backoff_ctrl.k8s.workloads.admitting.kinds import WAIT
 from tests.explaining.asking import job
 from tests.explaining.asking import pod as asked_pod
-from tests.gated_creates import pod
-from tests.kubeconfigs import write_kubeconfig
-from tests.pages import blocks, typed
-from tests.status.asking import Crowd, ask
+from tests.kit.gated_creates import pod
+from tests.kit.kubeconfigs import write_kubeconfig
+from tests.kit.pages import blocks, typed
 from tests.tasks.sandbox_process import sandbox_process
+
+from .asking import Crowd, ask
 
 PAGE = "docs/status-api.md"
 

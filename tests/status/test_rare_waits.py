@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kubernetes import client
 
-from backoff_ctrl.engine.quotas import ObservedQuota
-from backoff_ctrl.k8s.sandbox import running_sandbox
-from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchRecord
-from tests.gated_creates import pod
-from tests.patience import PATIENCE
+from backoff_ctrl.engine.facts.quotas import ObservedQuota
+from backoff_ctrl.k8s.kube.watching.status import EVERYWHERE, WatchRecord
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
+from tests.kit.gated_creates import pod
+from tests.kit.patience import PATIENCE
 from tests.serve.serving import until
-from tests.status.asking import Crowd, ask
+
+from .asking import Crowd, ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

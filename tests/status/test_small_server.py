@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.status.address import is_loopback, read_address
+from backoff_ctrl.k8s.kube.cluster.address import is_loopback, read_address
 from backoff_ctrl.k8s.status.server import PATIENCE
 from backoff_ctrl.k8s.status.serving import Service
-from tests.status.asking import ask
+
+from .asking import ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.status.asking import Crowd
+    from .asking import Crowd
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def service() -> Iterator[Service]:
 
 def observe(gate: Gate, namespace: str) -> None:
     """Let the gate know a quota."""
-    from backoff_ctrl.engine.quotas import ObservedQuota  # noqa: PLC0415
+    from backoff_ctrl.engine.facts.quotas import ObservedQuota  # noqa: PLC0415
 
     amounts = dict.fromkeys(("pods", "requests.cpu", "requests.memory"), 4 * 10**9)
     gate.ledger.observe_quota(namespace, "q", ObservedQuota(amounts, amounts, dict.fromkeys(amounts, 10**9)))

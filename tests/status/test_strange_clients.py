@@ -14,10 +14,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from backoff_ctrl.k8s.gate.runtime.host import RUNTIME
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.runtime.host import RUNTIME
 from backoff_ctrl.k8s.status.serving import Service
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 HOST = "Host: localhost\r\n"
 SPEC = {"containers": [{"name": "c", "image": "i"}]}
@@ -180,7 +180,7 @@ PROGRAM = textwrap.dedent(
     """\
     import gc, logging, os, socket, sys
     logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
-    from backoff_ctrl.engine.quotas import ObservedQuota
+    from backoff_ctrl.engine.facts.quotas import ObservedQuota
     from backoff_ctrl.k8s.gate.threads import Gate
     from backoff_ctrl.k8s.status.serving import SERVICE
     ledger = Gate().ledger

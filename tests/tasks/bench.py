@@ -14,13 +14,14 @@ from kubernetes import client
 
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.plugins.core import Handled
-from backoff_ctrl.k8s.plugins.manager.manager import PluginManager
-from backoff_ctrl.k8s.plugins.marks import Key
-from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo
-from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, PluginEntry, TaskContext
-from backoff_ctrl.k8s.plugins.registry import Registry
-from tests.tasks.small_plugins import JOB, JobPlugin, PodPlugin, entry
+from backoff_ctrl.k8s.tasks.plugins.core import Handled
+from backoff_ctrl.k8s.tasks.plugins.manager.manager import PluginManager
+from backoff_ctrl.k8s.tasks.plugins.marks import Key
+from backoff_ctrl.k8s.tasks.plugins.phases import Phase, PhaseInfo
+from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, Kind, PluginEntry, TaskContext
+from backoff_ctrl.k8s.tasks.plugins.registry import Registry
+
+from .small_plugins import JOB, JobPlugin, PodPlugin, entry
 
 WITHIN = 30.0
 

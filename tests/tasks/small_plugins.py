@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.phases import PhaseInfo, failed, initializing, queued, running, success
-from backoff_ctrl.k8s.plugins.protocol import (
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, failed, initializing, queued, running, success
+from backoff_ctrl.k8s.tasks.plugins.protocol import (
     JSON,
     AbortBehavior,
     Kind,

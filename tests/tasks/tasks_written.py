@@ -9,7 +9,7 @@ from typing import Any
 
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.store import Wish
-from tests.patience import PATIENCE, pause_after
+from tests.kit.patience import PATIENCE, pause_after
 
 NAMESPACE = "team"
 

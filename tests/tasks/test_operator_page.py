@@ -11,10 +11,10 @@ import yaml
 from pydantic import BaseModel
 
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.plugins.descriptions import DescriptionError
-from backoff_ctrl.k8s.plugins.meanings import Case, StateMeaning
-from backoff_ctrl.k8s.plugins.operator_config import OPERATORS, ManagedBy, OperatorConfig, PodsMade, Started
-from tests.pages import blocks, text_of, typed
+from backoff_ctrl.k8s.kube.operators.descriptions import DescriptionError
+from backoff_ctrl.k8s.kube.operators.operator_config import OPERATORS, ManagedBy, OperatorConfig, PodsMade, Started
+from backoff_ctrl.k8s.tasks.plugins.meanings import Case, StateMeaning
+from tests.kit.pages import blocks, text_of, typed
 
 NAME = "docs/how-to/describe-an-operator.md"
 PAGE = text_of(NAME)

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.plugins.descriptions import DescriptionError
-from backoff_ctrl.k8s.plugins.rest.entry import entry_of
-from backoff_ctrl.k8s.plugins.rest.service_config import (
+from backoff_ctrl.k8s.kube.operators.descriptions import DescriptionError
+from backoff_ctrl.k8s.tasks.services.rest.entry import entry_of
+from backoff_ctrl.k8s.tasks.services.rest.service_config import (
     SERVICES,
     Cancel,
     Create,
@@ -23,8 +23,8 @@ from backoff_ctrl.k8s.plugins.rest.service_config import (
     Parameter,
     ServiceConfig,
 )
-from backoff_ctrl.k8s.plugins.rest.templates import root_of
-from tests.pages import blocks, text_of, typed
+from backoff_ctrl.k8s.tasks.services.rest.templates import root_of
+from tests.kit.pages import blocks, text_of, typed
 from tests.tasks.webapi.rest.jobs_service import task
 
 if TYPE_CHECKING:

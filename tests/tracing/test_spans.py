@@ -14,12 +14,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from backoff_ctrl.k8s.answers.answer import Answer
-from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.tracing import Spans
-from tests.gated_creates import pod
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.gate.creates.creation import Creation
+from backoff_ctrl.k8s.gate.tracing import Spans
+from backoff_ctrl.k8s.kube.answers.answer import Answer
+from tests.kit.gated_creates import pod
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,12 +14,12 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
-from backoff_ctrl.engine.blocks import BLOCKS
+from backoff_ctrl.engine.facts.requests import REQUESTS
+from backoff_ctrl.engine.line.blocks import BLOCKS
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.engine.requests import REQUESTS
-from backoff_ctrl.k8s.plugins.config import Backoff, CoPilot, K8sPluginConfig, Section, TaskPlugins
-from backoff_ctrl.k8s.settings import SERIES_MAX, VARIABLES
+from backoff_ctrl.k8s.gate.settings import SERIES_MAX, VARIABLES
 from backoff_ctrl.k8s.status.catalogue import METRICS
+from backoff_ctrl.k8s.tasks.plugins.config import Backoff, CoPilot, K8sPluginConfig, Section, TaskPlugins
 
 from . import walks
 

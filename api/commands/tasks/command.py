@@ -234,9 +234,9 @@ def logs(name: str, namespace: str | None, follow: bool, container: str, **given
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
         return DONE
-    from backoff_ctrl.k8s.plugins.manager.objects import ClusterError  # noqa: PLC0415 - loads the plugin manager
-    from backoff_ctrl.k8s.plugins.protocol import PluginError  # noqa: PLC0415
+    from backoff_ctrl.k8s.kube.cluster.objects import ClusterError  # noqa: PLC0415 - loads the plugin manager
     from backoff_ctrl.k8s.tasks.logs import LogError  # noqa: PLC0415
+    from backoff_ctrl.k8s.tasks.plugins.protocol import PluginError  # noqa: PLC0415
 
     from .running import print_log  # noqa: PLC0415
 
@@ -323,7 +323,7 @@ def signal(name: str, namespace: str | None, text: str, **given: Any) -> int:
     cluster that can't be used.
     """
     needs_packages()
-    from backoff_ctrl.k8s.plugins.signal import flaw_of_signal  # noqa: PLC0415 - loads the plugins
+    from backoff_ctrl.k8s.tasks.plugins.signal import flaw_of_signal  # noqa: PLC0415 - loads the plugins
 
     try:
         value = json.loads(text)
@@ -382,8 +382,8 @@ def _again(files: tuple[str, ...], name: str | None, namespace: str | None, give
         return None
     if files:
         raise BadInput("--again runs a task of the store, and -f those of files: give only one of them")
-    from backoff_ctrl.k8s.plugins.protocol import TaskSpecError  # noqa: PLC0415 - loads pydantic
     from backoff_ctrl.k8s.tasks.again import read_change  # noqa: PLC0415
+    from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError  # noqa: PLC0415 - loads pydantic
 
     from .running import Again  # noqa: PLC0415 - loads the plugin manager
 
@@ -467,7 +467,7 @@ def _serve(admin: str | None) -> None:
     """Serve the status of the gate, if that is wanted. Raises ``BadInput``."""
     if admin is None:
         return
-    from backoff_ctrl.k8s.sharing.showing import serve_status  # noqa: PLC0415 - costs nothing where it is not wanted
+    from backoff_ctrl.k8s.status.showing import serve_status  # noqa: PLC0415 - costs nothing where it is not wanted
 
     try:
         serve_status(listen=admin, exact=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from backoff_ctrl.k8s.cluster.finding import ClusterAccess
+from backoff_ctrl.k8s.kube.cluster.finding import ClusterAccess
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.store import Stored, Wish
 

@@ -16,9 +16,9 @@ from backoff_ctrl.api.commands.renamed import Renamed
 from backoff_ctrl.api.exits import BadInput
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
-    from backoff_ctrl.k8s.plugins.config import GarbageCollection, K8sPluginConfig, PlatformSettings, TaskPlugins
-    from backoff_ctrl.k8s.plugins.registry import Entry, Registry
+    from backoff_ctrl.k8s.kube.cluster.finding import ClusterAccess
+    from backoff_ctrl.k8s.tasks.plugins.config import GarbageCollection, K8sPluginConfig, PlatformSettings, TaskPlugins
+    from backoff_ctrl.k8s.tasks.plugins.registry import Entry, Registry
 
 
 log = logging.getLogger(__name__)
@@ -45,9 +45,9 @@ class Platform:
 
     def __init__(self, file: str | None, flags: Sequence[str] = ()) -> None:
         """Read the file, and the settings that flags name. Raises ``BadInput``."""
-        from backoff_ctrl.k8s.plugins.config_file import ConfigError, LiveSettings  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.connector.directory import Directory  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.registry import Registry  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.tasks.plugins.config_file import ConfigError, LiveSettings  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.tasks.plugins.registry import Registry  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.tasks.services.connector.directory import Directory  # noqa: PLC0415 - likewise
 
         self._file = file
         self._connectors = Directory()
@@ -61,16 +61,16 @@ class Platform:
 
     def _adopt(self, settings: PlatformSettings) -> list[Path]:
         """Use the plugins of these settings; return the files that describe some. Raises ``ConfigError``."""
-        from backoff_ctrl.k8s.plugins.config_file import ConfigError  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.connector.settings import section_of  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.descriptions import DescriptionError, files_of  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.generic import entry_of  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.operator_config import OPERATORS  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.protocol import PluginError  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.rest.entry import entry_of as service_of  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.rest.service_config import SERVICES  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.webapi.settings import SettingsError, read_section  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.kube.operators.descriptions import DescriptionError, files_of  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.kube.operators.operator_config import OPERATORS  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.tasks.plugins.config_file import ConfigError  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.tasks.plugins.generic import entry_of  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.tasks.plugins.protocol import PluginError  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.tasks.services.connector.settings import section_of  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.tasks.services.rest.entry import entry_of as service_of  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.tasks.services.rest.service_config import SERVICES  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.tasks.services.webapi.settings import SettingsError, read_section  # noqa: PLC0415 - likewise
 
         folder = Path() if self._file is None else Path(self._file).parent
         generic, rest, before = settings.plugins.generic, settings.plugins.rest, self._connectors.section
@@ -97,11 +97,11 @@ class Platform:
 
     def _check_sections(self, settings: PlatformSettings, described: Sequence[Entry]) -> None:
         """Raise ``ConfigError`` for a misspelt section of ``plugins``; log which other ones no plugin reads."""
-        from backoff_ctrl.k8s.answers.spelling import misspelt  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.config_file import KNOWN, ConfigError  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.connector.settings import SECTIONS  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.protocol import PluginEntry  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.registry import builtin_entries, installed_entries  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.kube.answers.spelling import misspelt  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.tasks.plugins.config_file import KNOWN, ConfigError  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.tasks.plugins.protocol import PluginEntry  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.tasks.plugins.registry import builtin_entries, installed_entries  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.tasks.services.connector.settings import SECTIONS  # noqa: PLC0415 - likewise
 
         entries = (*builtin_entries(), *installed_entries(), *described)
         readers = (each.id.strip().lower() for each in entries if not isinstance(each, PluginEntry))
@@ -116,8 +116,8 @@ class Platform:
 
     def _registry_of(self, chosen: TaskPlugins, described: Sequence[Entry]) -> Registry:
         """Return the registry with these operators, and with the task types that connectors have told."""
-        from backoff_ctrl.k8s.plugins.connector.entry import entry_of  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.registry import registry  # noqa: PLC0415 - loads pydantic
+        from backoff_ctrl.k8s.tasks.plugins.registry import registry  # noqa: PLC0415 - loads pydantic
+        from backoff_ctrl.k8s.tasks.services.connector.entry import entry_of  # noqa: PLC0415 - likewise
 
         return registry(
             enabled=chosen.enabled_plugins,
@@ -240,7 +240,7 @@ def store_file(store: str | None) -> Path | None:
 
 def manifests_in(files: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the manifests in files, each with its name in errors. Raises ``BadInput``."""
-    from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source  # noqa: PLC0415 - yaml
+    from backoff_ctrl.k8s.kube.charges.manifests import ManifestError, load_manifests, read_source  # noqa: PLC0415 - yaml
 
     for file in files:
         name = "stdin" if file == "-" else file
@@ -256,7 +256,7 @@ def find_cluster(apiserver: str | None, kubeconfig: str | None, context: str | N
     """Return the cluster that the options choose. Raises ``BadInput``."""
     if apiserver is not None and (kubeconfig is not None or context is not None):
         raise BadInput("--apiserver cannot be combined with --kubeconfig or --context: give only one of them")
-    from backoff_ctrl.k8s.cluster.asking import ReachError, find_api_server  # noqa: PLC0415 - the client
+    from backoff_ctrl.k8s.kube.cluster.asking import ReachError, find_api_server  # noqa: PLC0415 - the client
 
     try:
         return find_api_server(apiserver, kubeconfig, context, None, patient=True)

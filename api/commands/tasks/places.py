@@ -17,7 +17,7 @@ from .options import find_cluster, store_file
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
+    from backoff_ctrl.k8s.kube.cluster.finding import ClusterAccess
     from backoff_ctrl.k8s.tasks.documents import TaskItem
     from backoff_ctrl.k8s.tasks.tables import Tables
 
@@ -47,7 +47,7 @@ def namespace_to_list(namespace: str | None, given: Mapping[str, Any], *, everyw
 def hint_on_tasks(namespace: str, given: Mapping[str, Any]) -> None:
     """Tell of other namespaces after an empty list: a misspelt name is empty, too."""
     if in_cluster(given):
-        from backoff_ctrl.k8s.cluster.asking import Reach, ReachError  # noqa: PLC0415 - imports the client
+        from backoff_ctrl.k8s.kube.cluster.asking import Reach, ReachError  # noqa: PLC0415 - imports the client
 
         reach = Reach(cluster_of(given))
         try:

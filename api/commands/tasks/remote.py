@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from backoff_ctrl.api.commands.instance import Instance, RefusedError, read_url, token_in
 from backoff_ctrl.api.exits import BadInput, Failed
+from backoff_ctrl.k8s.status.client import Instance, RefusedError, read_url, token_in
 from backoff_ctrl.k8s.status.token import read_token
 from backoff_ctrl.k8s.tasks.again import Needing, failed_by_need
 from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem

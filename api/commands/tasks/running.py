@@ -20,11 +20,10 @@ import click
 
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.ending import at_signals
-from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.cluster.finding import ClusterAccess
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
-from backoff_ctrl.k8s.runtime.host import RUNTIME
+from backoff_ctrl.k8s.gate.runtime.host import RUNTIME
+from backoff_ctrl.k8s.kube.answers.printing import printable
+from backoff_ctrl.k8s.kube.cluster.finding import ClusterAccess
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.status.serving import SERVICE
 from backoff_ctrl.k8s.tasks.again import Needing, failed_by_need, run_again
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore, open_store
@@ -33,6 +32,7 @@ from backoff_ctrl.k8s.tasks.executing import check, cluster_of
 from backoff_ctrl.k8s.tasks.figures import samples
 from backoff_ctrl.k8s.tasks.logs import TaskLog
 from backoff_ctrl.k8s.tasks.managing import Manager
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import Store, Stored, Wish

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from backoff_ctrl.api.commands.amounts import clock, rounded, span
 from backoff_ctrl.api.commands.typed import pasted
-from backoff_ctrl.k8s.answers.printing import in_one_line, printable
-from backoff_ctrl.k8s.creates.wait import reason_words
+from backoff_ctrl.k8s.gate.creates.wait import reason_words
+from backoff_ctrl.k8s.kube.answers.printing import in_one_line, printable
+from backoff_ctrl.k8s.status.amounts import clock, rounded, span
 from backoff_ctrl.k8s.tasks.model import UNSEEN, unix
 
 from .hints import RUN

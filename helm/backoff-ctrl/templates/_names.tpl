@@ -37,7 +37,7 @@ ends with a sum of all of it: cut alone it could be that of another namespace. T
 
 {{/*
 The kinds that can wait suspended, as rules of a role. Takes root and verbs. The kinds are those of
-k8s/admitting/kinds.py, which a test compares, and those that the values describe.
+k8s/workloads/admitting/kinds.py, which a test compares, and those that the values describe.
 */}}
 {{- define "backoff-ctrl.jobKinds" -}}
 - apiGroups: [batch]

@@ -7,15 +7,15 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
-from backoff_ctrl.k8s.answers.fields import mapping, mappings, metadata_of, text
-from backoff_ctrl.k8s.answers.rejections import rejection_of
-from backoff_ctrl.k8s.cluster.paths import PathError, group_path, path_to
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.events.correlator import micro_time
-from backoff_ctrl.k8s.plugins.manager.objects import FORBIDDEN, MERGE, STRICT, Objects
-from backoff_ctrl.k8s.plugins.marks import FINALIZER
+from backoff_ctrl.k8s.gate.events.correlator import micro_time
+from backoff_ctrl.k8s.kube.answers.answer import Answer, NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.kube.answers.fields import mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.rejections import rejection_of
+from backoff_ctrl.k8s.kube.cluster.objects import FORBIDDEN, MERGE, STRICT, Objects
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.kube.paths import PathError, group_path, path_to
 from backoff_ctrl.k8s.tasks.model import API_VERSION, JSON, KIND
+from backoff_ctrl.k8s.tasks.plugins.marks import FINALIZER
 from backoff_ctrl.k8s.tasks.store import AbsentError, BrokenStoreError, FullError, RefusedError, StoreError
 
 from .schema import GROUP, NAME, PLURAL, VERSION

@@ -17,12 +17,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
-from backoff_ctrl.k8s.answers.fields import mapping
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.events.correlator import Reason
-from backoff_ctrl.k8s.plugins.marks import is_going
-from backoff_ctrl.k8s.plugins.phases import Phase
+from backoff_ctrl.k8s.gate.events.correlator import Reason
+from backoff_ctrl.k8s.kube.answers.fields import mapping
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.kube.watching.informer import ClusterSource, Informer
+from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError
+from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 from backoff_ctrl.k8s.tasks.model import JSON, NOTED_WITH, TaskStatus, unix
+from backoff_ctrl.k8s.tasks.plugins.marks import is_going
+from backoff_ctrl.k8s.tasks.plugins.phases import Phase
 from backoff_ctrl.k8s.tasks.reading import difference
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import (
@@ -40,9 +43,6 @@ from backoff_ctrl.k8s.tasks.store import (
     is_new_signal,
     needs_of,
 )
-from backoff_ctrl.k8s.watching.informer import ClusterSource, Informer
-from backoff_ctrl.k8s.watching.objects import WatchAbsentError
-from backoff_ctrl.k8s.watching.status import WatchRecord
 
 from .bounds import LEFT_OUT, LeftOut, TaskShares
 from .cache import Entry, Following, TaskCache

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
-from backoff_ctrl.k8s.admitting.admitting import Admitting
-from backoff_ctrl.k8s.admitting.kinds import JOB, KINDS, WAIT, AdmissibleKind
-from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.workloads.admitting.admitting import Admitting
+from backoff_ctrl.k8s.workloads.admitting.kinds import JOB, KINDS, WAIT, AdmissibleKind
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import made, of_core, of_group
 from tests.cluster.talking import MERGE, Api
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 JSON = dict[str, Any]
 BATCH: Final = "batch/v1"

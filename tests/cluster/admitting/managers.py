@@ -18,7 +18,7 @@ from tests.cluster.control_plane.guardian import Guardian
 from tests.cluster.custom_kinds import define_operators_kind
 from tests.cluster.proxying.crowd import free_port
 from tests.cluster.talking import Api
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 POLL: Final = 0.05
 _TAIL: Final = 2000

@@ -6,17 +6,18 @@ from typing import Any, Final
 
 import pytest
 
-from backoff_ctrl.k8s.admitting import admitting as leading
-from backoff_ctrl.k8s.admitting.jobs import list_jobs, release
-from backoff_ctrl.k8s.admitting.kinds import ADMITTED, JOB, WAITS_FOR
-from backoff_ctrl.k8s.admitting.shape import shaped
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.watching.shares import BESIDE, Shares, size_of
-from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
-from tests.cluster.admitting.test_told_by_events import told
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.kube.watching.shares import BESIDE, Shares, size_of
+from backoff_ctrl.k8s.workloads.admitting import admitting as leading
+from backoff_ctrl.k8s.workloads.admitting.jobs import list_jobs, release
+from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, JOB, WAITS_FOR
+from backoff_ctrl.k8s.workloads.admitting.shape import shaped
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import made
 from tests.cluster.talking import Api
+
+from .jobs_at_work import Jobs, admitting, job
+from .test_told_by_events import told
 
 pytestmark = pytest.mark.long
 

@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.admitting.described import described_kinds
-from backoff_ctrl.k8s.admitting.jobs import list_jobs, release
-from backoff_ctrl.k8s.admitting.kinds import WAITS_FOR, AdmissibleKind
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.creates.naming import GANG_LABEL
+from backoff_ctrl.k8s.gate.creates.naming import GANG_LABEL
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.workloads.admitting.described import described_kinds
+from backoff_ctrl.k8s.workloads.admitting.jobs import list_jobs, release
+from backoff_ctrl.k8s.workloads.admitting.kinds import WAITS_FOR, AdmissibleKind
 from tests.admitting.trains import train, written
-from tests.cluster.admitting.jobs_at_work import Jobs, admitting
-from tests.cluster.admitting.trains_at_work import OF, served
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import made, of_core
 from tests.cluster.talking import MERGE, Api
+
+from .jobs_at_work import Jobs, admitting
+from .trains_at_work import OF, served
 
 pytestmark = pytest.mark.long
 

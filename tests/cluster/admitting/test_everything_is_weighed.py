@@ -18,29 +18,30 @@ from typing import Any, Final
 import pytest
 from click.testing import CliRunner
 
-from backoff_ctrl.api.commands.instance import read
 from backoff_ctrl.api.main import cli
-from backoff_ctrl.k8s.admitting.admitting import Admitting
-from backoff_ctrl.k8s.admitting.kinds import JOB, JOB_SET, WAITS_FOR, AdmissibleKind
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.phases import Phase
-from backoff_ctrl.k8s.plugins.registry import builtin_entries, of_objects
-from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
+from backoff_ctrl.k8s.gate.runtime.host import RuntimeAlarms
+from backoff_ctrl.k8s.status.client import read
 from backoff_ctrl.k8s.status.shapes import Explained
-from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.phases import Phase
+from backoff_ctrl.k8s.tasks.plugins.registry import builtin_entries, of_objects
+from backoff_ctrl.k8s.workloads.admitting.admitting import Admitting
+from backoff_ctrl.k8s.workloads.admitting.kinds import JOB, JOB_SET, WAITS_FOR, AdmissibleKind
 from tests.cluster.admitting.jobset.controller import NAME_LABEL, managed
-from tests.cluster.admitting.test_jobsets_wait import job_set
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import made, of_core, of_group
 from tests.cluster.talking import MERGE, Api
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
+
+from .jobs_at_work import Jobs, admitting, job
+from .test_jobsets_wait import job_set
 
 pytestmark = pytest.mark.long
 

@@ -7,14 +7,15 @@ import json
 
 import pytest
 
-from backoff_ctrl.k8s.admitting.jobs import list_jobs, release
-from backoff_ctrl.k8s.admitting.kinds import ADMITTED, JOB, MIN_PARALLELISM, PARALLELISM, PRIORITY, WAITS_FOR
-from backoff_ctrl.k8s.cluster.finding import find_place
-from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.workloads.admitting.jobs import list_jobs, release
+from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, JOB, MIN_PARALLELISM, PARALLELISM, PRIORITY, WAITS_FOR
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
+
+from .jobs_at_work import Jobs, admitting, job
 
 pytestmark = pytest.mark.long
 

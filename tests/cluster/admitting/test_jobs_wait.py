@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.admitting.kinds import (
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.ledger import Ledger
+from backoff_ctrl.k8s.gate.runtime.host import RuntimeAlarms
+from backoff_ctrl.k8s.kube.charges.parts import Part, parts_of
+from backoff_ctrl.k8s.workloads.admitting.kinds import (
     ADMITTED,
     JOB,
     MIN_PARALLELISM,
@@ -20,14 +24,11 @@ from backoff_ctrl.k8s.admitting.kinds import (
     WAITS_FOR,
     WEBHOOK,
 )
-from backoff_ctrl.k8s.charges.parts import Part, parts_of
-from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
-from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.objects import made, of_core
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
+
+from .jobs_at_work import Jobs, admitting, job
 
 pytestmark = pytest.mark.long
 

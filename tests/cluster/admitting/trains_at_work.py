@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from backoff_ctrl.k8s.admitting.kinds import AdmissibleKind
-from tests.cluster.admitting.jobs_at_work import Jobs
+from backoff_ctrl.k8s.workloads.admitting.kinds import AdmissibleKind
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
 from tests.cluster.talking import Api
+
+from .jobs_at_work import Jobs
 
 JSON = dict[str, Any]
 OF: Final = "example.com/train"

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from backoff_ctrl.k8s.cluster.election import Election, ElectionError, StuckError, Terms
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.kube.cluster.election import Election, ElectionError, StuckError, Terms
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import MERGE, Api
+from tests.kit.patience import PATIENCE
 from tests.monitoring.prometheus.relay import Relay
-from tests.patience import PATIENCE
 
 TERMS = Terms(duration=2, deadline=1.4, retry=0.3)
 

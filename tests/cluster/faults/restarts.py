@@ -18,21 +18,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from backoff_ctrl import waiting
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
-from backoff_ctrl.k8s.gated.gangs import create_gang
+from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient
+from backoff_ctrl.k8s.gate.clients.gangs import create_gang
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
-from tests.aio_configuration import aio_configuration
 from tests.cluster.control_plane.bed import API, Bed
 from tests.cluster.control_plane.binaries import wanted
-from tests.cluster.faults.storm import small_pod
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import MERGE, Api
-from tests.official import aio
-from tests.patience import PATIENCE
+from tests.kit.aio_configuration import aio_configuration
+from tests.kit.official import aio
+from tests.kit.patience import PATIENCE
 from tests.tasks.tasks_written import until
 from tests.tasks.workload.running import ManagerProcess
+
+from .storm import small_pod
 
 JSON = dict[str, Any]
 MEMBERS: Final = 3

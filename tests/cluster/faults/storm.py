@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
 
-from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
-from backoff_ctrl.k8s.gated.gating import waiting
-from backoff_ctrl.k8s.sandbox.followed import Server as KubeletServer
-from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
-from tests.aio_configuration import aio_configuration
+from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient
+from backoff_ctrl.k8s.gate.clients.gating import waiting
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.lab.sandbox.followed import Server as KubeletServer
+from backoff_ctrl.k8s.lab.sandbox.kubelet import Kubelet
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import MERGE, Api
-from tests.official import aio
-from tests.patience import PATIENCE
+from tests.kit.aio_configuration import aio_configuration
+from tests.kit.official import aio
+from tests.kit.patience import PATIENCE
 
 CREATES: Final = 300
 HARD: Final = 30

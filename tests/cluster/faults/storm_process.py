@@ -15,11 +15,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
-from tests.aio_configuration import aio_configuration
-from tests.cluster.faults.storm import small_pod
-from tests.official import aio
+from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient, waiting
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from tests.kit.aio_configuration import aio_configuration
+from tests.kit.official import aio
+
+from .storm import small_pod
 
 
 async def create(asked: dict[str, Any]) -> None:

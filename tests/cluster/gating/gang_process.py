@@ -14,7 +14,7 @@ from typing import Any
 from kubernetes import client
 
 from backoff_ctrl import GatedApiClient, gang, waiting
-from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
 
 LABEL = "number"
 

@@ -16,22 +16,22 @@ from typing import Any, Final
 from kubernetes import client
 
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Gate
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
-from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.replay.clients import faster
-from backoff_ctrl.k8s.replay.reference import bounds_of, measure
-from backoff_ctrl.k8s.replay.rooms import Rooms, set_apart
-from backoff_ctrl.k8s.replay.workload import PACKAGED, POD_LABEL, Pod, Workload, make_workload, read_trace
-from backoff_ctrl.k8s.sandbox.followed import Server as KubeletServer
-from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
-from backoff_ctrl.k8s.watching.hosted import HostedWatch
-from tests.aio_configuration import aio_configuration
+from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient
+from backoff_ctrl.k8s.gate.observing.hosted import HostedWatch
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.lab.replay.clients import faster
+from backoff_ctrl.k8s.lab.replay.reference import bounds_of, measure
+from backoff_ctrl.k8s.lab.replay.rooms import Rooms, set_apart
+from backoff_ctrl.k8s.lab.replay.workload import PACKAGED, POD_LABEL, Pod, Workload, make_workload, read_trace
+from backoff_ctrl.k8s.lab.sandbox.followed import Server as KubeletServer
+from backoff_ctrl.k8s.lab.sandbox.kubelet import Kubelet
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import Api
-from tests.official import aio
-from tests.patience import PATIENCE
+from tests.kit.aio_configuration import aio_configuration
+from tests.kit.official import aio
+from tests.kit.patience import PATIENCE
 
 OBSERVER: Final = "creator"  # the user who is allowed to watch quotas
 _CREATES = re.compile(

@@ -17,8 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from backoff_ctrl.k8s.cluster.asking import Reach, find_place
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.kube.cluster.asking import Reach, find_place
+from tests.kit.patience import PATIENCE
 
 PROGRAM: Final = [os.environ.get("BACKOFF_TEST_KUBE_RBAC_PROXY", ""), "--v=2"]
 COMMAND: Final = PROGRAM if PROGRAM[0] else [sys.executable, "-m", __name__]

@@ -17,8 +17,8 @@ import yaml
 from backoff_ctrl.api.main import run
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import Api
-from tests.kubeconfigs import write_kubeconfig
-from tests.patience import PATIENCE
+from tests.kit.kubeconfigs import write_kubeconfig
+from tests.kit.patience import PATIENCE
 
 Capsys = pytest.CaptureFixture[str]
 COMMANDS = ("doctor", "demo", "holders")

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from backoff_ctrl.k8s.replay.rooms import RUN_LABEL
+from backoff_ctrl.k8s.lab.replay.rooms import RUN_LABEL
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import Api
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 pytestmark = pytest.mark.long
 

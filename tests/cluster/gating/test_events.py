@@ -13,21 +13,21 @@ from typing import Any
 import pytest
 from kubernetes import client as sync
 
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.creates.creation import Owner
-from backoff_ctrl.k8s.events.correlator import Limits, Reason, Report
-from backoff_ctrl.k8s.events.sender import EventSender
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Gate
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
-from backoff_ctrl.k8s.gated.client import GatedApiClient
-from tests.aio_configuration import aio_configuration
+from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient
+from backoff_ctrl.k8s.gate.creates.creation import Owner
+from backoff_ctrl.k8s.gate.events.correlator import Limits, Reason, Report
+from backoff_ctrl.k8s.gate.events.sender import EventSender
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.kubectl.terminals import Terminal
 from tests.cluster.quotas.quota_room import Room
 from tests.cluster.talking import Api
-from tests.official import aio
-from tests.patience import PATIENCE
+from tests.kit.aio_configuration import aio_configuration
+from tests.kit.official import aio
+from tests.kit.patience import PATIENCE
 
 JSON = dict[str, Any]
 QUICK = Limits(first_patch=0.2, namespace_burst=4, kept_share=0.5, namespace_rate=2)

@@ -13,10 +13,10 @@ from kubernetes import client
 from kubernetes.client import ApiException
 
 from backoff_ctrl import GateClosed, GatedApiClient, gang, waiting
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.gate.clients.threads import ThreadTransport
+from backoff_ctrl.k8s.gate.creates.creation import Creation
 from backoff_ctrl.k8s.gate.gangs import gang_of
-from backoff_ctrl.k8s.gated.threads import ThreadTransport
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.custom_kinds import define_operators_kind
 from tests.cluster.objects import made, of_group, pod

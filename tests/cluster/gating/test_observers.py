@@ -10,18 +10,17 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.engine.explaining import NamespaceSnapshot
+from backoff_ctrl.engine.look.explaining import NamespaceSnapshot
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.answers.bounded_json import Trim
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
-from backoff_ctrl.k8s.watching.informer import ClusterSource
-from backoff_ctrl.k8s.watching.objects import QUOTAS, Kind
-from backoff_ctrl.k8s.watching.quotas import QuotaWatch
-from backoff_ctrl.k8s.watching.status import WatchState
-from tests.aio_configuration import aio_configuration
+from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient, waiting
+from backoff_ctrl.k8s.gate.observing.quotas import QuotaWatch
+from backoff_ctrl.k8s.kube.answers.bounded_json import Trim
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
+from backoff_ctrl.k8s.kube.watching.objects import QUOTAS, Kind
+from backoff_ctrl.k8s.kube.watching.status import WatchState
 from tests.cluster.control_plane.bed import API, Bed
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.servers import Server
@@ -29,9 +28,10 @@ from tests.cluster.faults.storm import hung_up
 from tests.cluster.objects import of_core, pod
 from tests.cluster.quotas.quota_room import Room
 from tests.cluster.talking import MERGE, Api
-from tests.official import aio as client
-from tests.patience import PATIENCE
-from tests.watch_script import ONE, until
+from tests.kit.aio_configuration import aio_configuration
+from tests.kit.official import aio as client
+from tests.kit.patience import PATIENCE
+from tests.kit.watch_script import ONE, until
 
 pytestmark = pytest.mark.long
 NEVER_BY_TIMER = Policy(base=60, cap=60)  # every admission follows from an observation

@@ -12,11 +12,11 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from backoff_ctrl.k8s.cluster.asking import Reach, find_place
 from backoff_ctrl.k8s.gate.threads import Gate
+from backoff_ctrl.k8s.kube.cluster.asking import Reach, find_place
 from backoff_ctrl.k8s.status.serving import Service
 from tests.cluster.control_plane.servers import Server
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 from tests.serve.serving import serving, until
 from tests.status.asking import Answer
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from backoff_ctrl.api.injection.sidecar import NAME
+from backoff_ctrl.api.webhooks.sidecar import NAME
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import JSON, Api
 

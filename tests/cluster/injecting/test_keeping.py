@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from backoff_ctrl.api.injection.certificates import LEAF_LIFE, Keeper, Place
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.api.webhooks.certificates import LEAF_LIFE, Keeper, Place
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from tests.cluster.talking import Api
 
 

@@ -12,21 +12,22 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from backoff_ctrl.api.injection.certificates import Keeper, Place
-from backoff_ctrl.api.injection.counting import pods_without_sidecar
-from backoff_ctrl.api.injection.server import InjectionSettings, Webhook, serve
-from backoff_ctrl.api.injection.sidecar import ACCOUNT_PATH, NAME, TOKEN_PATH
-from backoff_ctrl.engine.quantities import parse_quantity
-from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.watching.informer import ClusterSource
+from backoff_ctrl.api.webhooks.certificates import Keeper, Place
+from backoff_ctrl.api.webhooks.counting import pods_without_sidecar
+from backoff_ctrl.api.webhooks.server import InjectionSettings, Webhook, serve
+from backoff_ctrl.api.webhooks.sidecar import ACCOUNT_PATH, NAME, TOKEN_PATH
+from backoff_ctrl.engine.facts.quantities import parse_quantity
+from backoff_ctrl.k8s.kube.charges.footprint import footprint
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.servers import Server
-from tests.cluster.injecting import webhook as hook
 from tests.cluster.talking import JSON, Api
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
+
+from . import webhook as hook
 
 pytestmark = pytest.mark.long
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import JSON, Api
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 NAME = "backoff-ctrl-inject"
 HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from tests.cluster.control_plane.servers import Server
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 Line = dict[str, Any]
 

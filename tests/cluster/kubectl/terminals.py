@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.cluster.control_plane.servers import Server
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 Lines = Callable[[int], list[str]]
 

@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from backoff_ctrl.api.main import cli
-from tests.cluster.kubectl.terminals import Terminals, manifest, pod
+
+from .terminals import Terminals, manifest, pod
 
 pytestmark = pytest.mark.go
 

@@ -20,8 +20,8 @@ import pytest
 
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.servers import Server
-from tests.pages import PAGES, blocks, spans, typed, typed_in
-from tests.patience import PATIENCE
+from tests.kit.pages import PAGES, blocks, spans, typed, typed_in
+from tests.kit.patience import PATIENCE
 
 ELSEWHERE: Final = ("make install", "source ", "export ", "kubectl delete pod a")
 """Typed lines that the fixture does, or that come while another command waits."""

@@ -12,13 +12,13 @@ import pytest
 import yaml
 
 from backoff_ctrl.api.commands.proxy import command as proxy
-from backoff_ctrl.api.status.command import command
+from backoff_ctrl.api.commands.serve import command
 from backoff_ctrl.api.status.gates_found import LABEL, gates_of
 from backoff_ctrl.k8s.status.endpoints import URLS
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.servers import Server
-from tests.pages import KUBERNETES, PAGES, blocks, typed
-from tests.patience import PATIENCE
+from tests.kit.pages import KUBERNETES, PAGES, blocks, typed
+from tests.kit.patience import PATIENCE
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 

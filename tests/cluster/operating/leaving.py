@@ -13,10 +13,10 @@ import aiohttp
 import yaml
 from aiohttp import web
 
-from backoff_ctrl.api.operating.stopped import MANAGER, STOPPED
+from backoff_ctrl.api.operator.stopped import MANAGER, STOPPED
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import Api
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 LEAVE: Final = (
     *("uninstall", "--yes", "--namespace=gates"),

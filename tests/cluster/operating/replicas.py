@@ -16,7 +16,7 @@ import aiohttp
 
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.proxying.crowd import free_port
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 LEADS, STANDS_BY = (f"\nbackoff_ctrl_operator_leader {value}\n" for value in (1, 0))  # whole lines: help says 1, too
 PROGRAM = (sys.executable, "-m", "backoff_ctrl")

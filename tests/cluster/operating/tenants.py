@@ -15,7 +15,7 @@ from tests.cluster.admitting.jobs_at_work import Jobs
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.objects import made, of_core, of_group
 from tests.cluster.talking import JSON, MERGE, Api
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 LEVELS = 2000
 TASKS = "backoff-ctrl.dev/v1alpha1"

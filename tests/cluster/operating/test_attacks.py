@@ -21,16 +21,17 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from backoff_ctrl.k8s.admitting.kinds import ADMITTED
+from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED
 from tests.cluster.admitting.jobs_at_work import Jobs, job
 from tests.cluster.conftest import Say
 from tests.cluster.control_plane.bed import API, Bed
 from tests.cluster.faults.storm import meanwhile
 from tests.cluster.objects import made, of_group
-from tests.cluster.operating.replicas import LEADS, STANDS_BY, Replica, begin, run
-from tests.cluster.operating.tenants import Tenants, tenants_of
 from tests.cluster.talking import MERGE
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
+
+from .replicas import LEADS, STANDS_BY, Replica, begin, run
+from .tenants import Tenants, tenants_of
 
 pytestmark = pytest.mark.scheduled
 

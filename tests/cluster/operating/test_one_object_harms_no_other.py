@@ -13,21 +13,22 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from backoff_ctrl.k8s.answers.bounded_json import PartlyRead, read_json
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.kube.answers.bounded_json import PartlyRead, read_json
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.kube.watching.informer import JSON as JSON_TYPE
+from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
+from backoff_ctrl.k8s.kube.watching.objects import Kind
 from backoff_ctrl.k8s.tasks.cluster.schema import written
-from backoff_ctrl.k8s.watching.informer import JSON as JSON_TYPE
-from backoff_ctrl.k8s.watching.informer import ClusterSource
-from backoff_ctrl.k8s.watching.objects import Kind
 from tests.cluster.admitting.jobs_at_work import job
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
 from tests.cluster.objects import made, of_group
-from tests.cluster.operating.replicas import LEADS, Replica, replica, run
-from tests.cluster.operating.tenants import TASKS, Tenants, gone, tenants_of
-from tests.odd_objects import odd_job
-from tests.patience import PATIENCE
+from tests.kit.odd_objects import odd_job
+from tests.kit.patience import PATIENCE
+
+from .replicas import LEADS, Replica, replica, run
+from .tenants import TASKS, Tenants, gone, tenants_of
 
 pytestmark = pytest.mark.long
 

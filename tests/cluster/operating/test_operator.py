@@ -12,19 +12,20 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.admitting.described import described_kinds
-from backoff_ctrl.k8s.admitting.kinds import ADMITTED, STAY_SUSPENDED, WAIT, WAITS_FOR
 from backoff_ctrl.k8s.tasks.cluster.schema import NAME, definition
+from backoff_ctrl.k8s.workloads.admitting.described import described_kinds
+from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, STAY_SUSPENDED, WAIT, WAITS_FOR
 from tests.admitting.trains import train, written
 from tests.cluster.admitting.jobs_at_work import Jobs, job
 from tests.cluster.admitting.trains_at_work import served
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
 from tests.cluster.objects import made, of_core
-from tests.cluster.operating.replicas import LEADS, STANDS_BY, Replica, replica, run
-from tests.cluster.operating.tenants import gone
 from tests.cluster.proxying.crowd import free_port
 from tests.cluster.talking import MERGE, Api
+
+from .replicas import LEADS, STANDS_BY, Replica, replica, run
+from .tenants import gone
 
 pytestmark = pytest.mark.long
 

@@ -13,17 +13,18 @@ from typing import Any, Final
 import pytest
 from kubernetes.client import Configuration
 
-from backoff_ctrl.api.operating.stopped import STOPPED, StepError, Switch
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.plugins.manager.objects import Objects
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.api.operator.stopped import STOPPED, StepError, Switch
+from backoff_ctrl.k8s.kube.cluster.objects import Objects
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
 from backoff_ctrl.k8s.tasks.cluster.schema import NAME, definition
 from tests.cluster.control_plane.servers import USERS, Server
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
 from tests.cluster.objects import made
-from tests.cluster.operating.leaving import DEPLOYMENT, HOOKS, Refused, begun, ended, killed, standing, way
 from tests.cluster.shipping.test_chart_comes_and_goes import crowd, stranded
 from tests.cluster.talking import MERGE, Api
+
+from .leaving import DEPLOYMENT, HOOKS, Refused, begun, ended, killed, standing, way
 
 JSON = dict[str, Any]
 REPLICAS: Final = 3

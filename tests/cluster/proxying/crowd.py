@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 import aiohttp
 
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 from tests.status.asking import Answer
 
 _KUBECONFIG = """\

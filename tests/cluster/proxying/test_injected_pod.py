@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.api.injection.mutation import inject, with_account
-from backoff_ctrl.api.injection.sidecar import SidecarSettings
+from backoff_ctrl.api.webhooks.mutation import inject, with_account
+from backoff_ctrl.api.webhooks.sidecar import SidecarSettings
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.injecting.mounted import executed, sidecar_and_creator, started, volumes
 from tests.cluster.quotas.quota_room import Room
 from tests.cluster.talking import JSON, MERGE, Api
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 pytestmark = pytest.mark.long
 CREATES: list[JSON] = [

@@ -10,11 +10,11 @@ from functools import cache
 from itertools import count
 from typing import Any, Final
 
-from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
-from backoff_ctrl.k8s.charges.resources import resource_of
-from tests.charged import Charged, cases, cluster_objects
+from backoff_ctrl.engine.facts.quantities import format_quantity, parse_quantity
+from backoff_ctrl.k8s.kube.charges.resources import resource_of
 from tests.cluster.talking import MERGE, Api, Reply
-from tests.patience import PATIENCE
+from tests.kit.charged import Charged, cases, cluster_objects
+from tests.kit.patience import PATIENCE
 
 JSON = dict[str, Any]
 

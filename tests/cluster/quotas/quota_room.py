@@ -8,10 +8,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from backoff_ctrl.engine.quantities import parse_quantity
-from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
+from backoff_ctrl.engine.facts.quantities import parse_quantity
+from backoff_ctrl.k8s.kube.answers.rejections import Lane, Rejection, read_rejection
 from tests.cluster.talking import MERGE, Api, Reply
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 JSON = dict[str, Any]
 

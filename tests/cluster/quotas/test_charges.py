@@ -10,18 +10,19 @@ import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, Phase, given, settings
 
-from backoff_ctrl.engine.demand import Demand
-from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
-from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.charges.parts import footprint_of
-from backoff_ctrl.k8s.charges.quotas import read_quota
-from tests.charged import Case, cases, cluster_objects, recorded
+from backoff_ctrl.engine.facts.demand import Demand
+from backoff_ctrl.engine.facts.quantities import format_quantity, parse_quantity
+from backoff_ctrl.k8s.kube.charges.footprint import footprint
+from backoff_ctrl.k8s.kube.charges.parts import footprint_of
+from backoff_ctrl.k8s.kube.charges.quotas import read_quota
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import pod
-from tests.cluster.quotas.charging import JSON, Meter, all_names, make_quota, path_of, prepare, tidy
 from tests.cluster.talking import Api
-from tests.drawn_pods import valid_pods
-from tests.examples import examples
+from tests.kit.charged import Case, cases, cluster_objects, recorded
+from tests.kit.drawn_pods import valid_pods
+from tests.kit.examples import examples
+
+from .charging import JSON, Meter, all_names, make_quota, path_of, prepare, tidy
 
 V = TypeVar("V")
 KNOWN: Final = [case for case in cases() if case.theme != "unsaid_devices"]

@@ -8,14 +8,15 @@ from typing import Any, Final
 
 import pytest
 
-from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
-from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.charges.parts import footprint_of, parts_of
+from backoff_ctrl.engine.facts.quantities import format_quantity, parse_quantity
+from backoff_ctrl.k8s.kube.charges.footprint import footprint
+from backoff_ctrl.k8s.kube.charges.parts import footprint_of, parts_of
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import Binaries
-from tests.cluster.quotas.quota_room import JSON, Room
 from tests.cluster.talking import Api
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
+
+from .quota_room import JSON, Room
 
 MAKERS: Final = (
     "deployment-controller",

@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.objects import JSON, SUBDOMAIN_TEXT, causes, config, made, of_core, pod, refusal
 from tests.cluster.of_version import in_words_of
 from tests.cluster.talking import MERGE, Api
-from tests.yaml_scalars import KEYS, SCALARS, text_of
+from tests.kit.yaml_scalars import KEYS, SCALARS, text_of
 
 NO_PATH = (404, "NotFound", "the server could not find the requested resource")
 NO_METHOD = (405, "MethodNotAllowed", "the server does not allow this method on the requested resource")

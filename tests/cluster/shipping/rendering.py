@@ -9,7 +9,7 @@ from typing import Any, Final
 import yaml
 
 from tests.cluster.shipping.helm.programs import HELM
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 JSON = dict[str, Any]
 

@@ -10,18 +10,19 @@ from typing import Final
 
 import pytest
 
-from backoff_ctrl.k8s.admitting.kinds import SUSPENDED_BY, WAIT, WEBHOOK
-from backoff_ctrl.k8s.cluster.election import Election
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.plugins.marks import FINALIZER
+from backoff_ctrl.k8s.kube.cluster.election import Election
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.tasks.plugins.marks import FINALIZER
+from backoff_ctrl.k8s.workloads.admitting.kinds import SUSPENDED_BY, WAIT, WEBHOOK
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
-from tests.cluster.shipping.installed import account, account_with, chart, hooks_run
-from tests.cluster.shipping.rendering import CHART, JSON
 from tests.cluster.talking import MERGE, Api
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
+
+from .installed import account, account_with, chart, hooks_run
+from .rendering import CHART, JSON
 
 pytestmark = pytest.mark.long
 HERE: Final = ("backoff-ctrl", "--namespace=gates")

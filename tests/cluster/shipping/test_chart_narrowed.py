@@ -10,19 +10,20 @@ from typing import Final
 import pytest
 import yaml
 
-from backoff_ctrl.api.operating.stopped import STOPPED
-from backoff_ctrl.k8s.admitting.described import described_kinds
-from backoff_ctrl.k8s.admitting.kinds import SUSPENDED_BY, WAIT, WEBHOOK
+from backoff_ctrl.api.operator.stopped import STOPPED
+from backoff_ctrl.k8s.workloads.admitting.described import described_kinds
+from backoff_ctrl.k8s.workloads.admitting.kinds import SUSPENDED_BY, WAIT, WEBHOOK
 from tests.admitting.trains import DESCRIPTION, train, written
 from tests.cluster.admitting.jobs_at_work import Jobs
 from tests.cluster.admitting.trains_at_work import served
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
-from tests.cluster.shipping.installed import chart, hooks_run
-from tests.cluster.shipping.rendering import CHART, JSON
-from tests.cluster.shipping.test_chart_comes_and_goes import WHOLE, crowd, operators, stranded, unjudged
 from tests.cluster.talking import Api
+
+from .installed import chart, hooks_run
+from .rendering import CHART, JSON
+from .test_chart_comes_and_goes import WHOLE, crowd, operators, stranded, unjudged
 
 pytestmark = pytest.mark.long
 HERE: Final = ("backoff-ctrl", "--namespace=gates")

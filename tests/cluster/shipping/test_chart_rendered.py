@@ -11,33 +11,22 @@ from pathlib import Path
 import pytest
 import yaml
 
+from backoff_ctrl.api.commands.inject import OWN_ARGS
 from backoff_ctrl.api.commands.proxy import command as proxy
-from backoff_ctrl.api.injection.command import OWN_ARGS
-from backoff_ctrl.api.injection.counting import LABEL
-from backoff_ctrl.api.injection.mutation import inject, with_account
-from backoff_ctrl.api.injection.server import SUSPEND, SUSPEND_ALL, VALIDATE_TASKS
-from backoff_ctrl.api.injection.sidecar import SidecarSettings
-from backoff_ctrl.k8s.admitting.described import described_kinds
-from backoff_ctrl.k8s.admitting.kinds import KINDS, TRUE, WAIT
+from backoff_ctrl.api.webhooks.counting import LABEL
+from backoff_ctrl.api.webhooks.mutation import inject, with_account
+from backoff_ctrl.api.webhooks.server import SUSPEND, SUSPEND_ALL, VALIDATE_TASKS
+from backoff_ctrl.api.webhooks.sidecar import SidecarSettings
 from backoff_ctrl.k8s.tasks.cluster.schema import definition
+from backoff_ctrl.k8s.workloads.admitting.described import described_kinds
+from backoff_ctrl.k8s.workloads.admitting.kinds import KINDS, TRUE, WAIT
 from tests.admitting.trains import DESCRIPTION as TRAINS
 from tests.cluster.control_plane.go_programs import GoPrograms
-from tests.cluster.shipping.installed import rights_of
-from tests.cluster.shipping.rendering import (
-    CHART,
-    DATA,
-    JSON,
-    MONITORING,
-    NAMESPACE,
-    ROOT,
-    by_name,
-    goldens,
-    helm,
-    rendered,
-    sets,
-)
-from tests.pages import typed
+from tests.kit.pages import typed
 from tools.archives import chart_archive
+
+from .installed import rights_of
+from .rendering import CHART, DATA, JSON, MONITORING, NAMESPACE, ROOT, by_name, goldens, helm, rendered, sets
 
 EVERYTHING: JSON = {
     "gateway": {"enabled": True},

@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-from backoff_ctrl.k8s.admitting.described import described_kinds
-from backoff_ctrl.k8s.admitting.kinds import ADMITTED, SUSPENDED_BY, WEBHOOK
+from backoff_ctrl.k8s.workloads.admitting.described import described_kinds
+from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, SUSPENDED_BY, WEBHOOK
 from tests.admitting.trains import DESCRIPTION, train, written
 from tests.cluster.admitting.jobs_at_work import Jobs
 from tests.cluster.admitting.trains_at_work import served
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
-from tests.cluster.shipping.installed import chart, running
-from tests.cluster.shipping.rendering import CHART, JSON
-from tests.cluster.shipping.test_operator_webhooks import NAME, called
 from tests.cluster.talking import Api
+
+from .installed import chart, running
+from .rendering import CHART, JSON
+from .test_operator_webhooks import NAME, called
 
 VALUES: JSON = {
     "injection": {"enabled": False},

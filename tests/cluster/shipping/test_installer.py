@@ -12,7 +12,7 @@ from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.shipping.helm.programs import HELM
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 from tools.installer import InstallerError, installer
 
 KUSTOMIZATION = {

@@ -14,16 +14,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from backoff_ctrl.k8s.admitting.kinds import ADMITTED, RELEASED_BY, SUSPENDED_BY, WAIT, WAITS_FOR, WEBHOOK
-from backoff_ctrl.k8s.cluster.rights import operator
-from backoff_ctrl.k8s.creates.naming import CREATE_ID
-from backoff_ctrl.k8s.plugins.marks import FINALIZER
+from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID
+from backoff_ctrl.k8s.kube.cluster.rights import operator
+from backoff_ctrl.k8s.tasks.plugins.marks import FINALIZER
+from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, RELEASED_BY, SUSPENDED_BY, WAIT, WAITS_FOR, WEBHOOK
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
-from tests.cluster.shipping.installed import Account, Doctor, Mode, account, audited, chart, granted, running
-from tests.cluster.shipping.rendering import CHART, DATA, JSON
 from tests.cluster.talking import MERGE, Api, Reply
+
+from .installed import Account, Doctor, Mode, account, audited, chart, granted, running
+from .rendering import CHART, DATA, JSON
 
 NAME = "backoff-ctrl-webhooks"
 HOOKS = "/apis/admissionregistration.k8s.io/v1"

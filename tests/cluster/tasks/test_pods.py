@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.kinds.pods import container, pod, sidecar
-from backoff_ctrl.k8s.plugins.protocol import PluginContext, PluginEntry, TaskContext, TaskMetadata
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.kinds.pods import container, pod, sidecar
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext, PluginEntry, TaskContext, TaskMetadata
 from tests.cluster.quotas.quota_room import Room
 from tests.cluster.talking import MERGE, Api
 from tests.tasks.phases.pods import AGES, ENDED, NOW, PENDING, PLUGIN, RUNNING, told

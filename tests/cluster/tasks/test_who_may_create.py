@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.api.status.access import Tokens
-from backoff_ctrl.k8s.cluster.asking import Reach, find_place
-from backoff_ctrl.k8s.cluster.rights import Right
+from backoff_ctrl.k8s.kube.cluster.asking import Reach, find_place
+from backoff_ctrl.k8s.kube.cluster.rights import Right
 from backoff_ctrl.k8s.status.asked import ProblemError
 from tests.cluster.control_plane.servers import Server
 

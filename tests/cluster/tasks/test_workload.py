@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backoff_ctrl.k8s.replay.workload import make_workload, read_trace
+from backoff_ctrl.k8s.lab.replay.workload import make_workload, read_trace
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import Binaries
 from tests.tasks.workload.four_types import made_for

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Created, Demand, ObservedQuota, Policy, Rejected, Ticket
-from tests.engine_twin import TwinQuota, TwinServer
-from tests.examples import examples
-from tests.timeline import NS, Timeline
+from tests.kit.engine_twin import TwinQuota, TwinServer
+from tests.kit.examples import examples
+from tests.kit.timeline import NS, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable

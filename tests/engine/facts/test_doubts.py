@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.engine import Created, Rejected, Ticket
-from backoff_ctrl.engine.ceilings import Ceiling
-from backoff_ctrl.engine.living import DOUBTED_MAX, OLD, TRAILS_MAX, Living
-from tests.followed import SETTLED, Followed, full
-from tests.timeline import NS, ONE, QUOTA, tickets
+from backoff_ctrl.engine.facts.ceilings import Ceiling
+from backoff_ctrl.engine.facts.living import DOUBTED_MAX, OLD, TRAILS_MAX, Living
+from tests.kit.followed import SETTLED, Followed, full
+from tests.kit.timeline import NS, ONE, QUOTA, tickets
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Created, Demand, Failed, Rejected
-from tests.timeline import NS, ONE, QUOTA, Timeline, watched
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, watched
 
 
 @given(

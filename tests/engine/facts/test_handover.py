@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from backoff_ctrl.engine import Abandoned, Created, Demand, Expired, Failed, ObservedQuota, Overloaded, Policy
-from tests.timeline import NS, ONE, QUOTA, Timeline, tickets, watched
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, tickets, watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.engine.ceilings import Ceiling
-from backoff_ctrl.engine.living import LINGERS_MAX, SHORT, TRAILS_MAX, Living
-from tests.followed import SETTLED, Followed, full
-from tests.timeline import NS, ONE, tickets
+from backoff_ctrl.engine.facts.ceilings import Ceiling
+from backoff_ctrl.engine.facts.living import LINGERS_MAX, SHORT, TRAILS_MAX, Living
+from tests.kit.followed import SETTLED, Followed, full
+from tests.kit.timeline import NS, ONE, tickets
 
 YOUNG = (SHORT + TRAILS_MAX) / 2
 

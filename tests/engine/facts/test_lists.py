@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Created, Policy, Rejected
-from tests.timeline import NS, ONE, QUOTA, Timeline, tickets, watched
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, tickets, watched
 
 
 def listed(line: Timeline, used: float, limited: float, sent: float, *, quota: str = QUOTA) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Created, Demand, ObservedQuota
-from backoff_ctrl.engine.ceilings import Ceiling
-from backoff_ctrl.engine.living import ENDED_MAX, LIVES_MAX, TRAILS_MAX, Life, Living
-from tests.followed import SETTLED, Followed, full
-from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
+from backoff_ctrl.engine.facts.ceilings import Ceiling
+from backoff_ctrl.engine.facts.living import ENDED_MAX, LIVES_MAX, TRAILS_MAX, Life, Living
+from tests.kit.followed import SETTLED, Followed, full
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, tickets
 
 
 @pytest.mark.parametrize(("counted", "ended", "free"), [(2, "", 0), (2, "a", 1), (3, "ab", 1), (2, "ab", 2)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Demand, Policy, Rejected
-from tests.timeline import NS, ONE, QUOTA, Timeline, settled, tickets, watched
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, settled, tickets, watched
 
 
 def test_room_counts_after_the_settle_time_and_not_before() -> None:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Created, ObservedQuota, Ticket
-from tests.followed import Followed
-from tests.timeline import NS, QUOTA, amounts_of
+from tests.kit.followed import Followed
+from tests.kit.timeline import NS, QUOTA, amounts_of
 
 
 class OnlyCreator:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Demand, ObservedQuota, Selector, Ticket
-from backoff_ctrl.engine.living import TRAILS_MAX
-from tests.timeline import NS, ONE, QUOTA, Timeline, amounts_of, tickets
+from backoff_ctrl.engine.facts.living import TRAILS_MAX
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, amounts_of, tickets
 
 ANSWER = 0.01
 LAG = 1.5 * ANSWER

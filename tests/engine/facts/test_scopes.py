@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backoff_ctrl.engine import Created, Demand, Rejected, Selector
-from tests.timeline import ONE, Timeline, watched
+from tests.kit.timeline import ONE, Timeline, watched
 
 GOLD = Selector([(True, frozenset({"gold"}))])
 

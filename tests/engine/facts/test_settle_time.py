@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Policy
-from backoff_ctrl.engine.memory import Memory
-from tests.timeline import ONE, Timeline, watched
+from backoff_ctrl.engine.look.memory import Memory
+from tests.kit.timeline import ONE, Timeline, watched
 
 
 def behind(times: int, took: float = 0.0) -> tuple[Timeline, float]:

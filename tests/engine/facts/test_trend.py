@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Controller, ObservedQuota, Rejected
-from backoff_ctrl.engine.ceilings import TREND_SPAN
-from tests.timeline import NS, ONE, QUOTA
+from backoff_ctrl.engine.facts.ceilings import TREND_SPAN
+from tests.kit.timeline import NS, ONE, QUOTA
 
 SPAN = int(TREND_SPAN)
 STEPS = st.lists(st.tuples(st.integers(0, 3 * SPAN), st.integers(0, 9)), min_size=1, max_size=30)

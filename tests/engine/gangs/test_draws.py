@@ -16,8 +16,8 @@ from backoff_ctrl.engine import (
     Rejected,
     Ticket,
 )
-from backoff_ctrl.engine.gangs import GivenBack
-from tests.timeline import NS, ONE, Timeline, amounts_of, refusals, settled, state_of, without_quotas
+from backoff_ctrl.engine.gangs.gang import GivenBack
+from tests.kit.timeline import NS, ONE, Timeline, amounts_of, refusals, settled, state_of, without_quotas
 
 
 def shares(line: Timeline) -> tuple[float, float, float]:

@@ -28,12 +28,12 @@ from backoff_ctrl.engine import (
     Ticket,
 )
 from tests.engine.line.test_controller_machine import random_step
-from tests.engine_machine import GOLD, NAMESPACES, PICKS, ControllerMachine, Spoiled, one_of, seen_of
-from tests.examples import examples
+from tests.kit.engine_machine import GOLD, NAMESPACES, PICKS, ControllerMachine, Spoiled, one_of, seen_of
+from tests.kit.examples import examples
 
 if TYPE_CHECKING:
     from backoff_ctrl.engine import Effect, Request
-    from tests.engine_twin import TwinQuota
+    from tests.kit.engine_twin import TwinQuota
 
 pytestmark = pytest.mark.no_cover
 

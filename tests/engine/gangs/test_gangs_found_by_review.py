@@ -19,10 +19,11 @@ from backoff_ctrl.engine import (
     Reservation,
     TicketError,
 )
-from tests.costs import lines_of
-from tests.engine.gangs.test_strangers import lacks
-from tests.engine.gangs.test_unwatched import looks, read
-from tests.timeline import NS, ONE, QUOTA, Timeline, amounts_of, flying, refusals, settled, state_of
+from tests.kit.costs import lines_of
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, amounts_of, flying, refusals, settled, state_of
+
+from .test_strangers import lacks
+from .test_unwatched import looks, read
 
 REFUSED = Rejected(QUOTA, amounts_of(1), amounts_of(8), amounts_of(8))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backoff_ctrl.engine import Created, Demand, Expired, GivenBack, Overloaded, Policy
-from tests.timeline import NS, ONE, Timeline, amounts_of, settled, state_of
+from tests.kit.timeline import NS, ONE, Timeline, amounts_of, settled, state_of
 
 
 def until(line: Timeline) -> float:

@@ -27,11 +27,11 @@ from backoff_ctrl.engine import (
     Request,
     Reservation,
 )
-from backoff_ctrl.engine.members import FALL_MAX, LOST_MAX
-from tests.engine_machine import seen_of
-from tests.engine_twin import Amounts, TwinQuota, TwinRefusal, TwinServer
-from tests.examples import examples
-from tests.timeline import NS, Timeline
+from backoff_ctrl.engine.gangs.members import FALL_MAX, LOST_MAX
+from tests.kit.engine_machine import seen_of
+from tests.kit.engine_twin import Amounts, TwinQuota, TwinRefusal, TwinServer
+from tests.kit.examples import examples
+from tests.kit.timeline import NS, Timeline
 
 pytestmark = pytest.mark.no_cover
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backoff_ctrl.engine import Policy, Ticket
-from tests.timeline import ONE, Timeline, refusals, settled, state_of
+from tests.kit.timeline import ONE, Timeline, refusals, settled, state_of
 
 
 def lacks(line: Timeline) -> list[float]:

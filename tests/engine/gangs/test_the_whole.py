@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Demand, Draw, GangError, Look, Parts, Policy, Refusal, Reservation, Selector
-from tests.timeline import NS, ONE, Timeline, amounts_of, refusals, settled, state_of, tickets
+from tests.kit.timeline import NS, ONE, Timeline, amounts_of, refusals, settled, state_of, tickets
 
 
 def test_a_gang_that_fits_is_granted_at_once_and_reserves_the_sum_of_its_parts() -> None:

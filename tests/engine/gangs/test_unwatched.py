@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Look, Policy, PolicyError
-from tests.timeline import NS, Timeline, refusals, state_of
+from tests.kit.timeline import NS, Timeline, refusals, state_of
 
 
 def looks(line: Timeline) -> list[float]:

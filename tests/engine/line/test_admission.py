@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Created, Demand, Failed, ObservedQuota, Policy, Rejected
-from tests.timeline import NS, ONE, QUOTA, Timeline, state_of, tickets, watched, without_quotas
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, state_of, tickets, watched, without_quotas
 
 # Half of them end in a digit that a float of their size cannot represent.
 BIG = st.one_of(st.integers(1, 10**30), st.integers(1, 10**12).map(lambda n: n * 10**18 + 1))

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.engine import Identity, Overloaded, Request
-from tests.costs import lines_of
-from tests.timeline import NS, QUOTA, Timeline, refusals, state_of, tickets, watched
+from tests.kit.costs import lines_of
+from tests.kit.timeline import NS, QUOTA, Timeline, refusals, state_of, tickets, watched
 
 if TYPE_CHECKING:
     from backoff_ctrl.engine import Effect
-from tests.engine.line.test_seats import ANN, ANN_TOO, come_again
+from .test_seats import ANN, ANN_TOO, come_again
 
 
 def go_away(line: Timeline, request: Request, identity: Identity = ANN, retry_after: float = 1.0) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Policy
 from backoff_ctrl.engine.backoff import after, delay, full_jitter, probe_delay
-from backoff_ctrl.engine.blocks import Block
-from tests.timeline import Timeline
+from backoff_ctrl.engine.line.blocks import Block
+from tests.kit.timeline import Timeline
 
 SECONDS = st.floats(min_value=0.001, max_value=86_400)
 

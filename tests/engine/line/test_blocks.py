@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.engine import Overloaded, Policy
-from tests.timeline import NS, QUOTA, Timeline, tickets
+from tests.kit.timeline import NS, QUOTA, Timeline, tickets
 
 if TYPE_CHECKING:
-    from backoff_ctrl.engine.explaining import CeilingSnapshot
+    from backoff_ctrl.engine.look.explaining import CeilingSnapshot
 
 
 def blocked(waiters: int, policy: Policy | None = None) -> Timeline:

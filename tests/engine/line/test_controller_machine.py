@@ -7,8 +7,8 @@ import random
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.engine_machine import NAMESPACES, SPANS, SPOILED, ControllerMachine
-from tests.examples import examples
+from tests.kit.engine_machine import NAMESPACES, SPANS, SPOILED, ControllerMachine
+from tests.kit.examples import examples
 
 pytestmark = pytest.mark.no_cover
 TestController = ControllerMachine.TestCase

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Created, Demand, Failed, Policy, Rejected
-from tests.timeline import NS, ONE, QUOTA, Timeline, flying, without_quotas
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, flying, without_quotas
 
 
 def crowd(count: int, policy: Policy | None = None, shapes: int = 1) -> Timeline:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from backoff_ctrl.engine import Demand, ObservedQuota, Policy, Rejected
-from tests.timeline import NS, ONE, QUOTA, Timeline, refusals, settled, state_of, tickets, watched
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, refusals, settled, state_of, tickets, watched
 
 
 def too_big(limited: float = 2) -> Rejected:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from backoff_ctrl.engine import Overloaded, Policy, Ticket
-from tests.engine_machine import NAMESPACES, PICKS, ControllerMachine, one_of
-from tests.examples import examples
-from tests.timeline import NS, Timeline, settled, state_of, tickets
+from tests.kit.engine_machine import NAMESPACES, PICKS, ControllerMachine, one_of
+from tests.kit.examples import examples
+from tests.kit.timeline import NS, Timeline, settled, state_of, tickets
 
 if TYPE_CHECKING:
     from backoff_ctrl.engine import Effect

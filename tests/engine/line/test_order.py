@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backoff_ctrl.engine import Failed
-from tests.timeline import Timeline, settled, tickets, watched
+from tests.kit.timeline import Timeline, settled, tickets, watched
 
 if TYPE_CHECKING:
     from backoff_ctrl.engine import Request

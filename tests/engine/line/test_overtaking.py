@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Demand, ObservedQuota, Policy, Request
-from tests.timeline import NS, ONE, QUOTA, Timeline, settled, state_of, tickets, watched
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, settled, state_of, tickets, watched
 
 
 def pass_one(line: Timeline, used: float = 2, limited: float = 4) -> Request:

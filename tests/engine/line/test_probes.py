@@ -18,7 +18,7 @@ from backoff_ctrl.engine import (
     Ticket,
     TicketError,
 )
-from tests.timeline import NS, ONE, QUOTA, Timeline, tickets, watched
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, tickets, watched
 
 
 def blocked(waiters: int, policy: Policy | None = None) -> Timeline:

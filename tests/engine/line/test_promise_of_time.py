@@ -6,8 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Created, Demand, ObservedQuota, Parts, Policy, Request, Reservation, Ticket
-from tests.engine_twin import TwinPassing, TwinWaiter
-from tests.timeline import NS, ONE, QUOTA, Timeline, settled, state_of
+from tests.kit.engine_twin import TwinPassing, TwinWaiter
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, settled, state_of
 
 HOUR = 3600.0
 AT_MOST = Policy().overtaken_at_most

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from backoff_ctrl.engine import Demand, Request
-from backoff_ctrl.engine.roll import PART, Roll, place_of
-from tests.costs import kept_by, lines_of
-from tests.examples import examples
-from tests.timeline import watched
+from backoff_ctrl.engine.facts.roll import PART, Roll, place_of
+from tests.kit.costs import kept_by, lines_of
+from tests.kit.examples import examples
+from tests.kit.timeline import watched
 
 
 def requests(count: int, dice: random.Random) -> list[Request]:

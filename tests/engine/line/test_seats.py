@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.engine import Abandoned, Identity, ObservedQuota, Policy, Rejected, Request
-from backoff_ctrl.engine.seats import Seat, Seats
-from tests.costs import kept_by
-from tests.examples import examples
-from tests.timeline import NS, ONE, QUOTA, Timeline, refusals, tickets, watched
+from backoff_ctrl.engine.line.seats import Seat, Seats
+from tests.kit.costs import kept_by
+from tests.kit.examples import examples
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, refusals, tickets, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable

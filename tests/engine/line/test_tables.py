@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 
 from backoff_ctrl.engine import Abandoned, Created, Demand, Expired, Failed, Overloaded, Rejected, Request, TicketError
-from backoff_ctrl.engine.blocks import BLOCKS, Block, BlockEvent, BlockState
-from backoff_ctrl.engine.requests import REQUESTS, RequestEvent, RequestState
+from backoff_ctrl.engine.facts.requests import REQUESTS, RequestEvent, RequestState
+from backoff_ctrl.engine.line.blocks import BLOCKS, Block, BlockEvent, BlockState
 
 BLOCK_STATES: tuple[BlockState, ...] = get_args(BlockState)
 BLOCK_EVENTS: tuple[BlockEvent, ...] = get_args(BlockEvent)

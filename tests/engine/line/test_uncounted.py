@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from backoff_ctrl.engine import Created, Failed, Policy, Uncounted
-from backoff_ctrl.engine.outcomes import Outcome
-from tests.timeline import Timeline, flying, settled, state_of
+from backoff_ctrl.engine.facts.outcomes import Outcome
+from tests.kit.timeline import Timeline, flying, settled, state_of
 
 POLICY = Policy(base=1, cap=8)
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kubernetes import client
 
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient
+from backoff_ctrl.k8s.gate.clients.transport import headers_to_send
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.gated.transport import headers_to_send
-from tests.gated_creates import core_of, pod
-from tests.scripted_server import Seen, failure, scripted_server
+from tests.kit.gated_creates import core_of, pod
+from tests.kit.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
     pass

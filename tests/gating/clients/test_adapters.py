@@ -19,14 +19,14 @@ from kubernetes import client as sync
 
 from backoff_ctrl import AsyncGate, AsyncGatedApiClient
 from backoff_ctrl.api.commands.doctor import command as doctor
-from backoff_ctrl.k8s.gated import generations
-from tests.official import AIO, aio
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.gate.clients import generations
+from tests.kit.official import AIO, aio
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 ROOT = Path(__file__).parents[3]
 only_with_kubernetes_asyncio = pytest.mark.skipif(AIO != "kubernetes_asyncio", reason="make test-clients runs it")

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.gated.client import GatedApiClient
-from tests.gated_creates import core_of, pod
-from tests.official import only_since_37
-from tests.scripted_server import scripted_server
+from backoff_ctrl.k8s.kube.answers.answer import Answer
+from tests.kit.gated_creates import core_of, pod
+from tests.kit.official import only_since_37
+from tests.kit.scripted_server import scripted_server
 
 STORED = {**pod("x"), "apiVersion": "v1", "kind": "Pod", "status": {"phase": "Pending"}}
 
@@ -54,7 +54,7 @@ def test_a_gated_create_gives_what_a_plain_one_gives(status: int, body: Any) -> 
 @only_since_37
 def test_parsed_json_is_not_parsed_again() -> None:
     """The client has the method that is used for it, and only answers that it would parse as JSON are passed on."""
-    from backoff_ctrl.k8s.gated.threads import _BUILD, UnreadResponse  # noqa: PLC0415 - only there
+    from backoff_ctrl.k8s.gate.clients.threads import _BUILD, UnreadResponse  # noqa: PLC0415 - only there
 
     assert _BUILD is not None
     for content_type, shared in (("application/json", True), ("application/json;charset=latin-1", False), ("", False)):

@@ -11,15 +11,15 @@ from kubernetes import client
 
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Gate
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
-from backoff_ctrl.k8s.gated.client import GatedApiClient
-from tests.gated_creates import core_of, pod
-from tests.official import aio
-from tests.patience import PATIENCE
-from tests.scripted_server import Seen, scripted_server
+from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient, waiting
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient
+from tests.kit.gated_creates import core_of, pod
+from tests.kit.official import aio
+from tests.kit.patience import PATIENCE
+from tests.kit.scripted_server import Seen, scripted_server
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 
 class Met(asyncio.Event):

@@ -12,18 +12,18 @@ from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.answers.answer import GateClosed
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Gate
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, AsyncWaitTimeout
-from backoff_ctrl.k8s.gated.client import GatedApiClient, WaitTimeout, waiting
-from tests.gated_creates import pod
-from tests.official import AIO_SINCE_37, AioDynamicClient, aio, token
-from tests.scripted_server import Seen, failure, scripted_server
+from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient, AsyncWaitTimeout
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient, WaitTimeout, waiting
+from backoff_ctrl.k8s.kube.answers.answer import GateClosed
+from tests.kit.gated_creates import pod
+from tests.kit.official import AIO_SINCE_37, AioDynamicClient, aio, token
+from tests.kit.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 
 class Threads:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.patience import PATIENCE
-from tests.scripted_server import Seen, scripted_server
+from tests.kit.patience import PATIENCE
+from tests.kit.scripted_server import Seen, scripted_server
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
-    from tests.scripted_server import Reply
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
+    from tests.kit.scripted_server import Reply
 
 PROGRAM = """
     import asyncio, os, sys, threading, time, warnings
     from kubernetes import client
     from backoff_ctrl import GatedApiClient, waiting
-    from backoff_ctrl.k8s.gated.client import WaitTimeout
+    from backoff_ctrl.k8s.gate.clients.client import WaitTimeout
     warnings.simplefilter("ignore", DeprecationWarning)  # fork beside threads
 
     core = client.CoreV1Api(GatedApiClient(client.Configuration(host=sys.argv[1])))
@@ -76,7 +76,7 @@ MIDST = """
     import os, sys, threading
     from kubernetes import client
     from backoff_ctrl import GatedApiClient, waiting
-    from backoff_ctrl.k8s.gated.client import WaitTimeout
+    from backoff_ctrl.k8s.gate.clients.client import WaitTimeout
 
     core = client.CoreV1Api(GatedApiClient(client.Configuration(host=sys.argv[1])))
     spec = {"containers": [{"name": "c", "image": "i"}]}

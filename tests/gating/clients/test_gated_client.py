@@ -14,21 +14,21 @@ from kubernetes.client import ApiException
 from urllib3.exceptions import MaxRetryError
 
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.answers.answer import GateClosed
-from backoff_ctrl.k8s.answers.rejections import Lane
 from backoff_ctrl.k8s.gate.aio import Gate
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
-from backoff_ctrl.k8s.gated.client import GatedApiClient, WaitTimeout, waiting
-from tests.gated_creates import Met, core_of, fill, pod
-from tests.official import HAS_REQUEST_AUTH, aio, token
-from tests.patience import PATIENCE
-from tests.scripted_server import Seen, failure, scripted_server
+from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient, WaitTimeout, waiting
+from backoff_ctrl.k8s.kube.answers.answer import GateClosed
+from backoff_ctrl.k8s.kube.answers.rejections import Lane
+from tests.kit.gated_creates import Met, core_of, fill, pod
+from tests.kit.official import HAS_REQUEST_AUTH, aio, token
+from tests.kit.patience import PATIENCE
+from tests.kit.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
-    from tests.scripted_server import Reply
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
+    from tests.kit.scripted_server import Reply
 
 
 # -- async_req ---------

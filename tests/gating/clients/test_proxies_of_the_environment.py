@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from tests.scripted_server import scripted_server
+from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from tests.kit.scripted_server import scripted_server
 
 
 @pytest.fixture

@@ -12,15 +12,15 @@ from kubernetes import client as sync
 
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.aio import Gate
+from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient, waiting
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
-from backoff_ctrl.k8s.gated.client import GatedApiClient, waiting
-from backoff_ctrl.k8s.watching.status import WatchState
-from tests.official import aio
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.kube.watching.status import WatchState
+from tests.kit.official import aio
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 EACH = 40
 

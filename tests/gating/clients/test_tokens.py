@@ -6,12 +6,12 @@ from typing import Any
 
 from kubernetes import client
 
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient
+from backoff_ctrl.k8s.gate.clients.transport import ASKED_EVERY, ConfiguredToken, LastToken
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.gated.transport import ASKED_EVERY, ConfiguredToken, LastToken
-from tests.gated_creates import core_of
-from tests.official import only_since_37
-from tests.scripted_server import scripted_server
+from tests.kit.gated_creates import core_of
+from tests.kit.official import only_since_37
+from tests.kit.scripted_server import scripted_server
 
 pytestmark = only_since_37
 HEADER = ConfiguredToken("Bearer a")

@@ -10,14 +10,14 @@ from kubernetes import client
 
 from backoff_ctrl import GatedApiClient
 from backoff_ctrl.engine import ObservedQuota
-from backoff_ctrl.k8s.answers.answer import Answer
-from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.threads import Gate
-from tests.gated_creates import core_of, pod
-from tests.scripted_server import Seen, scripted_server
-from tests.transports import AsyncTransport, Transport, creation
-from tests.virtual_tests import in_virtual_time
+from backoff_ctrl.k8s.kube.answers.answer import Answer
+from tests.kit.gated_creates import core_of, pod
+from tests.kit.scripted_server import Seen, scripted_server
+from tests.kit.transports import AsyncTransport, Transport, creation
+from tests.kit.virtual_tests import in_virtual_time
 
 
 class Mute(AsyncTransport):

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.creates.creation import Owner
-from backoff_ctrl.k8s.events.correlator import LEFT_OUT, Ended, Limits, Reason, Write
-from backoff_ctrl.k8s.events.sender import ended_by
+from backoff_ctrl.k8s.gate.creates.creation import Owner
+from backoff_ctrl.k8s.gate.events.correlator import LEFT_OUT, Ended, Limits, Reason, Write
+from backoff_ctrl.k8s.gate.events.sender import ended_by
 from tests.gating.press import Press, count_of, story
 
 if TYPE_CHECKING:

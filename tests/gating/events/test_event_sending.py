@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kubernetes import client, watch
 
-from backoff_ctrl.k8s.creates.creation import Owner
-from backoff_ctrl.k8s.events.correlator import Limits, Reason, Report
-from backoff_ctrl.k8s.events.sender import EventSender, Reporter, send_events
 from backoff_ctrl.k8s.gate.aio import Gate
-from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.runtime.host import LOADING
-from tests.official import aio, token
-from tests.patience import PATIENCE
-from tests.scripted_server import Seen, failure, scripted_server
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient
+from backoff_ctrl.k8s.gate.creates.creation import Owner
+from backoff_ctrl.k8s.gate.events.correlator import Limits, Reason, Report
+from backoff_ctrl.k8s.gate.events.sender import EventSender, Reporter, send_events
+from backoff_ctrl.k8s.gate.runtime.host import LOADING
+from tests.kit.official import aio, token
+from tests.kit.patience import PATIENCE
+from tests.kit.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
-    from tests.scripted_server import Reply, Script
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
+    from tests.kit.scripted_server import Reply, Script
 
 
 def story(number: int = 0, namespace: str = "team") -> Report:

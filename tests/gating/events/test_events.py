@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.creates.creation import Owner, owner_of
-from backoff_ctrl.k8s.events.correlator import (
+from backoff_ctrl.k8s.gate.creates.creation import Owner, owner_of
+from backoff_ctrl.k8s.gate.events.correlator import (
     INSTANCE_MAX,
     NOTE_MAX,
     Ended,

@@ -9,13 +9,13 @@ import pytest
 
 from backoff_ctrl.engine import ObservedQuota
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.answers.answer import WaitedTooLong
-from backoff_ctrl.k8s.creates.creation import Creation, Owner
-from backoff_ctrl.k8s.events.correlator import Reason, Report
-from backoff_ctrl.k8s.events.own_pod import LATE, OwnPod
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from tests.transports import AsyncTransport
-from tests.virtual_tests import in_virtual_time
+from backoff_ctrl.k8s.gate.creates.creation import Creation, Owner
+from backoff_ctrl.k8s.gate.events.correlator import Reason, Report
+from backoff_ctrl.k8s.gate.events.own_pod import LATE, OwnPod
+from backoff_ctrl.k8s.kube.answers.answer import WaitedTooLong
+from tests.kit.transports import AsyncTransport
+from tests.kit.virtual_tests import in_virtual_time
 
 POD = Owner("v1", "Pod", "creator", "u-1")
 

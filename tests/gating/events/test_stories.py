@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from backoff_ctrl.engine.explaining import Explanation
+from backoff_ctrl.engine.look.explaining import Explanation
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.answers.answer import Answer, status_answer
-from backoff_ctrl.k8s.events.correlator import Reason, Report
-from backoff_ctrl.k8s.events.sender import AGAIN, Reporter, waiting_note
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Creation
-from tests.virtual_tests import in_virtual_time
+from backoff_ctrl.k8s.gate.events.correlator import Reason, Report
+from backoff_ctrl.k8s.gate.events.sender import AGAIN, Reporter, waiting_note
+from backoff_ctrl.k8s.kube.answers.answer import Answer, status_answer
+from tests.kit.virtual_tests import in_virtual_time
 
 if TYPE_CHECKING:
-    from backoff_ctrl.engine.explaining import WaitReason
+    from backoff_ctrl.engine.look.explaining import WaitReason
 
 
 @dataclass

@@ -19,12 +19,12 @@ from multidict import CIMultiDict
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.any_gate import AnyGate
+from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient
+from backoff_ctrl.k8s.gate.clients.gating import waiting
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
-from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.gated.gating import waiting
-from tests.official import aio
-from tests.patience import PATIENCE
+from tests.kit.official import aio
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,18 +12,19 @@ from aiohttp import ServerDisconnectedError
 from kubernetes.client import ApiException
 from urllib3.exceptions import ProtocolError
 
-from backoff_ctrl.k8s.runtime.host import RUNTIME
-from tests.gating.failing_open.faults import InjectedError, Place, Tracer
-from tests.gating.failing_open.in_memory import Server, async_req, in_asyncio, options, threads
-from tests.official import aio
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.gate.runtime.host import RUNTIME
+from tests.kit.official import aio
+from tests.kit.patience import PATIENCE
+
+from .faults import InjectedError, Place, Tracer
+from .in_memory import Server, async_req, in_asyncio, options, threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 WAYS: dict[str, Callable[[Server], Any]] = {"threads": threads, "async_req": async_req, "asyncio": in_asyncio}
 
-BELOW = ("engine.", "k8s.charges.", "k8s.answers.")
+BELOW = ("engine.", "k8s.kube.charges.", "k8s.kube.answers.")
 """Rooms that do not know the way: it is enough that their functions fail behind one of them."""
 CALLED_BY_THE_CLIENT = "the client calls it, so that nothing of ours can catch its very first instruction"
 A_GUARD = "it is a guard itself, so that nothing of ours can catch its very first instruction"
@@ -32,28 +33,28 @@ CALLED_BY_THE_POOL = "the client's pool calls it, so that nothing of ours can ca
 A_DRIVER = "it only resumes the guard, which is `life`"
 A_THREADS_FIRST = "the thread begins with it; the next alarm starts another thread"
 MAY_FAIL = {
-    ("k8s.gated.threads", "Since37.call_api"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.threads", "Since37._call_with_legacy_options"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.threads", "Since37._response"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.threads", "Since37._conclude"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.threads", "Since37.response_deserialize"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.threads", "Since37.deserialize"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.threads", "Until36.request"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.threads", "Until36.call_api"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.threads", "Until36._response"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.threads", "Until36._conclude"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.threads", "_Replayed.request"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.gating", "GatedClient.update_params_for_auth"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.threads", "PendingCreate.get"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.threads", "PendingCreate.wait"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.aio_client", "AioSince37.call_api"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.aio_client", "AioSince37.response_deserialize"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.aio_client", "AioUntil36.request"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.gating", "GatedClient._marked_after"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.aio_client", "_Replayed.request"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.aio_client", "MadeResponse.read"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.gating", "Gating.prepared"): A_GUARD,
-    ("k8s.gated.gating", "Gating.respond"): A_GUARD,
+    ("k8s.gate.clients.threads", "Since37.call_api"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.threads", "Since37._call_with_legacy_options"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.threads", "Since37._response"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.threads", "Since37._conclude"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.threads", "Since37.response_deserialize"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.threads", "Since37.deserialize"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.threads", "Until36.request"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.threads", "Until36.call_api"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.threads", "Until36._response"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.threads", "Until36._conclude"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.threads", "_Replayed.request"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.gating", "GatedClient.update_params_for_auth"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.threads", "PendingCreate.get"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.threads", "PendingCreate.wait"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.aio_client", "AioSince37.call_api"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.aio_client", "AioSince37.response_deserialize"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.aio_client", "AioUntil36.request"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.gating", "GatedClient._marked_after"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.aio_client", "_Replayed.request"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.aio_client", "MadeResponse.read"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.clients.gating", "Gating.prepared"): A_GUARD,
+    ("k8s.gate.clients.gating", "Gating.respond"): A_GUARD,
     ("k8s.gate.locked_engine", "LockedEngine.attempt"): A_GUARD,
     ("k8s.gate.locked_engine", "LockedEngine._ring"): A_GUARD,
     ("k8s.gate.life", "life"): A_GUARD,
@@ -64,11 +65,11 @@ MAY_FAIL = {
     ("k8s.gate.aio", "_resumed"): A_DRIVER,
     ("k8s.gate.threads", "Posted.step"): CALLED_BY_THE_POOL,
     ("k8s.gate.locked_engine", "LockedEngine._advance"): CALLED_BY_THE_LOOP,
-    ("k8s.runtime.host", "weakly.<locals>.ring"): CALLED_BY_THE_LOOP,
-    ("k8s.runtime.host", "Alarm.begin"): CALLED_BY_THE_LOOP,
-    ("k8s.runtime.host", "Alarm.ring"): CALLED_BY_THE_LOOP,
-    ("k8s.runtime.host", "LoopAlarms._ring"): CALLED_BY_THE_LOOP,
-    ("k8s.runtime.host", "Runtime._host"): A_THREADS_FIRST,
+    ("k8s.gate.runtime.host", "weakly.<locals>.ring"): CALLED_BY_THE_LOOP,
+    ("k8s.gate.runtime.host", "Alarm.begin"): CALLED_BY_THE_LOOP,
+    ("k8s.gate.runtime.host", "Alarm.ring"): CALLED_BY_THE_LOOP,
+    ("k8s.gate.runtime.host", "LoopAlarms._ring"): CALLED_BY_THE_LOOP,
+    ("k8s.gate.runtime.host", "Runtime._host"): A_THREADS_FIRST,
 }
 """What may fail all the same, and why."""
 
@@ -163,5 +164,5 @@ def what_is_wrong(way: str, first: str, place: Place) -> str:
         refused = isinstance(end.error, ApiException | aio.ApiException) and end.error.status in (403, 422)
         wrong = "" if refused and not stored else f"raises {end.error!r}, stored are {stored}"
     # Nobody waits for the runtime; the log lines and the callback about waiting say themselves that they failed.
-    alone = place.module.startswith(("k8s.runtime.", "k8s.gate.notices")) or place.function == "_call_back"
+    alone = place.module.startswith(("k8s.gate.runtime.", "k8s.gate.notices")) or place.function == "_call_back"
     return wrong or ("" if alone or (tracer.fired and end.failed_open) else f"fired: {tracer.fired}, {end}")

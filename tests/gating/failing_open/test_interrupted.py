@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backoff_ctrl.engine import ObservedQuota, Policy, Selector
-from backoff_ctrl.k8s.answers.answer import Answer, GateClosed
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.gangs import GangWait, gang_life, gang_of
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gate.unfinished import Turn
-from tests.transports import INVALID, Transport, creation, stored
+from backoff_ctrl.k8s.kube.answers.answer import Answer, GateClosed
+from tests.kit.transports import INVALID, Transport, creation, stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 import pytest
 from kubernetes import client
 
-from backoff_ctrl.engine.outcomes import Rejected
+from backoff_ctrl.engine.facts.outcomes import Rejected
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.answers.answer import WaitedTooLong
-from backoff_ctrl.k8s.creates.creation import Owner
-from backoff_ctrl.k8s.events.correlator import Reason, Report
-from backoff_ctrl.k8s.events.sender import EventSender
+from backoff_ctrl.k8s.gate.creates.creation import Owner
+from backoff_ctrl.k8s.gate.events.correlator import Reason, Report
+from backoff_ctrl.k8s.gate.events.sender import EventSender
+from backoff_ctrl.k8s.gate.observing.hosted import HostedWatch
+from backoff_ctrl.k8s.gate.runtime.host import RUNTIME, THREAD, RuntimeAlarms
+from backoff_ctrl.k8s.gate.sharing.memory import MemoryFile, MemoryKeeper
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.runtime.host import RUNTIME, THREAD, RuntimeAlarms
-from backoff_ctrl.k8s.sharing.memory import MemoryFile, MemoryKeeper
-from backoff_ctrl.k8s.watching.hosted import HostedWatch
-from tests.patience import PATIENCE
-from tests.scripted_server import Seen, failure, scripted_server
-from tests.transports import FULL, Transport, creation
+from backoff_ctrl.k8s.kube.answers.answer import WaitedTooLong
+from tests.kit.patience import PATIENCE
+from tests.kit.scripted_server import Seen, failure, scripted_server
+from tests.kit.transports import FULL, Transport, creation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.scripted_server import Reply
+    from tests.kit.scripted_server import Reply
 
     Exhaust = Callable[[str], None]
 

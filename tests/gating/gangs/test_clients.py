@@ -27,15 +27,15 @@ from backoff_ctrl.engine import ObservedQuota
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.gangs import gang_of
-from tests.gated_creates import pod
-from tests.official import aio
-from tests.patience import PATIENCE
-from tests.scripted_server import Seen, scripted_server
+from tests.kit.gated_creates import pod
+from tests.kit.official import aio
+from tests.kit.patience import PATIENCE
+from tests.kit.scripted_server import Seen, scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 SOON = Policy(base=0.05, cap=0.2)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.answers.answer import Answer, status_answer
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.gangs import GangRefused, gang_of
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
+from backoff_ctrl.k8s.kube.answers.answer import Answer, status_answer
+from backoff_ctrl.k8s.lab.replay.virtual_time import run_virtual
 
 POD = {"kind": "Pod", "metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "c"}]}}
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.expected_pods import LATE
 from backoff_ctrl.k8s.gate.gangs import gang_of
+from backoff_ctrl.k8s.gate.observing.gangs import BURST, CHECK, RATE
+from backoff_ctrl.k8s.gate.observing.quotas import QuotaWatch
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
-from backoff_ctrl.k8s.watching.gangs import BURST, CHECK, RATE
-from backoff_ctrl.k8s.watching.quotas import QuotaWatch
-from tests.virtual_tests import in_virtual_time
-from tests.watch_script import Observed, ScriptedServer, elapse, observed
+from tests.kit.virtual_tests import in_virtual_time
+from tests.kit.watch_script import Observed, ScriptedServer, elapse, observed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

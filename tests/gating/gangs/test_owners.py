@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.watching.gangs import owners_of, path_of
-from tests.gating.gangs.test_owned_pods import owner
+from backoff_ctrl.k8s.gate.observing.gangs import owners_of, path_of
+
+from .test_owned_pods import owner
 
 
 @pytest.mark.parametrize(

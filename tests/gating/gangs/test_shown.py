@@ -12,11 +12,11 @@ from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.status.counters import Counters
 from backoff_ctrl.k8s.status.documents import Documents
 from backoff_ctrl.k8s.status.sources import Source
-from tests.gated_creates import pod
-from tests.patience import PATIENCE
+from tests.kit.gated_creates import pod
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 
 def test_reserved_room_and_a_gang_that_waits_are_shown(sandbox: BackgroundSandbox) -> None:

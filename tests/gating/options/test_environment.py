@@ -14,12 +14,12 @@ from kubernetes.client import ApiException
 
 from backoff_ctrl import Gate, GatedApiClient, WaitedTooLong, waiting
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.creates.naming import Signature
-from backoff_ctrl.k8s.settings import VARIABLES, Settings, in_force, read_settings
-from tests.gated_creates import core_of, fill, pod
+from backoff_ctrl.k8s.gate.creates.naming import Signature
+from backoff_ctrl.k8s.gate.settings import VARIABLES, Settings, in_force, read_settings
+from tests.kit.gated_creates import core_of, fill, pod
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 
 def modes(text: str) -> dict[str, str]:

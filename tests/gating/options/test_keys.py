@@ -9,16 +9,16 @@ import pytest
 from kubernetes import client
 from kubernetes.client import ApiException
 
-from backoff_ctrl.engine.outcomes import Created, Rejected
-from backoff_ctrl.k8s.creates.actions import LookUp, Refresh, Refreshed, Send, Ticketed, Unsent, Woke
-from backoff_ctrl.k8s.creates.creation import Creation, KeyReusedError
-from backoff_ctrl.k8s.creates.naming import BODY_HASH, CREATE_ID, UNSIGNED
-from backoff_ctrl.k8s.creates.ungated import Ungated, ungated
+from backoff_ctrl.engine.facts.outcomes import Created, Rejected
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient, waiting
+from backoff_ctrl.k8s.gate.creates.actions import LookUp, Refresh, Refreshed, Send, Ticketed, Unsent, Woke
+from backoff_ctrl.k8s.gate.creates.creation import Creation, KeyReusedError
+from backoff_ctrl.k8s.gate.creates.naming import BODY_HASH, CREATE_ID, UNSIGNED
+from backoff_ctrl.k8s.gate.creates.ungated import Ungated, ungated
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.gated.client import GatedApiClient, waiting
-from tests.conversing import FOREIGN, absent, conversation, may_not_look, stored, taken
-from tests.gated_creates import core_of, pod
-from tests.playbook import (
+from tests.kit.conversing import FOREIGN, absent, conversation, may_not_look, stored, taken
+from tests.kit.gated_creates import core_of, pod
+from tests.kit.playbook import (
     Playbook,
     answered,
     full,
@@ -35,8 +35,8 @@ from tests.playbook import (
 )
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.creates.conversation import Conversation
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.gate.creates.conversation import Conversation
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 
 @pytest.fixture

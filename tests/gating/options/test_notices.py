@@ -11,14 +11,14 @@ import pytest
 from backoff_ctrl import waiting_now
 from backoff_ctrl.engine import ObservedQuota
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.answers.answer import GateClosed
-from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from tests.transports import FULL, AsyncTransport, stored
-from tests.virtual_tests import in_virtual_time
+from backoff_ctrl.k8s.gate.creates.creation import Creation
+from backoff_ctrl.k8s.kube.answers.answer import GateClosed
+from tests.kit.transports import FULL, AsyncTransport, stored
+from tests.kit.virtual_tests import in_virtual_time
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.creates.wait import Wait
+    from backoff_ctrl.k8s.gate.creates.wait import Wait
 
 NOTICES = "backoff_ctrl.k8s.gate.notices"
 

@@ -7,9 +7,9 @@ from typing import get_args
 import pytest
 
 from backoff_ctrl.api.commands.tasks.showing import waits_for
-from backoff_ctrl.engine.explaining import WaitReason
-from backoff_ctrl.k8s.creates.wait import SAME_KEY, SENTENCES, Wait, reason_words
-from backoff_ctrl.k8s.proxy.holding.telling import not_yet
+from backoff_ctrl.engine.look.explaining import WaitReason
+from backoff_ctrl.k8s.gate.creates.wait import SAME_KEY, SENTENCES, Wait, reason_words
+from backoff_ctrl.k8s.sidecar.holding.telling import not_yet
 from backoff_ctrl.k8s.tasks.cluster import conditions
 from backoff_ctrl.k8s.tasks.model import TaskStatus, TaskWait
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, WaitedTooLong
-from backoff_ctrl.k8s.creates.creation import Creation, KeyReusedError
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.creates.creation import Creation, KeyReusedError
 from backoff_ctrl.k8s.gate.threads import Gate
-from tests.patience import PATIENCE
-from tests.transports import INVALID, POD, AsyncTransport, Transport, creation, stored
+from backoff_ctrl.k8s.kube.answers.answer import Answer, GateClosed, WaitedTooLong
+from tests.kit.patience import PATIENCE
+from tests.kit.transports import INVALID, POD, AsyncTransport, Transport, creation, stored
 
 
 def keyed(spec: dict[str, Any] | None = None, **options: Any) -> Creation:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.answers.answer import Answer, NotSent
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from tests.transports import ABSENT, creation, stored
-from tests.virtual_tests import in_virtual_time
+from backoff_ctrl.k8s.kube.answers.answer import Answer, NotSent
+from tests.kit.transports import ABSENT, creation, stored
+from tests.kit.virtual_tests import in_virtual_time
 
 
 class Gone:

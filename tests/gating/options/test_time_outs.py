@@ -14,24 +14,24 @@ from kubernetes.client import ApiException
 
 from backoff_ctrl import AsyncGatedApiClient, Gate, GateClosed, GatedApiClient, WaitedTooLong, waiting
 from backoff_ctrl.engine import ObservedQuota
-from backoff_ctrl.engine.quantities import parse_quantity
-from backoff_ctrl.k8s.answers.answer import Answer
-from backoff_ctrl.k8s.creates.actions import Raise, Ticketed, TimedOut
-from backoff_ctrl.k8s.creates.creation import Creation
-from backoff_ctrl.k8s.creates.wait import Wait
+from backoff_ctrl.engine.facts.quantities import parse_quantity
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-from tests.conversing import absent
-from tests.gated_creates import core_of, pod
-from tests.official import aio
-from tests.playbook import full, lost, status
+from backoff_ctrl.k8s.gate.creates.actions import Raise, Ticketed, TimedOut
+from backoff_ctrl.k8s.gate.creates.creation import Creation
+from backoff_ctrl.k8s.gate.creates.wait import Wait
+from backoff_ctrl.k8s.kube.answers.answer import Answer
+from backoff_ctrl.k8s.lab.replay.virtual_time import run_virtual
+from tests.kit.conversing import absent
+from tests.kit.gated_creates import core_of, pod
+from tests.kit.official import aio
+from tests.kit.playbook import full, lost, status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from backoff_ctrl.k8s.creates.actions import Event
-    from backoff_ctrl.k8s.creates.conversation import Conversation
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.gate.creates.actions import Event
+    from backoff_ctrl.k8s.gate.creates.conversation import Conversation
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 AT_A_QUOTA = Wait("team", "pods", "web-0", "quota", "q", "pods", asked_nano=10**9, limited_nano=2 * 10**9)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.plugins.config import PlatformSettings
-from backoff_ctrl.k8s.settings import PREFIX, SECTIONS, VARIABLES, settings, unknown_variables
+from backoff_ctrl.k8s.gate.settings import PREFIX, SECTIONS, VARIABLES, settings, unknown_variables
+from backoff_ctrl.k8s.tasks.plugins.config import PlatformSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ def test_the_sections_are_those_of_the_settings() -> None:
 
 def test_what_the_chart_and_the_webhook_set_is_known() -> None:
     """A name of theirs that nothing reads would be reported by each pod."""
-    texts = [*_texts("helm", "*.yaml"), *_texts("helm", "*.tpl"), *_texts("api/injection", "*.py")]
+    texts = [*_texts("helm", "*.yaml"), *_texts("helm", "*.tpl"), *_texts("api/webhooks", "*.py")]
     names = {name for each in texts for name in re.findall(rf"\b{PREFIX}[A-Z_]+\b", each)}
     assert "BACKOFF_CTRL_STATUS" in names
     assert [*unknown_variables(dict.fromkeys(names, "1"))] == []

@@ -11,12 +11,12 @@ import pytest
 from kubernetes import client
 
 from backoff_ctrl import Gate, GatedApiClient, OptionError, WaitedTooLong, waiting
-from backoff_ctrl.k8s.creates.creation import Creation
-from tests.gated_creates import Met, core_of, fill, pod
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.gate.creates.creation import Creation
+from tests.kit.gated_creates import Met, core_of, fill, pod
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 
 async def asynchronous(_: object) -> None:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backoff_ctrl.engine.memory import Memory, RememberedCeiling, RememberedQuota
-from backoff_ctrl.k8s.sharing import memory as memory_file
-from backoff_ctrl.k8s.sharing.memory import MemoryFile
+from backoff_ctrl.engine.look.memory import Memory, RememberedCeiling, RememberedQuota
+from backoff_ctrl.k8s.gate.sharing import memory as memory_file
+from backoff_ctrl.k8s.gate.sharing.memory import MemoryFile
 
 if TYPE_CHECKING:
     from pathlib import Path

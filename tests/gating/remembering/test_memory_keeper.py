@@ -13,21 +13,21 @@ from kubernetes.client import Configuration
 
 from backoff_ctrl.engine import Controller, Policy, Rejected
 from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
-from backoff_ctrl.k8s.sharing.memory import MemoryFile, MemoryKeeper, memory_file_of
-from backoff_ctrl.k8s.sharing.process import Share
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.gate.runtime.host import RuntimeAlarms
+from backoff_ctrl.k8s.gate.sharing.memory import MemoryFile, MemoryKeeper, memory_file_of
+from backoff_ctrl.k8s.gate.sharing.process import Share
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
-    from backoff_ctrl.engine.memory import Memory
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.engine.look.memory import Memory
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 SERVER = "https://10.0.0.1:6443"
 ANYBODY: frozenset[str] = frozenset()
 PROGRAM = """
 import sys
 from kubernetes import client
-from backoff_ctrl.k8s.gated.client import GatedApiClient, WaitTimeout, waiting
+from backoff_ctrl.k8s.gate.clients.client import GatedApiClient, WaitTimeout, waiting
 core = client.CoreV1Api(GatedApiClient(client.Configuration(host=sys.argv[1])))
 with waiting(timeout=0.2):
     try:

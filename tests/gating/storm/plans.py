@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from backoff_ctrl.k8s.sandbox.kubelet import RUN_SECONDS
+from backoff_ctrl.k8s.lab.sandbox.kubelet import RUN_SECONDS
 
 ROW: Final = "row"
 """The label with the name of the create that a pod comes from."""

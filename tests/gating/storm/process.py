@@ -33,18 +33,19 @@ from kubernetes import client
 from backoff_ctrl import AsyncGatedApiClient, Gate, GatedApiClient, waiting
 from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.gate.clients.gangs import GangFailed, create_gang
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.ledger import Ledger
+from backoff_ctrl.k8s.gate.runtime.host import BLOCKING, RUNTIME, THREAD
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.gate.unfinished import Unfinished
-from backoff_ctrl.k8s.gated.gangs import GangFailed, create_gang
-from backoff_ctrl.k8s.runtime.host import BLOCKING, RUNTIME, THREAD
-from tests.aio_configuration import aio_configuration
 from tests.gating.failing_open.faults import InjectedError
-from tests.gating.storm.plans import ROW, Break, Plan, plans, pod
-from tests.gating.storm.server import NAMESPACE
-from tests.official import aio
-from tests.patience import PATIENCE
+from tests.kit.aio_configuration import aio_configuration
+from tests.kit.official import aio
+from tests.kit.patience import PATIENCE
+
+from .plans import ROW, Break, Plan, plans, pod
+from .server import NAMESPACE
 
 CALLERS: Final = 64
 """Threads, and as many tasks."""

@@ -9,9 +9,9 @@ import asyncio
 import sys
 from typing import Final
 
-from backoff_ctrl.k8s.sandbox import Sandbox
-from backoff_ctrl.k8s.sandbox.followed import Server
-from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
+from backoff_ctrl.k8s.lab.sandbox import Sandbox
+from backoff_ctrl.k8s.lab.sandbox.followed import Server
+from backoff_ctrl.k8s.lab.sandbox.kubelet import Kubelet
 
 NAMESPACE: Final = "team"
 FAULTS: Final = {

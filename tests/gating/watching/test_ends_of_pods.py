@@ -9,23 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.engine.demand import Demand
-from backoff_ctrl.engine.outcomes import Created
-from backoff_ctrl.engine.quotas import ObservedQuota
+from backoff_ctrl.engine.facts.demand import Demand
+from backoff_ctrl.engine.facts.outcomes import Created
+from backoff_ctrl.engine.facts.quotas import ObservedQuota
 from backoff_ctrl.engine.tickets import Ticket
-from backoff_ctrl.k8s.creates.actions import Return, Ticketed
-from backoff_ctrl.k8s.creates.conversation import Conversation, Creation
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.gated.gating import waiting
-from tests.gating.watching.test_watching import ceiling, pod, watching
-from tests.patience import PATIENCE
-from tests.playbook import answered
-from tests.virtual_tests import in_virtual_time
-from tests.watch_script import ONE, ScriptedServer, elapse, observed
+from backoff_ctrl.k8s.gate.clients.gating import waiting
+from backoff_ctrl.k8s.gate.creates.actions import Return, Ticketed
+from backoff_ctrl.k8s.gate.creates.conversation import Conversation, Creation
+from tests.kit.patience import PATIENCE
+from tests.kit.playbook import answered
+from tests.kit.virtual_tests import in_virtual_time
+from tests.kit.watch_script import ONE, ScriptedServer, elapse, observed
+
+from .test_watching import ceiling, pod, watching
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.sandbox.cluster import BackgroundSandbox
-    from tests.watch_script import Observed
+    from backoff_ctrl.k8s.lab.sandbox.cluster import BackgroundSandbox
+    from tests.kit.watch_script import Observed
 
 PODS = "pods"
 

@@ -10,20 +10,20 @@ import pytest
 from kubernetes import client as sync
 
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.charges.quotas import UnknownScopeError, read_quota
-from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
-from backoff_ctrl.k8s.watching.informer import ClusterSource
-from backoff_ctrl.k8s.watching.quotas import QuotaWatch
-from tests.official import aio as client
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient, waiting
+from backoff_ctrl.k8s.gate.observing.quotas import QuotaWatch
+from backoff_ctrl.k8s.kube.charges.footprint import footprint
+from backoff_ctrl.k8s.kube.charges.quotas import UnknownScopeError, read_quota
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
+from tests.kit.official import aio as client
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
 
 def pod(**spec: Any) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from backoff_ctrl.k8s.watching.objects import CLUSTER_QUOTAS
-from backoff_ctrl.k8s.watching.status import WatchState
-from tests.virtual_tests import in_virtual_time
-from tests.watch_script import ScriptedServer, elapse, observed
+from backoff_ctrl.k8s.kube.watching.objects import CLUSTER_QUOTAS
+from backoff_ctrl.k8s.kube.watching.status import WatchState
+from tests.kit.virtual_tests import in_virtual_time
+from tests.kit.watch_script import ScriptedServer, elapse, observed
 
 OVER = CLUSTER_QUOTAS.plural
 

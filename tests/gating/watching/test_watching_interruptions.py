@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.k8s.answers.bounded_json import Trim
-from backoff_ctrl.k8s.watching.objects import WatchBrokenError
-from backoff_ctrl.k8s.watching.status import WatchState
-from tests.virtual_tests import in_virtual_time
-from tests.watch_script import ScriptedServer, elapse, observed
+from backoff_ctrl.k8s.kube.answers.bounded_json import Trim
+from backoff_ctrl.k8s.kube.watching.objects import WatchBrokenError
+from backoff_ctrl.k8s.kube.watching.status import WatchState
+from tests.kit.virtual_tests import in_virtual_time
+from tests.kit.watch_script import ScriptedServer, elapse, observed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
-    from backoff_ctrl.k8s.watching.objects import Kind
+    from backoff_ctrl.k8s.kube.watching.objects import Kind
 
 
 @in_virtual_time

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backoff_ctrl.engine.quotas import ObservedQuota
-from backoff_ctrl.k8s.answers.fields import FieldError
-from backoff_ctrl.k8s.charges.quotas import read_cluster_quota, read_quota
-from backoff_ctrl.k8s.watching.objects import (
+from backoff_ctrl.engine.facts.quotas import ObservedQuota
+from backoff_ctrl.k8s.kube.answers.fields import FieldError
+from backoff_ctrl.k8s.kube.charges.quotas import read_cluster_quota, read_quota
+from backoff_ctrl.k8s.kube.watching.objects import (
     CLUSTER_QUOTAS,
     GONE_MAX,
     QUOTAS,
@@ -27,8 +27,8 @@ from backoff_ctrl.k8s.watching.objects import (
     is_older,
     read_event,
 )
-from tests.virtual_tests import in_virtual_time
-from tests.watch_script import ScriptedServer, elapse, observed
+from tests.kit.virtual_tests import in_virtual_time
+from tests.kit.watch_script import ScriptedServer, elapse, observed
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

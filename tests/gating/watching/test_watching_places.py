@@ -7,11 +7,11 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from backoff_ctrl.engine.demand import Demand
+from backoff_ctrl.engine.facts.demand import Demand
 from backoff_ctrl.engine.tickets import Refusal, Ticket
-from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchState
-from tests.virtual_tests import in_virtual_time
-from tests.watch_script import ONE, ScriptedServer, elapse, observed
+from backoff_ctrl.k8s.kube.watching.status import EVERYWHERE, WatchState
+from tests.kit.virtual_tests import in_virtual_time
+from tests.kit.watch_script import ONE, ScriptedServer, elapse, observed
 
 if TYPE_CHECKING:
     import pytest

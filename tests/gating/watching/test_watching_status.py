@@ -7,10 +7,10 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchRecord, WatchState, WatchStatus
-from tests.patience import PATIENCE
-from tests.virtual_tests import in_virtual_time
-from tests.watch_script import ScriptedServer, elapse, observed
+from backoff_ctrl.k8s.kube.watching.status import EVERYWHERE, WatchRecord, WatchState, WatchStatus
+from tests.kit.patience import PATIENCE
+from tests.kit.virtual_tests import in_virtual_time
+from tests.kit.watch_script import ScriptedServer, elapse, observed
 
 if TYPE_CHECKING:
     import pytest

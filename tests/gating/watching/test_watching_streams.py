@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from backoff_ctrl.k8s.answers import paging
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.watching import informer
-from backoff_ctrl.k8s.watching.informer import ClusterSource
-from backoff_ctrl.k8s.watching.objects import (
+from backoff_ctrl.k8s.gate.observing.quotas import QuotaWatch
+from backoff_ctrl.k8s.kube.answers import paging
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.kube.watching import informer
+from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
+from backoff_ctrl.k8s.kube.watching.objects import (
     CLUSTER_QUOTAS,
     LIVE_PODS,
     QUOTAS,
@@ -27,16 +28,15 @@ from backoff_ctrl.k8s.watching.objects import (
     WatchExpiredError,
     WatchForbiddenError,
 )
-from backoff_ctrl.k8s.watching.quotas import QuotaWatch
-from backoff_ctrl.k8s.watching.status import WatchState
-from tests.official import aio as client
-from tests.patience import PATIENCE
-from tests.watch_script import RecordingLedger, until
+from backoff_ctrl.k8s.kube.watching.status import WatchState
+from tests.kit.official import aio as client
+from tests.kit.patience import PATIENCE
+from tests.kit.watch_script import RecordingLedger, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 
     Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from tests.cluster.control_plane.guardian import Guardian
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from backoff_ctrl.k8s.replay.virtual_time import VirtualLoop
+from backoff_ctrl.k8s.lab.replay.virtual_time import VirtualLoop
 
 
 def pytest_asyncio_loop_factories(

@@ -11,18 +11,18 @@ from typing import Any
 from urllib.parse import unquote
 
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
-from backoff_ctrl.k8s.charges.quotas import read_quota
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.proxy.holding.holding import Holding
-from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
-from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Response
-from backoff_ctrl.k8s.sandbox import ApiError, Sandbox
-from backoff_ctrl.k8s.sandbox.http.forms import form_of
-from backoff_ctrl.k8s.sandbox.http.server import Sent
-from backoff_ctrl.k8s.sandbox.objects.kinds import QUOTAS
-from backoff_ctrl.k8s.sandbox.objects.texts import dump
-from backoff_ctrl.k8s.sandbox.verbs.requests import Query, target_of, verb_of
+from backoff_ctrl.k8s.kube.answers.answer import NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.kube.charges.quotas import read_quota
+from backoff_ctrl.k8s.lab.sandbox import ApiError, Sandbox
+from backoff_ctrl.k8s.lab.sandbox.http.forms import form_of
+from backoff_ctrl.k8s.lab.sandbox.http.server import Sent
+from backoff_ctrl.k8s.lab.sandbox.objects.kinds import QUOTAS
+from backoff_ctrl.k8s.lab.sandbox.objects.texts import dump
+from backoff_ctrl.k8s.lab.sandbox.verbs.requests import Query, target_of, verb_of
+from backoff_ctrl.k8s.sidecar.holding.holding import Holding
+from backoff_ctrl.k8s.sidecar.holding.settings import HoldSettings
+from backoff_ctrl.k8s.sidecar.http.messages import Head, Request, Response
 
 PODS = b"/api/v1/namespaces/team/pods"
 PROTOBUF = b"application/vnd.kubernetes.protobuf"

@@ -10,14 +10,15 @@ from urllib.parse import quote
 
 import pytest
 
-from backoff_ctrl.k8s.charges.quotas import read_quota
-from backoff_ctrl.k8s.creates.calls import read_collection
+from backoff_ctrl.k8s.gate.creates.calls import read_collection
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
-from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings, patience_of
-from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Response
-from backoff_ctrl.k8s.proxy.http.requests import Part, RequestReader
-from tests.proxying.holding.in_memory import PODS, answered, full, header, held, name_of, now, pod, proxied, status_in
-from tests.spellings import TARGETS, Spelling, recorded
+from backoff_ctrl.k8s.kube.charges.quotas import read_quota
+from backoff_ctrl.k8s.sidecar.holding.settings import HoldSettings, patience_of
+from backoff_ctrl.k8s.sidecar.http.messages import Head, Request, Response
+from backoff_ctrl.k8s.sidecar.http.requests import Part, RequestReader
+from tests.kit.spellings import TARGETS, Spelling, recorded
+
+from .in_memory import PODS, answered, full, header, held, name_of, now, pod, proxied, status_in
 
 NS = "/api/v1/namespaces/team/"
 APPLY = b"application/apply-patch+yaml"

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.creates.creation import OptionError
-from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.proxy.holding.callers import KeptCreates
-from backoff_ctrl.k8s.proxy.holding.create_request import PutOff
-from backoff_ctrl.k8s.proxy.holding.holding import Holding
-from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
-from backoff_ctrl.k8s.proxy.http.messages import Request, Response
-from tests.proxying.holding.in_memory import (
+from backoff_ctrl.k8s.gate.creates.creation import OptionError
+from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID
+from backoff_ctrl.k8s.sidecar.holding.callers import KeptCreates
+from backoff_ctrl.k8s.sidecar.holding.create_request import PutOff
+from backoff_ctrl.k8s.sidecar.holding.holding import Holding
+from backoff_ctrl.k8s.sidecar.holding.settings import HoldSettings
+from backoff_ctrl.k8s.sidecar.http.messages import Request, Response
+
+from .in_memory import (
     PODS,
     MemoryServer,
     Proxied,

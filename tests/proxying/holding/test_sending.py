@@ -10,29 +10,19 @@ from typing import Any, Final
 
 import pytest
 
-from backoff_ctrl.k8s.answers.rejections import read_rejection, rejection_of
-from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.creates.naming import CREATE_ID
-from backoff_ctrl.k8s.proxy.holding.sending import READ_MAX, lean, manifest_in, readable, received
-from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
-from backoff_ctrl.k8s.proxy.http.messages import Head, Request, Response
-from backoff_ctrl.k8s.proxy.http.payload import Payload, read
-from backoff_ctrl.k8s.proxy.http.protobuf import field, status_message
-from backoff_ctrl.k8s.proxy.http.yaml_text import LARGEST_YAML
-from tests.charged import cases
-from tests.proxying.holding.in_memory import (
-    PODS,
-    PROTOBUF,
-    answered,
-    full,
-    header,
-    held,
-    pod,
-    proxied,
-    status_in,
-    token,
-)
+from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID
+from backoff_ctrl.k8s.kube.answers.rejections import read_rejection, rejection_of
+from backoff_ctrl.k8s.kube.charges.footprint import footprint
+from backoff_ctrl.k8s.sidecar.holding.sending import READ_MAX, lean, manifest_in, readable, received
+from backoff_ctrl.k8s.sidecar.holding.settings import HoldSettings
+from backoff_ctrl.k8s.sidecar.http.messages import Head, Request, Response
+from backoff_ctrl.k8s.sidecar.http.payload import Payload, read
+from backoff_ctrl.k8s.sidecar.http.protobuf import field, status_message
+from backoff_ctrl.k8s.sidecar.http.yaml_text import LARGEST_YAML
+from tests.kit.charged import cases
 from tests.proxying.payloads.payload_parts import enveloped
+
+from .in_memory import PODS, PROTOBUF, answered, full, header, held, pod, proxied, status_in, token
 
 
 @pytest.mark.parametrize("encoding", [b"gzip", b"deflate", None])

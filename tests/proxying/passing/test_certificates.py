@@ -19,9 +19,10 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from backoff_ctrl.k8s.proxy.authority import LEAF_LIFE, NAMES, Authority, Serving, TlsFiles, new_authority
-from backoff_ctrl.k8s.proxy.certificates import LOOK_EVERY, CertificatesError, GivenCertificate
-from tests.proxying.passing.certificates import make_pair
+from backoff_ctrl.k8s.sidecar.authority import LEAF_LIFE, NAMES, Authority, Serving, TlsFiles, new_authority
+from backoff_ctrl.k8s.sidecar.certificates import LOOK_EVERY, CertificatesError, GivenCertificate
+
+from .certificates import make_pair
 
 
 class Enough(Exception):  # noqa: N818
@@ -351,9 +352,9 @@ def test_without_the_package_one_sentence_says_what_to_install() -> None:
     program = """
 import sys
 sys.modules["cryptography"] = None
-import backoff_ctrl.k8s.proxy.certificates as files
+import backoff_ctrl.k8s.sidecar.certificates as files
 try:
-    import backoff_ctrl.k8s.proxy.authority
+    import backoff_ctrl.k8s.sidecar.authority
 except files.CertificatesError as error:
     print(error)
 """

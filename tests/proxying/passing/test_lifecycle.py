@@ -17,11 +17,12 @@ import pytest
 
 from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.status.token import read_token
-from tests.kubeconfigs import write_kubeconfig
-from tests.patience import PATIENCE
-from tests.proxying.passing.wire import GET, OK, VERSION_ANSWER, Side, Upstream
-from tests.scripted_server import VERSION, scripted_server
+from tests.kit.kubeconfigs import write_kubeconfig
+from tests.kit.patience import PATIENCE
+from tests.kit.scripted_server import VERSION, scripted_server
 from tests.status.asking import ask
+
+from .wire import GET, OK, VERSION_ANSWER, Side, Upstream
 
 PROGRAM = [sys.executable, "-m", "backoff_ctrl", "proxy"]
 
@@ -363,7 +364,7 @@ def test_it_starts_with_little_work(tmp_path: Path) -> None:
     assert min(taken) < 0.5 * max(1.0, bare / 0.1), (taken, bare)
 
 
-@pytest.mark.parametrize("loading", ["click", "asyncio", "backoff_ctrl.k8s.proxy.serving"])
+@pytest.mark.parametrize("loading", ["click", "asyncio", "backoff_ctrl.k8s.sidecar.serving"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_it_still_loads_ends_it_with_zero(loading: str, number: signal.Signals) -> None:
     """A kubelet that changes its mind sends one in the first second: that is no failure of the container."""

@@ -16,16 +16,17 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from backoff_ctrl.k8s.proxy import place as places
-from backoff_ctrl.k8s.proxy.listening import BindError, bind, descriptors_for, leave_path, read_address
-from backoff_ctrl.k8s.proxy.passing import Limits
-from backoff_ctrl.k8s.proxy.place import PlaceError, find_place, place_of_account
-from backoff_ctrl.k8s.proxy.probes import CONNECTIONS_MAX, ProbeConnection, Probes
-from backoff_ctrl.k8s.proxy.upstream import ApiServer
-from tests.kubeconfigs import write_kubeconfig
-from tests.patience import PATIENCE
-from tests.proxying.passing.certificates import Pair, make_pair
-from tests.proxying.passing.wire import GET, OK, Proxied, Side, proxied, until
+from backoff_ctrl.k8s.sidecar import place as places
+from backoff_ctrl.k8s.sidecar.listening import BindError, bind, descriptors_for, leave_path, read_address
+from backoff_ctrl.k8s.sidecar.passing import Limits
+from backoff_ctrl.k8s.sidecar.place import PlaceError, find_place, place_of_account
+from backoff_ctrl.k8s.sidecar.probes import CONNECTIONS_MAX, ProbeConnection, Probes
+from backoff_ctrl.k8s.sidecar.upstream import ApiServer
+from tests.kit.kubeconfigs import write_kubeconfig
+from tests.kit.patience import PATIENCE
+
+from .certificates import Pair, make_pair
+from .wire import GET, OK, Proxied, Side, proxied, until
 
 
 def _data(text: str) -> str:

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.proxy import upstream
-from backoff_ctrl.k8s.proxy.http import transports as layer
-from backoff_ctrl.k8s.proxy.passing import Limits
-from backoff_ctrl.k8s.proxy.place import Material, Place, place_at
-from tests.patience import PATIENCE
-from tests.proxying.passing.certificates import Pair, make_pair
-from tests.proxying.passing.wire import GET, OK, Chosen, Proxied, answered, below, idle, proxied, until
+from backoff_ctrl.k8s.sidecar import upstream
+from backoff_ctrl.k8s.sidecar.http import transports as layer
+from backoff_ctrl.k8s.sidecar.passing import Limits
+from backoff_ctrl.k8s.sidecar.place import Material, Place, place_at
+from tests.kit.patience import PATIENCE
+
+from .certificates import Pair, make_pair
+from .wire import GET, OK, Chosen, Proxied, answered, below, idle, proxied, until
 
 CREATE = b"POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody"
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from socket import AF_INET, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, socket
 from typing import Any, Final
 
-from backoff_ctrl.k8s.proxy.http.messages import Head, Headers, Request, Response
-from backoff_ctrl.k8s.proxy.listening import Listener
-from backoff_ctrl.k8s.proxy.passing import Limits, Shared
-from backoff_ctrl.k8s.proxy.place import Place, place_at
-from backoff_ctrl.k8s.proxy.upstream import ApiServer
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.sidecar.http.messages import Head, Headers, Request, Response
+from backoff_ctrl.k8s.sidecar.listening import Listener
+from backoff_ctrl.k8s.sidecar.passing import Limits, Shared
+from backoff_ctrl.k8s.sidecar.place import Place, place_at
+from backoff_ctrl.k8s.sidecar.upstream import ApiServer
+from tests.kit.patience import PATIENCE
 
 OK: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 VERSION_ANSWER: Final = b'HTTP/1.1 200 OK\r\nContent-Length: 25\r\n\r\n{"gitVersion": "v1.36.0"}'

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from backoff_ctrl.k8s.proxy.http.charged_fields import KINDS, MESSAGES, Field, Plain, Times
-from backoff_ctrl.k8s.proxy.http.payload import Payload
-from backoff_ctrl.k8s.proxy.http.protobuf import field, varint
+from backoff_ctrl.k8s.sidecar.http.charged_fields import KINDS, MESSAGES, Field, Plain, Times
+from backoff_ctrl.k8s.sidecar.http.payload import Payload
+from backoff_ctrl.k8s.sidecar.http.protobuf import field, varint
 
 JSON = dict[str, Any]
 PROTOBUF: Final = b"application/vnd.kubernetes.protobuf"

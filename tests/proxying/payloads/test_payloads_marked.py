@@ -11,15 +11,16 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.charges.bounded_yaml import KubernetesLoader
-from backoff_ctrl.k8s.creates.naming import BODY_HASH, CREATE_ID, Signature, name_create
-from backoff_ctrl.k8s.proxy.http.messages import PayloadError
-from backoff_ctrl.k8s.proxy.http.payload import OURS, Payload, marked, read
-from backoff_ctrl.k8s.proxy.http.protobuf import Wire, field
-from backoff_ctrl.k8s.proxy.http.yaml_text import DEEPEST, LONGEST_NUMBER, MOST_VALUES, read_yaml
-from backoff_ctrl.k8s.sandbox.objects.protobuf import read_protobuf
+from backoff_ctrl.k8s.gate.creates.naming import BODY_HASH, CREATE_ID, Signature, name_create
+from backoff_ctrl.k8s.kube.charges.bounded_yaml import KubernetesLoader
+from backoff_ctrl.k8s.lab.sandbox.objects.protobuf import read_protobuf
+from backoff_ctrl.k8s.sidecar.http.messages import PayloadError
+from backoff_ctrl.k8s.sidecar.http.payload import OURS, Payload, marked, read
+from backoff_ctrl.k8s.sidecar.http.protobuf import Wire, field
+from backoff_ctrl.k8s.sidecar.http.yaml_text import DEEPEST, LONGEST_NUMBER, MOST_VALUES, read_yaml
 from tests.cluster.proxying.payloads.twins import PROTOBUF, Twin, recorded
-from tests.proxying.payloads.payload_parts import JSON, YAML, enveloped, protobuf
+
+from .payload_parts import JSON, YAML, enveloped, protobuf
 
 TWINS = [twin for twin in recorded() if twin.resource]
 NAME, IDS = "drawn-name", {CREATE_ID: "gate/12"}

@@ -10,17 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.engine.quantities import NANO
-from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.proxy.http.charged_fields import MESSAGES
-from backoff_ctrl.k8s.proxy.http.messages import LARGEST, PayloadError
-from backoff_ctrl.k8s.proxy.http.payload import OURS, Payload, marked, read
-from backoff_ctrl.k8s.proxy.http.protobuf import MOST_FIELDS, field, varint
-from backoff_ctrl.k8s.sandbox.objects import protobuf as of_the_sandbox
-from tests.charged import cases
+from backoff_ctrl.engine.facts.quantities import NANO
+from backoff_ctrl.k8s.kube.charges.footprint import footprint
+from backoff_ctrl.k8s.lab.sandbox.objects import protobuf as of_the_sandbox
+from backoff_ctrl.k8s.sidecar.http.charged_fields import MESSAGES
+from backoff_ctrl.k8s.sidecar.http.messages import LARGEST, PayloadError
+from backoff_ctrl.k8s.sidecar.http.payload import OURS, Payload, marked, read
+from backoff_ctrl.k8s.sidecar.http.protobuf import MOST_FIELDS, field, varint
 from tests.cluster.proxying.payloads.twins import Twin, recorded
-from tests.proxying.payloads.payload_parts import PROTOBUF, YAML, enveloped, number, projected, protobuf, without_empty
-from tests.yaml_scalars import SCALARS, text_of
+from tests.kit.charged import cases
+from tests.kit.yaml_scalars import SCALARS, text_of
+
+from .payload_parts import PROTOBUF, YAML, enveloped, number, projected, protobuf, without_empty
 
 TWINS = recorded()
 OBJECTS = [twin for twin in TWINS if twin.resource]

@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.kinds.pods import container, pod, sidecar
-from backoff_ctrl.k8s.plugins.protocol import PluginEntry, TaskContext, TaskMetadata, TaskSpecError
+from backoff_ctrl.k8s.kube.charges.footprint import footprint
 from backoff_ctrl.k8s.tasks.model import API_VERSION
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.kinds.pods import container, pod, sidecar
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginEntry, TaskContext, TaskMetadata, TaskSpecError
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 
 CONFIG = K8sPluginConfig.model_validate(

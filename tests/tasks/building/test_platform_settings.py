@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.kinds.pods import container, sidecar
-from backoff_ctrl.k8s.plugins.marks import DOMAIN, PROJECT, TASK_NAME, is_label_value, with_metadata
-from backoff_ctrl.k8s.plugins.protocol import PluginEntry, PluginProperties, TaskContext, TaskMetadata, TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.kinds.pods import container, sidecar
+from backoff_ctrl.k8s.tasks.plugins.marks import DOMAIN, PROJECT, TASK_NAME, is_label_value, with_metadata
+from backoff_ctrl.k8s.tasks.plugins.protocol import (
+    PluginEntry,
+    PluginProperties,
+    TaskContext,
+    TaskMetadata,
+    TaskSpecError,
+)
 
 JSON = dict[str, Any]
 

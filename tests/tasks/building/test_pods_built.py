@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.kinds.pods import container, pod, sidecar
-from backoff_ctrl.k8s.plugins.protocol import PluginEntry, TaskContext, TaskMetadata, TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.kinds.pods import container, pod, sidecar
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginEntry, TaskContext, TaskMetadata, TaskSpecError
 
 JSON = dict[str, Any]
 ENTRIES: dict[str, PluginEntry] = {

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.engine.quantities import NANO
-from backoff_ctrl.k8s.charges.parts import parts_of
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.generic import GenericPlugin
-from backoff_ctrl.k8s.plugins.operator_config import OPERATORS
-from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskMetadata, TaskSpecError
-from backoff_ctrl.k8s.plugins.registry import of_objects, registry
+from backoff_ctrl.engine.facts.quantities import NANO
+from backoff_ctrl.k8s.kube.charges.parts import parts_of
+from backoff_ctrl.k8s.kube.operators.operator_config import OPERATORS
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.generic import GenericPlugin
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext, TaskMetadata, TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.registry import of_objects, registry
 from tests.tasks.phases.operator_cases import manifest
 
 JSON = dict[str, Any]

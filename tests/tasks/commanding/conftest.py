@@ -16,12 +16,12 @@ import pytest
 import yaml
 from kubernetes import client
 
-from backoff_ctrl.k8s.sandbox import BackgroundSandbox, running_sandbox
-from backoff_ctrl.k8s.sandbox.followed import Server
-from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
+from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox, running_sandbox
+from backoff_ctrl.k8s.lab.sandbox.followed import Server
+from backoff_ctrl.k8s.lab.sandbox.kubelet import Kubelet
 from backoff_ctrl.k8s.tasks.documents import item
 from backoff_ctrl.k8s.tasks.tables import Tables
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 from tests.tasks.tasks_written import NAMESPACE, manifest
 
 COMMAND = [sys.executable, "-m", "backoff_ctrl", "task"]

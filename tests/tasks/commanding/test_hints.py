@@ -20,11 +20,12 @@ from backoff_ctrl.k8s.tasks.again import Needing, failed_by_need
 from backoff_ctrl.k8s.tasks.documents import TaskItem, item
 from backoff_ctrl.k8s.tasks.model import TaskStatus
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
-from tests.kubeconfigs import write_kubeconfig
-from tests.patience import PATIENCE
+from tests.kit.kubeconfigs import write_kubeconfig
+from tests.kit.patience import PATIENCE
 from tests.serve.serving import serving, until
-from tests.tasks.commanding.conftest import Desk, several
 from tests.tasks.tasks_written import NAMESPACE, manifest, wish
+
+from .conftest import Desk, several
 
 
 def context(command: click.Command, *words: str) -> click.Context:

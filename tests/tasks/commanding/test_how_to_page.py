@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from tests.pages import blocks, typed
-from tests.patience import PATIENCE
+from tests.kit.pages import blocks, typed
+from tests.kit.patience import PATIENCE
 from tests.tasks.sandbox_process import sandbox_process
 
 pytestmark = pytest.mark.long

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from backoff_ctrl.k8s.sandbox import BackgroundSandbox, running_sandbox
+from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox, running_sandbox
 from tests.tasks.bench import Bench
 
 

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.core import Handled
-from backoff_ctrl.k8s.plugins.meanings import PHASES
-from backoff_ctrl.k8s.plugins.phases import (
+from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
+from backoff_ctrl.k8s.tasks.model import TaskStatus, shown
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.core import Handled
+from backoff_ctrl.k8s.tasks.plugins.meanings import PHASES
+from backoff_ctrl.k8s.tasks.plugins.phases import (
     OF_MANAGERS,
     OF_PLUGINS,
     Phase,
@@ -24,8 +26,6 @@ from backoff_ctrl.k8s.plugins.phases import (
     queued,
     waiting,
 )
-from backoff_ctrl.k8s.sandbox import BackgroundSandbox
-from backoff_ctrl.k8s.tasks.model import TaskStatus, shown
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.stepping import ENDED, Stepper
 from tests.tasks.bench import Bench

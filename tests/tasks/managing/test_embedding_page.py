@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from backoff_ctrl.k8s.plugins import phases
-from backoff_ctrl.k8s.plugins.core import CorePlugin
-from backoff_ctrl.k8s.plugins.manager import outcomes
-from backoff_ctrl.k8s.sandbox import BackgroundSandbox
-from backoff_ctrl.k8s.sandbox.followed import Server
-from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
-from tests.kubeconfigs import write_kubeconfig
-from tests.pages import blocks, text_of
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
+from backoff_ctrl.k8s.lab.sandbox.followed import Server
+from backoff_ctrl.k8s.lab.sandbox.kubelet import Kubelet
+from backoff_ctrl.k8s.tasks.plugins import phases
+from backoff_ctrl.k8s.tasks.plugins.core import CorePlugin
+from backoff_ctrl.k8s.tasks.plugins.manager import outcomes
+from tests.kit.kubeconfigs import write_kubeconfig
+from tests.kit.pages import blocks, text_of
+from tests.kit.patience import PATIENCE
 
 PAGE = "docs/how-to/embed-the-manager.md"
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.phases import Phase
-from backoff_ctrl.k8s.plugins.protocol import PluginEntry, TaskContext
-from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.phases import Phase
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginEntry, TaskContext
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
 

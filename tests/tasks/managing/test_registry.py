@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.protocol import PluginEntry, PluginError, PluginProperties
-from backoff_ctrl.k8s.plugins.registry import Registry
-from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginEntry, PluginError, PluginProperties
+from backoff_ctrl.k8s.tasks.plugins.registry import Registry
+from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
 from tests.tasks.small_plugins import POD, PodPlugin, entry
 
 PODS = entry(PodPlugin(), "container", "python-task", name="pod")

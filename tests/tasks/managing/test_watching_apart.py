@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.answers.bounded_json import Trim
-from backoff_ctrl.k8s.plugins.following import KindWatch
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-from backoff_ctrl.k8s.watching.informer import ClusterSource
-from backoff_ctrl.k8s.watching.objects import Kind, WatchBrokenError, WatchForbiddenError
-from backoff_ctrl.k8s.watching.status import WatchRecord
-from tests.patience import PATIENCE
-from tests.watch_script import elapse
+from backoff_ctrl.k8s.kube.answers.bounded_json import Trim
+from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
+from backoff_ctrl.k8s.kube.watching.objects import Kind, WatchBrokenError, WatchForbiddenError
+from backoff_ctrl.k8s.kube.watching.status import WatchRecord
+from backoff_ctrl.k8s.lab.replay.virtual_time import run_virtual
+from backoff_ctrl.k8s.tasks.plugins.following import KindWatch
+from tests.kit.patience import PATIENCE
+from tests.kit.watch_script import elapse
 
 PODS = Kind("/api/v1", "pods", frozenset({"Pod"}), labels="ours")
 

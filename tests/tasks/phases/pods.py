@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.kinds.pods import container
-from backoff_ctrl.k8s.plugins.phases import PhaseInfo
-from backoff_ctrl.k8s.plugins.protocol import PluginContext
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.kinds.pods import container
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext
 
 Pod = dict[str, Any]
 

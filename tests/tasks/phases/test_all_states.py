@@ -9,13 +9,14 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from backoff_ctrl.k8s.admitting.kinds import KINDS, AdmissibleKind
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.operator_config import OPERATORS
-from backoff_ctrl.k8s.plugins.operator_states import Stands, described
-from backoff_ctrl.k8s.plugins.protocol import PluginContext, PluginEntry
-from backoff_ctrl.k8s.plugins.registry import builtin_entries, of_objects
-from tests.tasks.phases.operator_cases import NOW, ago, condition
+from backoff_ctrl.k8s.kube.operators.operator_config import OPERATORS
+from backoff_ctrl.k8s.kube.operators.states import Stands, described
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext, PluginEntry
+from backoff_ctrl.k8s.tasks.plugins.registry import builtin_entries, of_objects
+from backoff_ctrl.k8s.workloads.admitting.kinds import KINDS, AdmissibleKind
+
+from .operator_cases import NOW, ago, condition
 
 JSON = dict[str, Any]
 LISTED: Final = yaml.safe_load((Path(__file__).parents[2] / "data/states/states.yaml").read_text())

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.kinds.pods import container
-from backoff_ctrl.k8s.plugins.phases import Phase
-from backoff_ctrl.k8s.plugins.protocol import PluginContext
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.kinds.pods import container
+from backoff_ctrl.k8s.tasks.plugins.phases import Phase
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext
 
 CONTEXT = PluginContext(
     K8sPluginConfig(pod_pending_timeout=timedelta(hours=1)), datetime(2026, 5, 4, 12, 0, tzinfo=UTC)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.descriptions import DescriptionError
-from backoff_ctrl.k8s.plugins.generic import entry_of
-from backoff_ctrl.k8s.plugins.operator_config import OPERATORS
-from backoff_ctrl.k8s.plugins.phases import PhaseInfo
-from backoff_ctrl.k8s.plugins.protocol import PluginContext
+from backoff_ctrl.k8s.kube.operators.descriptions import DescriptionError
+from backoff_ctrl.k8s.kube.operators.operator_config import OPERATORS
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.generic import entry_of
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)

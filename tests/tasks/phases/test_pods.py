@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.tasks.phases.pods import (
+from .pods import (
     AGES,
     ENDED,
     GRACE,

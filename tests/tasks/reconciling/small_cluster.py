@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from backoff_ctrl.k8s.plugins.core import Handled
-from backoff_ctrl.k8s.plugins.phases import (
+from backoff_ctrl.k8s.tasks.plugins.core import Handled
+from backoff_ctrl.k8s.tasks.plugins.phases import (
     ErrorKind,
     Phase,
     PhaseInfo,
@@ -24,7 +24,7 @@ from backoff_ctrl.k8s.plugins.phases import (
     success,
     waiting,
 )
-from backoff_ctrl.k8s.plugins.protocol import TaskContext
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext
 
 Ends = list[str]
 """How the attempts of a task end, one after the other: "ok", "user", "system", "fatal" or "never"."""

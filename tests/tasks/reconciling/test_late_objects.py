@@ -14,16 +14,17 @@ from urllib.request import Request, urlopen
 import pytest
 from kubernetes import client
 
-from backoff_ctrl.k8s.plugins.marks import marks_of
-from backoff_ctrl.k8s.plugins.registry import registry
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
 from backoff_ctrl.k8s.tasks.managing import Manager
+from backoff_ctrl.k8s.tasks.plugins.marks import marks_of
+from backoff_ctrl.k8s.tasks.plugins.registry import registry
 from backoff_ctrl.k8s.tasks.reconciler import SWEPT_FOR
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import Stored
 from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
-from tests.tasks.reconciling.running import CONFIG, all_over
 from tests.tasks.tasks_written import NAMESPACE, until, wish
+
+from .running import CONFIG, all_over
 
 pytestmark = pytest.mark.long
 

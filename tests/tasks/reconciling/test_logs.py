@@ -11,14 +11,14 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from kubernetes import client
 
-from backoff_ctrl.k8s.cluster.session import ClusterSession
-from backoff_ctrl.k8s.plugins.manager.objects import ClusterError
-from backoff_ctrl.k8s.plugins.registry import registry
+from backoff_ctrl.k8s.kube.cluster.objects import ClusterError
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.tasks.logs import LINE_MAX, LogError, TaskLog
 from backoff_ctrl.k8s.tasks.model import TaskObject, TaskStatus
+from backoff_ctrl.k8s.tasks.plugins.registry import registry
 from backoff_ctrl.k8s.tasks.store import Stored
-from tests.patience import PATIENCE
-from tests.scripted_server import Seen, scripted_server
+from tests.kit.patience import PATIENCE
+from tests.kit.scripted_server import Seen, scripted_server
 
 JSON = dict[str, Any]
 PLUGINS = registry()

@@ -12,18 +12,19 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.api.commands.tasks.showing import page, reason_of
-from backoff_ctrl.k8s.plugins.core import Handled
-from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo, Reason, failed, running
-from backoff_ctrl.k8s.plugins.pod_phases import demystify_pod_status
-from backoff_ctrl.k8s.plugins.protocol import PluginContext
 from backoff_ctrl.k8s.tasks.cluster.conditions import conditions
 from backoff_ctrl.k8s.tasks.documents import document, item
 from backoff_ctrl.k8s.tasks.model import Retried, TaskEvent, TaskObject, TaskStatus, shown
+from backoff_ctrl.k8s.tasks.plugins.core import Handled
+from backoff_ctrl.k8s.tasks.plugins.phases import Phase, PhaseInfo, Reason, failed, running
+from backoff_ctrl.k8s.tasks.plugins.pod_phases import demystify_pod_status
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.stepping import Stepper, judged, reported
 from backoff_ctrl.k8s.tasks.store import Stored
-from tests.tasks.reconciling.running import CONFIG
 from tests.tasks.tasks_written import wish
+
+from .running import CONFIG
 
 NOW = 1_790_000_000.0
 LINES = "\r\n[main] terminated with exit code (1). Reason [Error]. Message: \nTraceback\t\x1b[31m\n\u2028boom\r\n."

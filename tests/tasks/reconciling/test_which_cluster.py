@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from backoff_ctrl.k8s.plugins.core import CorePlugin
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
 from backoff_ctrl.k8s.tasks.executing import cluster_of
 from backoff_ctrl.k8s.tasks.managing import Manager
+from backoff_ctrl.k8s.tasks.plugins.core import CorePlugin
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import BrokenStoreError, StoreError
-from tests.tasks.reconciling.running import CONFIG
-from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import until, wish
+
+from .running import CONFIG
+from .small_cluster import SmallCluster, SmallManager
 
 
 def manager(store: SqliteStore, *answers: str | StoreError) -> Manager:

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from backoff_ctrl.api.status.tasks import FOLLOWED_MAX
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
 from backoff_ctrl.k8s.status.token import read_token
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 from tests.serve.serving import serving, until
 from tests.status.asking import ask
 from tests.tasks.commanding.conftest import COMMAND, kubelet

@@ -11,9 +11,9 @@ import yaml
 
 from backoff_ctrl.api.commands.tasks.options import Platform
 from backoff_ctrl.api.exits import BadInput
-from backoff_ctrl.k8s.plugins.phases import Phase
-from backoff_ctrl.k8s.plugins.protocol import PluginError
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
+from backoff_ctrl.k8s.tasks.plugins.phases import Phase
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginError
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
 from tests.tasks.webapi.rest.jobs_service import LEAST

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
 from tests.tasks.phases.pods import NOW, ago, condition, pod
 
 UNSCHEDULED = {

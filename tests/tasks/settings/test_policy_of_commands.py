@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.sandbox import BackgroundSandbox, running_sandbox
-from backoff_ctrl.k8s.settings import read_settings
+from backoff_ctrl.k8s.gate.settings import read_settings
+from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox, running_sandbox
 
 
 @contextmanager

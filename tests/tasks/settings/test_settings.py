@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig, format_duration, parse_duration
-from backoff_ctrl.k8s.plugins.config_file import ConfigError, LiveSettings
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig, format_duration, parse_duration
+from backoff_ctrl.k8s.tasks.plugins.config_file import ConfigError, LiveSettings
+from tests.kit.patience import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 

@@ -10,14 +10,14 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from backoff_ctrl.k8s.plugins.config import PlatformSettings
-from backoff_ctrl.k8s.plugins.connector.settings import ConnectorSettings
-from backoff_ctrl.k8s.plugins.operator_config import OperatorConfig
-from backoff_ctrl.k8s.plugins.rest.service_config import ServiceConfig
-from backoff_ctrl.k8s.plugins.sleep import Sleep
-from backoff_ctrl.k8s.plugins.webapi.settings import WebApiSection, sentence
-from backoff_ctrl.k8s.plugins.wrong_values import duration, shown, told
+from backoff_ctrl.k8s.kube.operators.operator_config import OperatorConfig
+from backoff_ctrl.k8s.kube.operators.wrong_values import duration, shown, told
 from backoff_ctrl.k8s.tasks.model import Task
+from backoff_ctrl.k8s.tasks.plugins.config import PlatformSettings
+from backoff_ctrl.k8s.tasks.plugins.sleep import Sleep
+from backoff_ctrl.k8s.tasks.services.connector.settings import ConnectorSettings
+from backoff_ctrl.k8s.tasks.services.rest.service_config import ServiceConfig
+from backoff_ctrl.k8s.tasks.services.webapi.settings import WebApiSection, sentence
 
 MODELS = (PlatformSettings, WebApiSection, ConnectorSettings, ServiceConfig, OperatorConfig, Sleep, Task)
 PYTHON = re.compile(r"datetime|timedelta|NoneType|<class|dictionary|instance of|\bNone\b|\bTrue\b|\bFalse\b|pydantic")

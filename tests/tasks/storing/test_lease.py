@@ -14,7 +14,7 @@ from backoff_ctrl.k8s.tasks.model import TaskStatus
 from backoff_ctrl.k8s.tasks.sqlite import HeldError, Lease
 from backoff_ctrl.k8s.tasks.store import LeaseLostError
 from backoff_ctrl.k8s.tasks.tables import Tables, Write
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 from tests.tasks.tasks_written import NAMESPACE, wish
 
 HOLDING = """

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.tasks.again import read_change, run_again
 from backoff_ctrl.k8s.tasks.model import Retried, TaskStatus
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.tasks.stepping import once_more
 from backoff_ctrl.k8s.tasks.store import ConflictError, Stored
 from tests.tasks.tasks_written import wish

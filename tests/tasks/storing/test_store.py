@@ -24,7 +24,7 @@ from backoff_ctrl.k8s.tasks.store import (
     StoreError,
 )
 from backoff_ctrl.k8s.tasks.tables import VERSION, Tables, Write, default_file, expanded
-from tests.costs import lines_of
+from tests.kit.costs import lines_of
 from tests.tasks.tasks_written import NAMESPACE, until, wish
 
 RUNS = TaskStatus(phase="Running")

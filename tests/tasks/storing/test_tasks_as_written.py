@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.tasks.documents import TaskDocument
 from backoff_ctrl.k8s.tasks.model import schema, seconds_of
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.tasks.reading import difference, read_task, wish_of
 from tests.tasks.tasks_written import manifest
 

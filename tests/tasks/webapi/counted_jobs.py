@@ -16,7 +16,7 @@ from urllib.request import urlopen
 from aiohttp import web
 
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 from tests.tasks.tasks_written import until, wish
 
 if TYPE_CHECKING:

@@ -10,19 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed, queued, running, success
-from backoff_ctrl.k8s.plugins.webapi.protocol import (
-    Created,
-    PluginConfig,
-    RemoteError,
-    ResourceRequirements,
-)
+from backoff_ctrl.k8s.tasks.plugins.phases import ErrorKind, PhaseInfo, failed, queued, running, success
+from backoff_ctrl.k8s.tasks.plugins.web_protocol import Created, PluginConfig, RemoteError, ResourceRequirements
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from backoff_ctrl.k8s.plugins.protocol import TaskContext
-    from backoff_ctrl.k8s.plugins.webapi.protocol import CallContext, PluginSetup, StatusContext
+    from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext
+    from backoff_ctrl.k8s.tasks.plugins.web_protocol import CallContext, PluginSetup, StatusContext
 
 JSON = dict[str, Any]
 

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 from kubernetes.client import Configuration
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.phases import PhaseInfo, running, success
-from backoff_ctrl.k8s.plugins.registry import Registry
-from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
-from backoff_ctrl.k8s.plugins.webapi.protocol import Created
 from backoff_ctrl.k8s.status.serving import SERVICE
 from backoff_ctrl.k8s.tasks.managing import Manager
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, running, success
+from backoff_ctrl.k8s.tasks.plugins.registry import Registry
+from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
+from backoff_ctrl.k8s.tasks.plugins.web_protocol import Created
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 
 from .jobs_service import JobsPlugin
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.plugins.webapi.protocol import CallContext, StatusContext
+    from backoff_ctrl.k8s.tasks.plugins.web_protocol import CallContext, StatusContext
 
 FAST = {"qps": 10_000, "burst": 10_000}
 

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kubernetes.client import Configuration
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.core import CoreEntry, CoreSetup, Handled
-from backoff_ctrl.k8s.plugins.phases import not_ready, running, success
-from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskContext, TaskMetadata, TaskSpecError
-from backoff_ctrl.k8s.plugins.registry import Registry, registry
-from backoff_ctrl.k8s.plugins.sleep import Sleeper, sleep_of
-from backoff_ctrl.k8s.plugins.webapi.ending import Patience
-from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
 from backoff_ctrl.k8s.tasks.executing import check
 from backoff_ctrl.k8s.tasks.managing import Manager
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.core import CoreEntry, CoreSetup, Handled
+from backoff_ctrl.k8s.tasks.plugins.phases import not_ready, running, success
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginError, TaskContext, TaskMetadata, TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.registry import Registry, registry
+from backoff_ctrl.k8s.tasks.plugins.sleep import Sleeper, sleep_of
+from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
+from backoff_ctrl.k8s.tasks.services.webapi.ending import Patience
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.through_plugins import PATIENCE as PATIENCE_OF_ENDS
 from backoff_ctrl.k8s.tasks.through_plugins import ThroughPlugins, UnavailableError, through_plugins
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 from tests.tasks.tasks_written import NAMESPACE, until, wish
 
 from .jobs_service import JobsService, OncePlugin

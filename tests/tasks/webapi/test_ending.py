@@ -12,19 +12,20 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.core import CoreSetup
-from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskSpecError
-from backoff_ctrl.k8s.plugins.webapi.ending import Ending, Patience, is_hopeless
-from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
-from backoff_ctrl.k8s.plugins.webapi.manager import WebManager
-from backoff_ctrl.k8s.plugins.webapi.protocol import Created, RemoteError, SecretError
 from backoff_ctrl.k8s.tasks.managing import Manager
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.core import CoreSetup
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginError, TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
+from backoff_ctrl.k8s.tasks.plugins.web_protocol import Created, RemoteError, SecretError
+from backoff_ctrl.k8s.tasks.services.webapi.ending import Ending, Patience, is_hopeless
+from backoff_ctrl.k8s.tasks.services.webapi.manager import WebManager
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
+from tests.kit.virtual_tests import in_virtual_time
 from tests.tasks.tasks_written import NAMESPACE, until, wish
-from tests.tasks.webapi.jobs_service import FindingPlugin, JobsPlugin, JobsService
-from tests.tasks.webapi.web_bench import WebBench, context, web_bench
-from tests.virtual_tests import in_virtual_time
+
+from .jobs_service import FindingPlugin, JobsPlugin, JobsService
+from .web_bench import WebBench, context, web_bench
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

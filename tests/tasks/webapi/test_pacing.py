@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.webapi.launching import Launch
-from backoff_ctrl.k8s.plugins.webapi.pacing import OWN, Kind, Pacer, Rates
-from backoff_ctrl.k8s.plugins.webapi.protocol import RateLimit, RemoteError
-from tests.virtual_tests import in_virtual_time
+from backoff_ctrl.k8s.tasks.plugins.web_protocol import RateLimit, RemoteError
+from backoff_ctrl.k8s.tasks.services.webapi.launching import Launch
+from backoff_ctrl.k8s.tasks.services.webapi.pacing import OWN, Kind, Pacer, Rates
+from tests.kit.virtual_tests import in_virtual_time
 
 
 def pacer(qps: float = 30, burst: int = 300) -> Pacer:

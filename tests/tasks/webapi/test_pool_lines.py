@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.engine.quantities import NANO
-from backoff_ctrl.k8s.plugins.protocol import TaskMetadata
-from backoff_ctrl.k8s.plugins.webapi.pools import PoolLimits, Pools
-from backoff_ctrl.k8s.replay.virtual_time import run_virtual
+from backoff_ctrl.engine.facts.quantities import NANO
+from backoff_ctrl.k8s.lab.replay.virtual_time import run_virtual
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskMetadata
+from backoff_ctrl.k8s.tasks.services.webapi.pools import PoolLimits, Pools
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,12 +7,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from backoff_ctrl.engine.controller import Controller
-from backoff_ctrl.engine.quantities import NANO
-from backoff_ctrl.k8s.answers.answer import GateClosed
-from backoff_ctrl.k8s.plugins.protocol import TaskMetadata
-from backoff_ctrl.k8s.plugins.webapi.pools import AGAIN, PoolLimits, Pools, TokenWait
-from backoff_ctrl.k8s.sharing.process import use_policy
-from tests.virtual_tests import in_virtual_time
+from backoff_ctrl.engine.facts.quantities import NANO
+from backoff_ctrl.k8s.gate.sharing.process import use_policy
+from backoff_ctrl.k8s.kube.answers.answer import GateClosed
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskMetadata
+from backoff_ctrl.k8s.tasks.services.webapi.pools import AGAIN, PoolLimits, Pools, TokenWait
+from tests.kit.virtual_tests import in_virtual_time
 
 if TYPE_CHECKING:
     from typing import Any

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.long
 PROGRAM = textwrap.dedent(
     """\
     import asyncio, sys
-    from backoff_ctrl.k8s.plugins.protocol import TaskMetadata
-    from backoff_ctrl.k8s.plugins.webapi.pools import PoolLimits, Pools
+    from backoff_ctrl.k8s.tasks.plugins.protocol import TaskMetadata
+    from backoff_ctrl.k8s.tasks.services.webapi.pools import PoolLimits, Pools
     from backoff_ctrl.k8s.status.serving import SERVICE
 
     async def main():

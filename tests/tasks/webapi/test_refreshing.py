@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.phases import PhaseInfo, queued, running, success
-from backoff_ctrl.k8s.plugins.webapi.pacing import Pacer, Rates
-from backoff_ctrl.k8s.plugins.webapi.protocol import RateLimit
-from backoff_ctrl.k8s.plugins.webapi.refreshing import NetworkFaultError, Refresher
-from backoff_ctrl.k8s.plugins.webapi.settings import Caching
-from backoff_ctrl.k8s.runtime.places import Places
-from tests.virtual_tests import in_virtual_time
+from backoff_ctrl.k8s.gate.runtime.places import Places
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, queued, running, success
+from backoff_ctrl.k8s.tasks.plugins.web_protocol import RateLimit
+from backoff_ctrl.k8s.tasks.services.webapi.pacing import Pacer, Rates
+from backoff_ctrl.k8s.tasks.services.webapi.refreshing import NetworkFaultError, Refresher
+from backoff_ctrl.k8s.tasks.services.webapi.settings import Caching
+from tests.kit.virtual_tests import in_virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from backoff_ctrl.k8s.plugins.core import Key
+    from backoff_ctrl.k8s.tasks.plugins.core import Key
 
 
 class Bench:

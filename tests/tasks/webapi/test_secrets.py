@@ -13,10 +13,10 @@ import pytest
 from kubernetes.client import Configuration
 
 from backoff_ctrl import plugins
-from backoff_ctrl.k8s.plugins.pod_building import pod_of_container
-from backoff_ctrl.k8s.plugins.webapi.protocol import RemoteError
-from backoff_ctrl.k8s.plugins.webapi.state import NEXT
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.lab.sandbox import running_sandbox
+from backoff_ctrl.k8s.tasks.plugins.pod_building import pod_of_container
+from backoff_ctrl.k8s.tasks.plugins.web_protocol import RemoteError
+from backoff_ctrl.k8s.tasks.services.webapi.state import NEXT
 
 from .jobs_service import JobsPlugin, JobsService
 from .web_bench import context, web_bench

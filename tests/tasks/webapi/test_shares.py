@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.phases import PhaseInfo, success
-from backoff_ctrl.k8s.plugins.webapi.origins import BEYOND, IDLE_MAX, OF_NAMESPACE, Origin, Origins, has_room
-from backoff_ctrl.k8s.plugins.webapi.pacing import NAMED, OWN, Kind
-from backoff_ctrl.k8s.plugins.webapi.protocol import Created, PluginConfig, RemoteError
-from backoff_ctrl.k8s.plugins.webapi.settings import read_section, settings_of
-from backoff_ctrl.k8s.runtime.places import Path, Places
-from tests.tasks.webapi.web_bench import WebBench, context, web_bench
-from tests.virtual_tests import in_virtual_time
+from backoff_ctrl.k8s.gate.runtime.places import Path, Places
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, success
+from backoff_ctrl.k8s.tasks.plugins.web_protocol import Created, PluginConfig, RemoteError
+from backoff_ctrl.k8s.tasks.services.webapi.origins import BEYOND, IDLE_MAX, OF_NAMESPACE, Origin, Origins, has_room
+from backoff_ctrl.k8s.tasks.services.webapi.pacing import NAMED, OWN, Kind
+from backoff_ctrl.k8s.tasks.services.webapi.settings import read_section, settings_of
+from tests.kit.virtual_tests import in_virtual_time
+
+from .web_bench import WebBench, context, web_bench
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from backoff_ctrl.k8s.plugins.protocol import TaskContext
-    from backoff_ctrl.k8s.plugins.webapi.protocol import CallContext, StatusContext
+    from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext
+    from backoff_ctrl.k8s.tasks.plugins.web_protocol import CallContext, StatusContext
 
 SLOW = 59.0
 """Seconds: a little less than a call may take."""

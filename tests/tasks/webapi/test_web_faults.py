@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from backoff_ctrl.k8s.plugins.phases import TaskLog, aborted, failed, running, waiting
-from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
-from backoff_ctrl.k8s.plugins.webapi.protocol import PluginConfig, PluginSetup, RateLimit, RemoteError
-from backoff_ctrl.k8s.plugins.webapi.service import Service, WebCounts
+from backoff_ctrl.k8s.tasks.plugins.phases import TaskLog, aborted, failed, running, waiting
+from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
+from backoff_ctrl.k8s.tasks.plugins.web_protocol import PluginConfig, PluginSetup, RateLimit, RemoteError
+from backoff_ctrl.k8s.tasks.services.webapi.service import Service, WebCounts
 
 from .jobs_service import FindingPlugin, JobsPlugin, JobsService
 from .web_bench import WebBench, context, web_bench
@@ -21,7 +21,7 @@ from .web_bench import WebBench, context, web_bench
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from backoff_ctrl.k8s.plugins.core import Handled
+    from backoff_ctrl.k8s.tasks.plugins.core import Handled
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from backoff_ctrl.k8s.plugins.phases import PhaseInfo, success
-from backoff_ctrl.k8s.plugins.webapi.hosts import is_allowed
-from backoff_ctrl.k8s.plugins.webapi.protocol import PluginConfig, SyncPlugin
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, success
+from backoff_ctrl.k8s.tasks.plugins.web_protocol import PluginConfig, SyncPlugin
+from backoff_ctrl.k8s.tasks.services.webapi.hosts import is_allowed
 
 from .jobs_service import FindingPlugin, JobsPlugin, JobsService, OncePlugin
 from .web_bench import WebBench, context, web_bench

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.api.commands.tasks.options import Platform
-from backoff_ctrl.k8s.plugins.webapi.protocol import PluginConfig, RateLimit
-from backoff_ctrl.k8s.plugins.webapi.settings import SettingsError, read_section, settings_of
+from backoff_ctrl.k8s.tasks.plugins.web_protocol import PluginConfig, RateLimit
+from backoff_ctrl.k8s.tasks.services.webapi.settings import SettingsError, read_section, settings_of
 
 
 def test_the_defaults_are_flytes() -> None:

@@ -7,13 +7,13 @@ from collections import defaultdict
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.core import CorePlugin, CoreSetup, Handled, Key, Unfinished
-from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskMetadata
-from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
-from backoff_ctrl.k8s.plugins.webapi.manager import WebManager
-from backoff_ctrl.k8s.plugins.webapi.state import NEXT, Stage
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.core import CorePlugin, CoreSetup, Handled, Key, Unfinished
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext, TaskMetadata
+from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
+from backoff_ctrl.k8s.tasks.services.webapi.manager import WebManager
+from backoff_ctrl.k8s.tasks.services.webapi.state import NEXT, Stage
+from tests.kit.patience import PATIENCE
 
 from .jobs_service import JobsPlugin
 

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.cluster.talking import Api
-from tests.tasks.workload.four_types import CLUSTERS, GROUP, SIMULATIONS
+
+from .four_types import CLUSTERS, GROUP, SIMULATIONS
 
 JSON = dict[str, Any]
 LOOK: float = 0.1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from backoff_ctrl.k8s.replay.workload import RUN_SECONDS, UNITS, Pod, Workload
+from backoff_ctrl.k8s.lab.replay.workload import RUN_SECONDS, UNITS, Pod, Workload
 
 JSON = dict[str, Any]
 GROUP: Final = "example.com"

@@ -19,26 +19,18 @@ from typing import Any, Final
 
 import yaml
 
-from backoff_ctrl.k8s.replay.workload import Workload
-from backoff_ctrl.k8s.sandbox.followed import Server as KubeletServer
-from backoff_ctrl.k8s.sandbox.kubelet import Kubelet
+from backoff_ctrl.k8s.lab.replay.workload import Workload
+from backoff_ctrl.k8s.lab.sandbox.followed import Server as KubeletServer
+from backoff_ctrl.k8s.lab.sandbox.kubelet import Kubelet
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import Api
-from tests.patience import PATIENCE
-from tests.tasks.workload.fake_operators import FakeOperators
-from tests.tasks.workload.four_types import (
-    AT_ONCE,
-    CLUSTERS,
-    COUNTED,
-    GROUP,
-    SETTINGS,
-    SIMULATIONS,
-    definitions,
-    tasks_of,
-)
+from tests.kit.patience import PATIENCE
+
+from .fake_operators import FakeOperators
+from .four_types import AT_ONCE, CLUSTERS, COUNTED, GROUP, SETTINGS, SIMULATIONS, definitions, tasks_of
 
 _CALLS: Final = re.compile(r"^apiserver_request_total\{([^}]*)\} (\d+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')

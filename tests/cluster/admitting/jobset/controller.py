@@ -21,7 +21,7 @@ from tests.cluster.custom_kinds import define_operators_kind
 from tests.cluster.objects import made
 from tests.cluster.proxying.crowd import free_port
 from tests.cluster.talking import MERGE, Api
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 from tests.proxying.passing.certificates import Pair, make_pair
 
 JSON = dict[str, Any]

@@ -9,12 +9,12 @@ from typing import Any
 
 from aiohttp import web
 
-from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.creates.naming import CREATE_ID
-from backoff_ctrl.k8s.proxy.authority import Serving, TlsFiles
-from backoff_ctrl.k8s.proxy.http.payload import Form, Payload, marked, read
+from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID
+from backoff_ctrl.k8s.kube.charges.footprint import footprint
+from backoff_ctrl.k8s.sidecar.authority import Serving, TlsFiles
+from backoff_ctrl.k8s.sidecar.http.payload import Form, Payload, marked, read
 from tests.cluster.control_plane.go_programs import GoPrograms
-from tests.kubeconfigs import write_kubeconfig
+from tests.kit.kubeconfigs import write_kubeconfig
 
 INVALID = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422}
 PODS = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import aiohttp
 
-from backoff_ctrl.k8s.charges.resources import resource_of
-from tests.charged import DATA, Case, cases
+from backoff_ctrl.k8s.kube.charges.resources import resource_of
 from tests.cluster.quotas.charging import path_of
 from tests.cluster.talking import MERGE, Api
+from tests.kit.charged import DATA, Case, cases
 
 JSON = dict[str, Any]
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"

@@ -14,7 +14,7 @@ from tests.cluster.control_plane.servers import Server
 from tests.cluster.proxying.sidecar import proxy
 from tests.cluster.quotas.quota_room import Room
 from tests.cluster.talking import Api
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 WRITES: Final = {
     "create": ("create",),

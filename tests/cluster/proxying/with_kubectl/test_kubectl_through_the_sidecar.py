@@ -19,7 +19,7 @@ from tests.cluster.control_plane.bed import API, Bed
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.kubectl.terminals import manifest, pod
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 BIG: Final = {f"key-{number}": "x" * 1000 for number in range(500)}
 

@@ -16,7 +16,7 @@ from tests.cluster.control_plane.servers import Server
 from tests.cluster.proxying.sidecar import proxy
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import Api
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 pytestmark = pytest.mark.long
 

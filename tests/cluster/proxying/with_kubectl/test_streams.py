@@ -20,7 +20,7 @@ from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.proxying.sidecar import proxy
 from tests.cluster.talking import MERGE, Api
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 BIG: Final = os.urandom(3 * 2**20)
 PROTOCOLS: Final = {"websocket": ("true", "GET"), "spdy": ("false", "POST")}

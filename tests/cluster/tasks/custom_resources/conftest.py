@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from kubernetes.client import Configuration
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.registry import Registry
 from backoff_ctrl.k8s.tasks.cluster.owning import owning
 from backoff_ctrl.k8s.tasks.cluster.schema import NAME, definition
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.managing import carry_out
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.registry import Registry
 from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.custom_kinds import DEFINITIONS, is_established

@@ -14,12 +14,13 @@ import yaml
 
 from backoff_ctrl.api.commands.tasks.options import Platform
 from backoff_ctrl.api.status.served_tasks import ServedTasks
-from backoff_ctrl.k8s.plugins.registry import registry
 from backoff_ctrl.k8s.status.token import Token
+from backoff_ctrl.k8s.tasks.plugins.registry import registry
 from tests.cluster.objects import made
 from tests.cluster.talking import Api
-from tests.cluster.tasks.custom_resources.conftest import configured, managed, path, task
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
+
+from .conftest import configured, managed, path, task
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}"
 RULE = {"apiGroups": ["backoff-ctrl.dev"], "resources": ["tasks"],

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.registry import Registry
 from backoff_ctrl.k8s.tasks.cluster.schema import NAME, definition
 from backoff_ctrl.k8s.tasks.model import MUTABLE, TaskSpec
+from backoff_ctrl.k8s.tasks.plugins.registry import Registry
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.kubectl.terminals import Said, Terminal
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
-from tests.cluster.tasks.custom_resources.conftest import managed, path, task
-from tests.cluster.tasks.custom_resources.test_owning import PODS, pod_of
+
+from .conftest import managed, path, task
+from .test_owning import PODS, pod_of
 
 REAL = pytest.mark.only_kubernetes("the sandbox checks no rules in CEL")
 FULL: dict[str, Any] = {

@@ -11,21 +11,22 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.marks import FINALIZER
-from backoff_ctrl.k8s.plugins.registry import Registry
-from backoff_ctrl.k8s.plugins.webapi.ending import Patience
-from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
 from backoff_ctrl.k8s.tasks.cluster.owning import owning
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.managing import carry_out
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.marks import FINALIZER
+from backoff_ctrl.k8s.tasks.plugins.registry import Registry
+from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
+from backoff_ctrl.k8s.tasks.services.webapi.ending import Patience
 from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
-from tests.cluster.tasks.custom_resources.conftest import configured, path, task
-from tests.cluster.tasks.custom_resources.test_owning import gone
 from tests.tasks.webapi.jobs_service import JobsPlugin, JobsService
+
+from .conftest import configured, path, task
+from .test_owning import gone
 
 pytestmark = pytest.mark.long
 

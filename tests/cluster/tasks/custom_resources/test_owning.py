@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.marks import FINALIZER
-from backoff_ctrl.k8s.plugins.registry import Registry
+from backoff_ctrl.k8s.tasks.plugins.marks import FINALIZER
+from backoff_ctrl.k8s.tasks.plugins.registry import Registry
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
-from tests.cluster.tasks.custom_resources.conftest import managed, path, task
-from tests.patience import PATIENCE
+from tests.kit.patience import PATIENCE
 from tests.tasks.small_plugins import JOB, JobPlugin, PodPlugin, entry
+
+from .conftest import managed, path, task
 
 PODS = entry(PodPlugin(), "container")
 UNHELD = {"metadata": {"finalizers": None}}

@@ -5,14 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from backoff_ctrl.k8s.plugins.marks import FINALIZER
-from backoff_ctrl.k8s.plugins.registry import registry
 from backoff_ctrl.k8s.tasks.cluster.objects import read_spec
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
+from backoff_ctrl.k8s.tasks.plugins.marks import FINALIZER
+from backoff_ctrl.k8s.tasks.plugins.registry import registry
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
-from tests.cluster.tasks.custom_resources.conftest import configured, managed, path, task
-from tests.cluster.tasks.custom_resources.test_owning import gone
+
+from .conftest import configured, managed, path, task
+from .test_owning import gone
 
 REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 

@@ -7,15 +7,16 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.tasks.cluster.objects import is_held
 from backoff_ctrl.k8s.tasks.cluster.requests import Requests
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.store import ConflictError, FullError, Store, StoreError
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
-from tests.cluster.tasks.custom_resources.conftest import configured, path
 from tests.tasks.store_contract import CONTRACT, DONE, RUNS, within
+
+from .conftest import configured, path
 
 Stores = tuple[ClusterStore, ClusterStore]
 

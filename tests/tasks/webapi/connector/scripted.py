@@ -15,14 +15,14 @@ from flyteidl.admin import agent_pb2 as messages
 from flyteidl.core.execution_pb2 import TaskExecution
 from flyteidl.service import agent_pb2_grpc as services
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.connector.directory import Directory
-from backoff_ctrl.k8s.plugins.connector.plugin import ConnectorPlugin
-from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskMetadata
-from backoff_ctrl.k8s.plugins.webapi.protocol import CallContext, PluginSetup, StatusContext
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext, TaskMetadata
+from backoff_ctrl.k8s.tasks.plugins.web_protocol import CallContext, PluginSetup, StatusContext
+from backoff_ctrl.k8s.tasks.services.connector.directory import Directory
+from backoff_ctrl.k8s.tasks.services.connector.plugin import ConnectorPlugin
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.plugins.phases import PhaseInfo
+    from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo
     from tests.proxying.passing.certificates import Pair
 
 UID = "5f0c8a1e-1111-4222-8333-944455556666"

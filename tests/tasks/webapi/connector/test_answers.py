@@ -8,9 +8,9 @@ from flyteidl.core.execution_pb2 import ExecutionError, TaskExecution, TaskLog
 from flyteidl.core.literals_pb2 import Literal, LiteralMap, Primitive, Scalar
 from google.protobuf import json_format
 
-from backoff_ctrl.k8s.plugins.connector.answers import phase_at_once, phase_of
-from backoff_ctrl.k8s.plugins.kept import OUTPUTS_MAX
-from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, flaw_of
+from backoff_ctrl.k8s.tasks.plugins.kept import OUTPUTS_MAX
+from backoff_ctrl.k8s.tasks.plugins.phases import ErrorKind, Phase, flaw_of
+from backoff_ctrl.k8s.tasks.services.connector.answers import phase_at_once, phase_of
 
 ALL = [
     (Resource(phase=TaskExecution.QUEUED), Phase.QUEUED),

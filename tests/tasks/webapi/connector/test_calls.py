@@ -17,11 +17,11 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
-from backoff_ctrl.k8s.plugins.connector.settings import TaskType
-from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
-from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
-from backoff_ctrl.k8s.plugins.webapi.protocol import RemoteError
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.tasks.plugins.phases import ErrorKind, Phase
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.web_protocol import RemoteError
+from backoff_ctrl.k8s.tasks.services.connector.settings import TaskType
+from tests.kit.patience import PATIENCE
 from tests.proxying.passing.certificates import make_pair
 
 from .scripted import UID, Scripted, answered, bench, refusing, section, served, task

@@ -14,13 +14,13 @@ from flyteidl.admin import agent_pb2 as messages
 
 from backoff_ctrl.api.commands.tasks.options import Platform
 from backoff_ctrl.api.exits import BadInput
-from backoff_ctrl.k8s.cluster.rights import Right
-from backoff_ctrl.k8s.plugins.connector import directory as directory_module
-from backoff_ctrl.k8s.plugins.connector.directory import Directory
-from backoff_ctrl.k8s.plugins.connector.entry import entry_of
-from backoff_ctrl.k8s.plugins.connector.settings import TaskType
-from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskSpecError
-from tests.patience import PATIENCE
+from backoff_ctrl.k8s.kube.cluster.rights import Right
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginError, TaskSpecError
+from backoff_ctrl.k8s.tasks.services.connector import directory as directory_module
+from backoff_ctrl.k8s.tasks.services.connector.directory import Directory
+from backoff_ctrl.k8s.tasks.services.connector.entry import entry_of
+from backoff_ctrl.k8s.tasks.services.connector.settings import TaskType
+from tests.kit.patience import PATIENCE
 
 from .scripted import Scripted, agent, refusing, section, served, task
 

@@ -17,8 +17,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.plugins.connector.literals import inputs_of, literal_of, plain, plain_of
-from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
+from backoff_ctrl.k8s.tasks.services.connector.literals import inputs_of, literal_of, plain, plain_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)

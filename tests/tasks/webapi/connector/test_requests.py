@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from google.protobuf import json_format
 
-from backoff_ctrl.k8s.plugins.connector.requests import request_of
-from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
+from backoff_ctrl.k8s.tasks.services.connector.requests import request_of
 
 from .scripted import UID, task
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from backoff_ctrl.k8s.plugins.connector.plugin import OWN
-from backoff_ctrl.k8s.plugins.connector.settings import (
+from backoff_ctrl.k8s.tasks.services.connector.plugin import OWN
+from backoff_ctrl.k8s.tasks.services.connector.settings import (
     OPERATIONS,
     OWN_KEYS,
     ConnectorSettings,
@@ -18,7 +18,7 @@ from backoff_ctrl.k8s.plugins.connector.settings import (
     read_settings,
     section_of,
 )
-from backoff_ctrl.k8s.plugins.webapi.settings import SettingsError, read_section, settings_of
+from backoff_ctrl.k8s.tasks.services.webapi.settings import SettingsError, read_section, settings_of
 
 FLYTE: dict[str, Any] = yaml.safe_load(
     """

@@ -11,10 +11,10 @@ from flyteidl.admin import agent_pb2 as messages
 from flyteidl.admin.agent_pb2 import State
 from flyteidl.core.execution_pb2 import TaskExecution, TaskLog
 
-from backoff_ctrl.k8s.plugins.connector import plugin
-from backoff_ctrl.k8s.plugins.connector.directory import Directory
-from backoff_ctrl.k8s.plugins.connector.plugin import ConnectorPlugin
-from backoff_ctrl.k8s.plugins.connector.settings import OWN_KEYS
+from backoff_ctrl.k8s.tasks.services.connector import plugin
+from backoff_ctrl.k8s.tasks.services.connector.directory import Directory
+from backoff_ctrl.k8s.tasks.services.connector.plugin import ConnectorPlugin
+from backoff_ctrl.k8s.tasks.services.connector.settings import OWN_KEYS
 from tests.tasks.webapi.web_bench import WebBench, web_bench
 
 from .scripted import Scripted, answered, refusing, section, served, task

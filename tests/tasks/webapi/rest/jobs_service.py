@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 from aiohttp import web
 
-from backoff_ctrl.k8s.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.protocol import TaskContext, TaskMetadata
-from backoff_ctrl.k8s.plugins.rest.plugin import RestPlugin, load
-from backoff_ctrl.k8s.plugins.rest.service_config import SERVICES, ServiceConfig
-from backoff_ctrl.k8s.plugins.webapi.protocol import CallContext, Created, PluginSetup, SecretError
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext, TaskMetadata
+from backoff_ctrl.k8s.tasks.plugins.web_protocol import CallContext, Created, PluginSetup, SecretError
+from backoff_ctrl.k8s.tasks.services.rest.plugin import RestPlugin, load
+from backoff_ctrl.k8s.tasks.services.rest.service_config import SERVICES, ServiceConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-    from backoff_ctrl.k8s.plugins.phases import Phase
+    from backoff_ctrl.k8s.tasks.plugins.phases import Phase
 
 JSON = dict[str, Any]
 

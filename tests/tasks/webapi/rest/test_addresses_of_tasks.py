@@ -9,15 +9,16 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from backoff_ctrl.k8s.plugins.rest.entry import entry_of
-from backoff_ctrl.k8s.plugins.webapi.origins import Origins
-from backoff_ctrl.k8s.plugins.webapi.pacing import Kind
-from backoff_ctrl.k8s.plugins.webapi.protocol import PluginConfig, RemoteError
-from backoff_ctrl.k8s.plugins.webapi.settings import read_section, settings_of
-from tests.patience import PATIENCE
-from tests.tasks.webapi.rest.jobs_service import LEAST, JobsService, described, running_service, task
+from backoff_ctrl.k8s.tasks.plugins.web_protocol import PluginConfig, RemoteError
+from backoff_ctrl.k8s.tasks.services.rest.entry import entry_of
+from backoff_ctrl.k8s.tasks.services.webapi.origins import Origins
+from backoff_ctrl.k8s.tasks.services.webapi.pacing import Kind
+from backoff_ctrl.k8s.tasks.services.webapi.settings import read_section, settings_of
+from tests.kit.patience import PATIENCE
+from tests.kit.virtual_tests import in_virtual_time
 from tests.tasks.webapi.web_bench import WebBench, web_bench
-from tests.virtual_tests import in_virtual_time
+
+from .jobs_service import LEAST, JobsService, described, running_service, task
 
 HERE = {"parameters": {**LEAST["parameters"], "url": {"type": "string"}}, "task_url": "$.custom.url"}
 

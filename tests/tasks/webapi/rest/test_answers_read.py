@@ -8,10 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.plugins.phases import Phase, flaw_of
-from backoff_ctrl.k8s.plugins.rest.answers import message_of, phase_of, read_answer
-from backoff_ctrl.k8s.plugins.rest.entry import entry_of
-from tests.tasks.webapi.rest.jobs_service import described
+from backoff_ctrl.k8s.tasks.plugins.phases import Phase, flaw_of
+from backoff_ctrl.k8s.tasks.services.rest.answers import message_of, phase_of, read_answer
+from backoff_ctrl.k8s.tasks.services.rest.entry import entry_of
+
+from .jobs_service import described
 
 JSON = dict[str, Any]
 CONFIG = described(

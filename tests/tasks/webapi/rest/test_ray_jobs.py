@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.phases import Phase
-from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
-from backoff_ctrl.k8s.plugins.rest.entry import entry_of
-from backoff_ctrl.k8s.plugins.rest.service_config import SERVICES
-from backoff_ctrl.k8s.plugins.webapi.protocol import RemoteError
-from tests.tasks.webapi.rest.jobs_service import context, phase_in, plugin_of, running_service, task
+from backoff_ctrl.k8s.tasks.plugins.phases import Phase
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.web_protocol import RemoteError
+from backoff_ctrl.k8s.tasks.services.rest.entry import entry_of
+from backoff_ctrl.k8s.tasks.services.rest.service_config import SERVICES
+
+from .jobs_service import context, phase_in, plugin_of, running_service, task
 
 JSON = dict[str, Any]
 RAY = next(each for each in SERVICES.shipped() if each.id == "ray-jobs")

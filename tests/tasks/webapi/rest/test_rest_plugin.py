@@ -10,11 +10,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
-from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
-from backoff_ctrl.k8s.plugins.rest.plugin import FindingPlugin, RestPlugin, UnknownAddressError
-from backoff_ctrl.k8s.plugins.webapi.protocol import Finds, RemoteError, SecretError, StatusContext
-from tests.tasks.webapi.rest.jobs_service import (
+from backoff_ctrl.k8s.tasks.plugins.phases import ErrorKind, Phase
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.web_protocol import Finds, RemoteError, SecretError, StatusContext
+from backoff_ctrl.k8s.tasks.services.rest.plugin import FindingPlugin, RestPlugin, UnknownAddressError
+
+from .jobs_service import (
     FINDING,
     GIVEN,
     LEAST,

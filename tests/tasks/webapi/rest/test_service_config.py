@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.descriptions import DescriptionError
-from backoff_ctrl.k8s.plugins.registry import registry
-from backoff_ctrl.k8s.plugins.rest.entry import entry_of
-from backoff_ctrl.k8s.plugins.rest.service_config import SERVICES, checked_url
-from backoff_ctrl.k8s.plugins.webapi.entry import WebPluginEntry
-from tests.tasks.webapi.rest.jobs_service import FINDING, GIVEN, LEAST, described
+from backoff_ctrl.k8s.kube.operators.descriptions import DescriptionError
+from backoff_ctrl.k8s.tasks.plugins.registry import registry
+from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
+from backoff_ctrl.k8s.tasks.services.rest.entry import entry_of
+from backoff_ctrl.k8s.tasks.services.rest.service_config import SERVICES, checked_url
+
+from .jobs_service import FINDING, GIVEN, LEAST, described
 
 JSON = dict[str, Any]
 

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from backoff_ctrl.k8s.plugins.rest.entry import entry_of
-from tests.patience import PATIENCE
-from tests.tasks.webapi.rest.jobs_service import FINDING, GIVEN, LEAST, JobsService, described, running_service, task
+from backoff_ctrl.k8s.tasks.services.rest.entry import entry_of
+from tests.kit.patience import PATIENCE
 from tests.tasks.webapi.web_bench import WebBench, web_bench
+
+from .jobs_service import FINDING, GIVEN, LEAST, JobsService, described, running_service, task
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from backoff_ctrl.k8s.plugins.core import Handled
-    from backoff_ctrl.k8s.plugins.rest.service_config import ServiceConfig
+    from backoff_ctrl.k8s.tasks.plugins.core import Handled
+    from backoff_ctrl.k8s.tasks.services.rest.service_config import ServiceConfig
 
 JSON = dict[str, Any]
 

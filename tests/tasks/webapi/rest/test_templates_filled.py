@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.plugins.paths import Text
-from backoff_ctrl.k8s.plugins.rest.templates import filled
+from backoff_ctrl.k8s.kube.operators.paths import Text
+from backoff_ctrl.k8s.tasks.services.rest.templates import filled
 
 JSON = dict[str, Any]
 TASK: JSON = {

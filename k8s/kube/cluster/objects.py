@@ -1,0 +1,252 @@
+"""Single requests about a task's object: read, patch, replace, delete; and its create, as the gate sends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from backoff_ctrl.k8s.gate.creates.calls import quotas_url
+from backoff_ctrl.k8s.gate.creates.treatments import SERVER_LIMIT
+from backoff_ctrl.k8s.gate.together import READ_PATIENCE
+from backoff_ctrl.k8s.kube.answers.answer import Answer, NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.kube.answers.fields import metadata_of
+from backoff_ctrl.k8s.kube.answers.rejections import rejection_of
+from backoff_ctrl.k8s.kube.charges import filling
+from backoff_ctrl.k8s.kube.charges.device_claims import Devices, Reading, reading, templates_named, with_devices
+from backoff_ctrl.k8s.kube.charges.parts import Part
+from backoff_ctrl.k8s.kube.paths import PathError, path_to
+from backoff_ctrl.k8s.tasks.plugins.manager.plugin_calls import PluginCalls
+from backoff_ctrl.k8s.tasks.plugins.marks import is_going
+from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, PODS, Kind
+
+from .session import ClusterSession
+
+T = TypeVar("T")
+
+FORBIDDEN: Final = 403
+MERGE: Final = "application/merge-patch+json"
+GONE: Final = (404, 410)
+STRICT: Final = ("fieldValidation", "Strict")
+"""Refuses fields that the server does not know, which it would drop. Servers before 1.25 do not know it."""
+
+Known = Callable[[str, Mapping[str, str]], tuple[JSON, ...] | None]
+"""Finds pods by namespace and labels; None: they have to be read."""
+
+
+class ClusterError(Exception):
+    """The API server did not do what was asked, or can't be reached: try again later. ``status`` 0: no answer."""
+
+    def __init__(self, what: str, said: str, status: int = 0) -> None:
+        """``what`` was asked, ``said`` is the server's sentence or the error of the connection."""
+        super().__init__(f"could not {what}: {said}")
+        self.status = status
+
+
+class Objects:
+    """Requests with the manager's own account."""
+
+    def __init__(self, session: ClusterSession, may_create: Callable[[], bool] = lambda: True) -> None:
+        self._session = session
+        self._may_create = may_create
+
+    def now(self) -> datetime:
+        """Return the time by the API server's clock, which it notes on objects."""
+        return self._session.now()
+
+    async def create(self, path: str, body: JSON) -> Answer:
+        """POST an object, with no field that the server does not know: it refuses that with 400.
+
+        Raises ``NotSent`` while another manager may have its task, and as ``ask`` does.
+        """
+        if not self._may_create():
+            raise NotSent("nothing is sent: another manager may have taken the tasks over")
+        return await self.ask("POST", path, body, query=[STRICT])
+
+    async def read(self, kind: Kind, namespace: str, name: str) -> JSON | None:
+        """Return an object; None: there is none. Raises ``ClusterError``."""
+        what = f"read {kind.resource} {namespace}/{name}"
+        return await self._object(what, "GET", lambda: one(kind, namespace, name))
+
+    async def pods(self, namespace: str, labels: Mapping[str, str]) -> tuple[JSON, ...]:
+        """Return the pods with these labels. Raises ``ClusterError``."""
+        selector = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
+        found = await self._object(
+            f"list the pods of {namespace}",
+            "GET",
+            lambda: collection(PODS, namespace),
+            query=[("labelSelector", selector)],
+        )
+        items = (found or {}).get("items") or ()
+        return tuple({"apiVersion": "v1", "kind": "Pod", **pod} for pod in items)
+
+    async def pods_of(
+        self, plugin: PluginCalls, resource: JSON, labels: Mapping[str, str], known: Known | None = None
+    ) -> tuple[JSON, ...]:
+        """Return an object's pods: by these labels or, if none has them, by the names that its plugin knows.
+
+        ``known`` finds pods by labels in a cache. Raises ``ClusterError`` and ``PluginBugError``.
+        """
+        namespace = str(metadata_of(resource).get("namespace"))
+        found = known(namespace, labels) if known and labels else None
+        if found is None and labels:
+            found = await self.pods(namespace, labels)
+        if found:
+            return found
+        named = [await self._named_pod(namespace, name) for name in plugin.pod_names(resource)]
+        return tuple(pod for pod in named if pod is not None)
+
+    async def _named_pod(self, namespace: str, name: str) -> JSON | None:
+        try:
+            return await self.read(PODS, namespace, name)
+        except ClusterError as error:
+            if error.status != FORBIDDEN:  # an account that may only list pods has to do without
+                raise
+            return None
+
+    async def devices(self, namespace: str, parts: Iterable[Part]) -> Devices:
+        """Return what the cluster says of the devices of ResourceClaims among parts, as far as it may be asked."""
+        return await self.learn(reading(namespace, parts))
+
+    async def learn(self, reading: Reading[T]) -> T:
+        """Return what a reading learns from the cluster, as far as it may be asked."""
+        try:
+            path = next(reading)
+            while True:
+                path = reading.send(await self._found(path))
+        except StopIteration as end:
+            found: T = end.value
+            return found
+
+    async def _found(self, path: str) -> tuple[int, JSON]:
+        """Return the status and the object of an answer to GET; 0: there is no answer."""
+        try:
+            answer = await self.ask("GET", path)
+        except (NotSent, OutcomeUnknown):
+            return 0, {}
+        return answer.status, answer.json() or {}
+
+    async def patch(self, kind: Kind, resource: JSON, patch: JSON) -> JSON | None:
+        """Apply a JSON merge patch. None: the object is gone. Raises ``ClusterError``; a conflict has status 409."""
+        headers = {"Content-Type": MERGE}
+        path = partial(_path, kind, resource)
+        return await self._object("patch " + _named(kind, resource), "PATCH", path, patch, headers)
+
+    async def replace(self, kind: Kind, resource: JSON, update: JSON) -> JSON | None:
+        """Replace it by another object. None: it is gone. Raises ``ClusterError``."""
+        return await self._object("update " + _named(kind, resource), "PUT", partial(_path, kind, resource), update)
+
+    async def delete(self, kind: Kind, resource: JSON) -> None:
+        """Delete this object, by its uid, with what was made of it. It may be gone already."""
+        body = {
+            "kind": "DeleteOptions",
+            "apiVersion": "v1",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": metadata_of(resource).get("uid")},
+        }
+        try:
+            await self._object("delete " + _named(kind, resource), "DELETE", partial(_path, kind, resource), body)
+        except ClusterError as error:
+            if error.status != 409:  # another object has its name
+                raise
+
+    async def _object(
+        self,
+        what: str,
+        method: str,
+        path: Callable[[], str],
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+        query: list[tuple[str, str]] | None = None,
+    ) -> JSON | None:
+        try:
+            answer = await self.ask(method, path(), body, headers=headers, query=query)
+        except PathError:
+            return None  # no object can have this name
+        except (NotSent, OutcomeUnknown) as error:
+            raise ClusterError(what, str(error)) from error
+        if answer.ok:
+            return answer.json() or {}
+        if answer.status in GONE:
+            return None
+        raise ClusterError(what, f"{answer.status} {rejection_of(answer).message}".strip(), answer.status)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        query: list[tuple[str, str]] | None = None,
+        patience: float = SERVER_LIMIT,
+    ) -> Answer:
+        """Send a request; return the answer, whatever its status. Raises ``NotSent`` and ``OutcomeUnknown``."""
+        return await self._session.ask(method, path, body, query=query or (), headers=headers, timeout=patience)
+
+
+class CreateTransport:
+    """The gate's transport for one create. ``going``: the last object of its name was being deleted."""
+
+    def __init__(
+        self, objects: Objects, kind: Kind, namespace: str, on_news: Callable[[], object] = lambda: None
+    ) -> None:
+        """Create objects of this kind in this namespace. ``on_news`` is called when ``going`` has changed."""
+        self._on_news = on_news
+        self._objects = objects
+        self._path = collection(kind, namespace)
+        self._named = partial(one, kind, namespace)
+        self._namespace = namespace
+        self.going: JSON | None = None
+
+    async def send(self, body: dict[str, Any]) -> Answer:
+        self.going = None
+        return await self._objects.create(self._path, body)
+
+    async def look_up(self, name: str) -> Answer:
+        answer = await self._objects.ask("GET", self._named(name))
+        found = answer.json() if answer.ok else None
+        before, self.going = self.going, found if found is not None and is_going(found) else None
+        if (before is None) != (self.going is None):
+            self._on_news()
+        return answer
+
+    async def weighed(self, body: JSON, resource: str, makes: Callable[[JSON], tuple[Part, ...]]) -> tuple[Part, ...]:
+        """Return what is made of an object, with what the cluster adds to it, as far as that may be asked."""
+        parts = makes(body)
+        if not any(part.kind == "Pod" for part in parts):
+            return parts
+        limits = await self._objects.learn(filling.reading_limits(self._namespace))
+        classes = await self._objects.learn(filling.reading(body, resource, parts))
+        if limits or classes != filling.NO_CLASSES:
+            parts = makes(filling.filled(body, resource, parts, limits, classes))
+        if templates_named(parts):
+            parts = with_devices(parts, await self._objects.devices(self._namespace, parts))
+        return parts
+
+    async def list_quotas(self) -> Answer:
+        """GET the quotas of the namespace, with little patience."""
+        async with asyncio.timeout(READ_PATIENCE):
+            return await self._objects.ask("GET", quotas_url("", self._namespace))
+
+
+def collection(kind: Kind, namespace: str) -> str:
+    """Return the path of all objects of a kind in a namespace. Raises ``PathError``."""
+    return path_to(kind.path, kind.plural, namespace=namespace)
+
+
+def one(kind: Kind, namespace: str, name: str) -> str:
+    """Return the path of an object. Raises ``PathError``."""
+    return path_to(kind.path, kind.plural, namespace=namespace, name=name)
+
+
+def _path(kind: Kind, resource: JSON) -> str:
+    metadata = metadata_of(resource)
+    return one(kind, str(metadata.get("namespace")), str(metadata.get("name")))
+
+
+def _named(kind: Kind, resource: JSON) -> str:
+    metadata = metadata_of(resource)
+    return f"{kind.resource} {metadata.get('namespace')}/{metadata.get('name')}"

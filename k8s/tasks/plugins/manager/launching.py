@@ -1,0 +1,257 @@
+"""All creates under way, by task and attempt; and the reservations that are made again for living objects."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.creates.creation import Creation
+from backoff_ctrl.k8s.gate.creates.treatments import SERVER_LIMIT
+from backoff_ctrl.k8s.gate.gangs import GangRefused
+from backoff_ctrl.k8s.kube.answers.fields import metadata_of
+from backoff_ctrl.k8s.kube.cluster.objects import CreateTransport, Objects
+from backoff_ctrl.k8s.tasks.plugins.following import Watches
+from backoff_ctrl.k8s.tasks.plugins.marks import Key, is_going, key_of, key_of_task, object_name, with_metadata
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, queued
+from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, Kind, TaskContext
+
+from .figures import ManagerCounts
+from .launch import Asked, Launch, gang_that_stands
+from .outcomes import taken
+from .plugin_calls import PluginCalls
+from .state import Made, Stage, State
+
+log = logging.getLogger(__name__)
+
+NEWS: Final = 2.0
+"""Seconds between two checks for creates that wait for something else than before."""
+AT_A_TIME: Final = 50
+LOOKS: Final = 500.0
+"""Waiting creates that are checked before the event loop gets a turn, and in a second."""
+EXACT_PLACES: Final = 10
+"""The place in line from which on only a move by a tenth is news."""
+
+
+class Launcher:
+    """Begins creates, knows their state, and ends them."""
+
+    def __init__(
+        self,
+        gate: AsyncGate,
+        server: str,
+        store: str,
+        wake: Callable[[Key], object],
+        objects: Objects,
+        watches: Watches,
+        counts: ManagerCounts,
+    ) -> None:
+        self._gate = gate
+        self._server = server
+        self._store = store
+        self._wake = wake
+        self._objects = objects
+        self._watches = watches
+        self._counts = counts
+        self._launches: dict[Key, Launch] = {}
+        self._met: set[Key] = set()  # those whose parts this process has reserved
+        self._doubts: dict[Key, float] = {}  # until when a stopped create may still be stored
+        self._standing: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.create_task(self._tell_news())
+
+    def __len__(self) -> int:
+        return len(self._launches)
+
+    # -- steps ---------
+
+    def step(self, task: TaskContext, plugin: PluginCalls, known: State, now: datetime) -> tuple[State, PhaseInfo]:
+        """Begin the create of an attempt, or return its state.
+
+        Raises ``TaskSpecError`` and ``PluginBugError``; then nothing was begun.
+        """
+        key = key_of_task(task.metadata)
+        launch = self._launches.get(key)
+        if launch is None or (launch.over and launch.made is None and launch.failure is None):
+            self._watches.need(plugin.kind, task.metadata.namespace)
+            found = self._watches.find(plugin.kind, task.metadata.namespace, self._name(task, plugin))
+            if found is not None and not is_going(found):
+                if key_of(found) != key:
+                    return known, taken(f"{plugin.kind.resource} {task.metadata.namespace}/{found['metadata']['name']}")
+                self._counts.launches[plugin.id, "adopted"] += 1
+                return self._started(known, plugin, found), queued("its object exists already")
+            launch = self._launches[key] = self._begin(key, task, plugin)
+        known = replace(known, plugin=plugin.id)
+        if launch.made is not None:
+            self._launches.pop(key)
+            self._counts.launches[plugin.id, "created" if launch.created else "adopted"] += 1
+            if launch.created:
+                self._met.add(key)  # its gang has reserved the room of its pods
+            self._watches.note(plugin.kind, launch.made)
+            return self._started(known, plugin, launch.made), queued(f"{launch.asked.label} exists")
+        if launch.failure is not None:
+            self._launches.pop(key)
+            self._counts.launches[plugin.id, "failed"] += 1
+            return known, replace(launch.failure, cleanup_on_failure=launch.in_doubt)
+        wait = launch.wait()
+        launch.told = _news_of(wait.reason, wait.quota, wait.resource, wait.place) if wait is not None else None
+        stage = Stage.ALLOCATION_TOKEN_ACQUIRED if launch.sent else Stage.NOT_STARTED
+        return replace(known, stage=stage), launch.info(now)
+
+    def seen(self, key: Key, kind: Kind, resource: JSON) -> None:
+        """Take an object that a watch shows if an earlier process made it for a create that still waits.
+
+        Only an object of the plugin's kind counts: an operator may have copied labels and name to objects of other
+        kinds.
+        """
+        launch = self._launches.get(key)
+        metadata = metadata_of(resource)
+        place = kind.resource, metadata.get("namespace"), metadata.get("name")
+        if launch is None or is_going(resource):
+            return
+        asked = launch.asked.creation
+        if place == (asked.resource, asked.namespace, asked.name):
+            launch.adopt(resource)
+
+    def reserve_again(self, task: TaskContext, plugin: PluginCalls, resource: JSON) -> None:
+        """Reserve, once per process, room for what a living object of another process may still make."""
+        key = key_of_task(task.metadata)
+        if key in self._met:
+            return
+        self._met.add(key)
+        if self._gate.ledger.label_of(str(metadata_of(resource).get("uid"))) is not None:
+            return  # an earlier manager of this process created it: what it reserved in this ledger still holds
+        if plugin.parts(resource):
+            standing = asyncio.create_task(self._stand(task, plugin, resource))
+            self._standing.add(standing)
+            standing.add_done_callback(self._standing.discard)
+
+    def release(self, uid: str) -> None:
+        """Release the reservation for pods of an object that has ended, so that the next attempt has its room."""
+        if uid:
+            self._gate.ledger.object_ended(uid)
+
+    async def _stand(self, task: TaskContext, plugin: PluginCalls, resource: JSON) -> None:
+        namespace = task.metadata.namespace
+        transport = CreateTransport(self._objects, plugin.kind, namespace)
+        try:
+            gang = gang_that_stands(
+                namespace,
+                plugin.kind.resource,
+                resource,
+                await transport.weighed(resource, plugin.kind.resource, plugin.parts),
+                server=self._server,
+                priority=task.metadata.priority,
+                limit=task.config.reservation_limit.total_seconds(),
+            )
+            if gang is None:
+                return
+            async with self._gate.gang(gang, transport):
+                pass
+        except GangRefused as error:
+            log.warning("%s", error)
+        except Exception:
+            log.exception("an internal error: no room is reserved for the pods of an object in %s", namespace)
+
+    # -- the end ---------
+
+    async def stop(self, key: Key) -> Launch | None:
+        """End a create, and return it: it may have ended with an object. None: none is under way."""
+        launch = self._launches.get(key)
+        if launch is None:
+            return None
+        await launch.stop()
+        self._launches.pop(key, None)
+        if launch.made is None and (launch.in_doubt or not launch.over):
+            self._doubts[key] = self._loop.time() + SERVER_LIMIT
+        return launch
+
+    def in_doubt(self, key: Key) -> bool:
+        """Return whether a stopped create may still be stored: then ``wake`` is called to look for it again."""
+        until = self._doubts.get(key)
+        if until is None:
+            return False
+        if self._loop.time() >= until:
+            del self._doubts[key]
+            return False
+        self._loop.call_later(NEWS, self._wake, key)
+        return True
+
+    def forget(self, key: Key) -> None:
+        self._met.discard(key)
+        self._doubts.pop(key, None)
+
+    async def aclose(self) -> None:
+        """End all creates; sent ones are answered first."""
+        self._news.cancel()
+        for each in list(self._standing):
+            each.cancel()
+        await asyncio.gather(*(launch.stop() for launch in list(self._launches.values())), return_exceptions=True)
+        await asyncio.gather(self._news, *self._standing, return_exceptions=True)
+
+    # -- its own ---------
+
+    def _name(self, task: TaskContext, plugin: PluginCalls) -> str:
+        return object_name(task.metadata.generated_name, plugin.properties().generated_name_max_length)
+
+    def _begin(self, key: Key, task: TaskContext, plugin: PluginCalls) -> Launch:
+        built = plugin.build(task)
+        about = task.metadata
+        creation = Creation(
+            self._server,
+            "",
+            about.namespace,
+            plugin.kind.resource,
+            with_metadata(built, about, task.config, plugin.properties(), self._store),
+            about.priority,
+            about.timeout,
+            key=f"{about.uid}/{about.attempt}",
+        )
+        limit = task.config.reservation_limit.total_seconds()
+        asked = Asked(
+            key,
+            creation,
+            plugin.parts,
+            limit,
+            error_limit=task.config.create_error_limit,
+            known=self._watches.fed(plugin.kind, about.namespace),
+        )
+        wake = partial(self._wake, key)
+        transport = CreateTransport(self._objects, plugin.kind, about.namespace, wake)
+        return Launch(asked, self._gate, transport, wake)
+
+    def _started(self, known: State, plugin: PluginCalls, resource: JSON) -> State:
+        metadata = metadata_of(resource)
+        made = Made(
+            plugin.kind.api_version,
+            plugin.kind.kind,
+            str(metadata.get("namespace") or ""),
+            str(metadata.get("name") or ""),
+            str(metadata.get("uid") or ""),
+        )
+        return replace(known, stage=Stage.STARTED, plugin=plugin.id, made=made)
+
+    async def _tell_news(self) -> None:
+        """Wake those whose wait has changed since they were last asked."""
+        while True:
+            await asyncio.sleep(NEWS)
+            for number, (key, launch) in enumerate(list(self._launches.items()), start=1):
+                if number % AT_A_TIME == 0:
+                    await asyncio.sleep(AT_A_TIME / LOOKS)
+                wait = None if launch.over else launch.wait()
+                news = None if wait is None else _news_of(wait.reason, wait.quota, wait.resource, wait.place)
+                if news is not None and news != launch.told:
+                    launch.told = news
+                    self._wake(key)
+
+
+def _news_of(reason: str, quota: str, resource: str, place: int) -> tuple[object, ...]:
+    """Return the value that is compared to find news, with places far back in line rounded."""
+    rough = place if place <= EXACT_PLACES else round(10 * math.log(place))
+    return reason, quota, resource, rough

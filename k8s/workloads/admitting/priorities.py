@@ -1,0 +1,68 @@
+"""The priority of an object that waits: by its annotation as far as a quota allows that, else by its PriorityClass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from backoff_ctrl.k8s.gate.creates.creation import PRIORITY_MAX
+from backoff_ctrl.k8s.kube.answers.fields import annotations_of, metadata_of, text
+from backoff_ctrl.k8s.kube.charges.parts import Part
+from backoff_ctrl.k8s.status.bodies import found_at
+
+from .kinds import PRIORITY, whole_number
+
+MAX_PRIORITY: Final = "backoff-ctrl.dev/max-priority"
+"""The annotation of a ResourceQuota up to which objects of its namespace may set a priority of their own."""
+
+
+class Priorities:
+    """The PriorityClasses of a cluster."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, int] = {}
+        self._default = ""
+
+    def changed(self, body: Mapping[str, Any], *, gone: bool) -> None:
+        """Take in a PriorityClass."""
+        name, value = text(metadata_of(body).get("name")), body.get("value")
+        self._values.pop(name, None)
+        if not gone and isinstance(value, int):
+            self._values[name] = max(-PRIORITY_MAX, min(value, PRIORITY_MAX))
+        if body.get("globalDefault") is True and not gone:
+            self._default = name
+        elif self._default == name:
+            self._default = ""
+
+    def of(self, body: Mapping[str, Any], parts: Sequence[Part]) -> int:
+        """Return the highest of the PriorityClasses of an object's pods."""
+        specs = [found_at(f"{part.template}.spec", body) for part in parts if part.template]
+        names = [text(spec.get("priorityClassName")) or self._default for spec in specs if isinstance(spec, dict)]
+        return max((self._values.get(name, 0) for name in names), default=0)
+
+
+def priority_asked(body: Mapping[str, Any]) -> tuple[int | None, str]:
+    """Return the priority that the annotation of an object asks for; None: none, and a sentence if it is no number."""
+    said = text(annotations_of(body).get(PRIORITY))
+    wanted = _number(said)
+    wrong = wanted is None and bool(said)
+    return wanted, f"{PRIORITY} must be a whole number, not {said!r}: its PriorityClass counts" if wrong else ""
+
+
+def priority_allowed(wanted: int, quotas: Iterable[Mapping[str, Any]]) -> tuple[int, str]:
+    """Return the priority that counts of what is asked for, and why it is less: more needs a quota's annotation."""
+    if wanted <= 0:
+        return wanted, ""
+    numbers = [_number(text(annotations_of(each).get(MAX_PRIORITY))) for each in quotas]
+    allowed = max((number for number in numbers if number is not None), default=0)
+    if wanted <= allowed:
+        return wanted, ""
+    return allowed, (
+        f"{PRIORITY} is {wanted} but counts as {allowed}: more has to be allowed by the annotation "
+        f"{MAX_PRIORITY} of a ResourceQuota of its namespace"
+    )
+
+
+def _number(said: str) -> int | None:
+    number = whole_number(said)
+    return None if number is None else max(-PRIORITY_MAX, min(number, PRIORITY_MAX))

@@ -1,0 +1,321 @@
+"""The room of one object: what is asked of the line for it, what is reserved, and how much of that it still needs.
+
+``case`` says when something is asked, reserved or given back; ``Room`` says how much. Methods that take a body raise
+``FieldError`` and ``GangError`` where it can't be read, unless they say otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from enum import Enum, auto
+from typing import Any, Final
+
+from backoff_ctrl.engine.errors import GangError
+from backoff_ctrl.engine.facts.parts import MEMBERS_MAX
+from backoff_ctrl.k8s.gate.creates.naming import GANG_LABEL
+from backoff_ctrl.k8s.gate.creates.wait import Wait
+from backoff_ctrl.k8s.gate.gangs import AdmittedGang, GangAsked, GangRefused, GangWait
+from backoff_ctrl.k8s.gate.subscribers import Verdict
+from backoff_ctrl.k8s.kube.answers.fields import FieldError, labels_of, mapping, metadata_of, text
+from backoff_ctrl.k8s.kube.charges.parts import Part
+from backoff_ctrl.k8s.kube.cluster.objects import CreateTransport
+from backoff_ctrl.k8s.kube.watching.objects import is_older
+from backoff_ctrl.k8s.status.bodies import found_at
+from backoff_ctrl.k8s.tasks.plugins.protocol import JSON
+from backoff_ctrl.k8s.tasks.plugins.protocol import Kind as Served
+
+from .asking import (
+    Elastic,
+    as_elastic,
+    elastic_of,
+    for_one_more,
+    gang_for,
+    more_of,
+    pods_of,
+    same_parts,
+    succeeded_of,
+    templates_of,
+)
+from .children import Child
+from .desk import Desk
+from .kinds import AdmissibleKind
+from .needs import Needs
+from .patches import admitted_gang
+
+VERDICTS: Final[Mapping[str, Verdict]] = {"now": "create", "unknown": "create", "wait": "wait", "never": "refuse"}
+
+
+class Next(Enum):
+    """What is to be done with the room of what runs."""
+
+    NOTHING = auto()
+    STAND = auto()
+    """It makes other objects by now: reserve them anew."""
+    GROW = auto()
+    """It should have more pods."""
+
+
+class Room:
+    """See the module. ``say`` tells people of the object: a reason for machines, and a sentence."""
+
+    def __init__(
+        self,
+        kind: AdmissibleKind,
+        served: Served,
+        needs: Needs,
+        desk: Desk,
+        say: Callable[[str, str], object],
+    ) -> None:
+        self.gang: AdmittedGang | None = None
+        self.asked: GangAsked | None = None
+        self.elastic: Elastic | None = None
+        self._kind = kind
+        self._served = served
+        self._needs = needs
+        self._desk = desk
+        self._say = say
+        self._wait: GangWait | None = None
+        self._parts: tuple[Part, ...] = ()
+        self._size: tuple[int, ...] = ()
+        self._priority = 0
+        self._succeeded: set[str] = set()
+        self._base, self._since = 0, ""  # of its pods that had succeeded, by its status of this version
+
+    # -- questions ---------
+
+    @property
+    def is_reserved(self) -> bool:
+        return self.gang is not None and self.gang.gang is not None
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether the engine that reserved it has failed: the new one knows nothing of it."""
+        gang = self.gang
+        return gang is not None and gang.gang is not None and gang.engine is not self._desk.gate.ledger.controller
+
+    @property
+    def pods(self) -> int:
+        return pods_of(self._parts, self._size)
+
+    @property
+    def resources(self) -> set[str]:
+        """The resources of what it makes."""
+        return {part.resource for part in self._parts}
+
+    @property
+    def templates(self) -> frozenset[str]:
+        """The sections that its pods are made from, where their labels may change."""
+        return templates_of(self._kind, self._parts)
+
+    def waits(self) -> Wait | None:
+        """Return what it waits for; None: it has no place in line."""
+        return self._wait.wait() if self._wait is not None and not self._wait.over else None
+
+    # -- in line ---------
+
+    async def join(self, body: JSON) -> None:
+        """Wait in line until its room is reserved, if it makes pods. Raises ``GangRefused``, too."""
+        asked = await self._ask(body)
+        if asked is not None:
+            self.gang = await self._take(asked)
+
+    async def _ask(self, body: JSON) -> GangAsked | None:
+        """Return what to ask of the line; None: it makes no pods."""
+        desk, needs, namespace = self._desk, self._needs, self._namespace(body)
+        self.elastic = elastic_of(self._kind, body)
+        if self.elastic is not None and self.elastic.wrong:
+            self._say("min-parallelism", self.elastic.wrong)
+        least = self._least(body)
+        self.asked = None
+        await needs.look_around(least, waits=True)
+        enforced = desk.gate.mode(namespace) == "enforce"
+        if enforced and (said := needs.why_never(least)):
+            raise GangRefused(said, "never-fits", f"{said}; make it smaller, or ask for a larger quota")
+        self._parts = needs.still_to_come(least)
+        self._size = needs.counts(least, self._parts)
+        if not any(self._size):
+            return None
+        if max(self._size) > MEMBERS_MAX and enforced:
+            said = f"it asks for {max(self._size)} objects of one kind, and {MEMBERS_MAX} are let in together at most"
+            raise GangRefused(said, "never-fits", said)  # not let in as what can't be read: it would pass the line
+        self._priority, ignored = await self._ask_priority(body)
+        if ignored:
+            self._say("priority", ignored)
+        self.asked = gang_for(
+            self._kind,
+            body,
+            self._parts,
+            self._size,
+            server=desk.server,
+            priority=self._priority,
+            label=admitted_gang(body),
+        )
+        if desk.gate.mode(namespace) == "shadow":
+            self._count_shadow(self.asked, namespace)
+        return self.asked
+
+    def _least(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the object with as many pods as it may begin with."""
+        elastic = elastic_of(self._kind, body)
+        return body if elastic is None else as_elastic(self._kind, body, elastic.least)
+
+    async def _ask_priority(self, body: JSON) -> tuple[int, str]:
+        return await self._desk.priority(self._needs.maker(body)[1], self._parts)
+
+    def _count_shadow(self, asked: GangAsked, namespace: str) -> None:
+        """Say what would become of it if its namespace were enforced."""
+        ledger = self._desk.gate.ledger
+        found = ledger.look(lambda engine, now: engine.outlook(namespace, asked.parts.parts, now))
+        ledger.tell("shadowed", namespace, VERDICTS[found.prospect])
+
+    async def _take(self, asked: GangAsked, *, apart: bool = False) -> AdmittedGang:
+        """Wait for a gang. ``apart``: it is another one than that of the whole."""
+
+        def begun(wait: GangWait) -> None:
+            if not apart:
+                self._wait = wait
+
+        desk = self._desk
+        transport = CreateTransport(desk.objects, self._served, asked.creation.namespace)
+        async with desk.gate.gang(asked, transport, begun) as gang:
+            return gang
+
+    def makes_else(self, body: JSON) -> bool:
+        """Return whether it makes something else by now than what was asked for: it was edited, or a LimitRange was."""
+        return self._needs.still_to_come(self._least(body)) != self._parts
+
+    def lacks_else(self, body: JSON) -> bool:
+        """Return whether its controller has made by now what was asked for beside its pods."""
+        self._needs.made_more.set()
+        lacks = self._needs.lacks
+        return self.asked is not None and bool(lacks) and self._needs.lacking(self._least(body)) != lacks
+
+    # -- what exists of it ---------
+
+    def let_in(self, body: JSON) -> None:
+        """Let its pods be known: by its gang's label, or as its own."""
+        self._base, self._since = succeeded_of(body), text(metadata_of(body).get("resourceVersion"))
+        if self.gang is not None:
+            self.gang.stored(body, self._kind.resource)
+
+    def succeeded(self, uid: str, version: str) -> bool:
+        """Note that a pod of it has succeeded: it is not made again. Return whether its status may not say so yet."""
+        if is_older(version, self._since):
+            return False
+        self._succeeded.add(uid)
+        return True
+
+    def count(self, child: Child, *, lived: bool) -> bool:
+        """Charge to it what a controller has made; return whether that is a part of its gang."""
+        charged = child.charge(self._needs.devices)
+        if self.gang is None or charged is None or child.resource not in self.resources:
+            return False
+        self.gang.charged(child.uid, charged, child.resource, lived=lived)
+        return True
+
+    def settle(self) -> None:
+        """Reserve no longer, once it has pods, what is not followed: nobody says when that was made."""
+        if self.gang is not None and not self.gang.over and self.gang.drawn:
+            self._resize(self._needs.followed(self._parts, self._size))
+
+    # -- while it runs ---------
+
+    async def stand(self, body: JSON) -> str | None:
+        """Reserve what a running object makes, without waiting; return the label of its pods. None: it makes none."""
+        needs = self._needs
+        await needs.look_around(body, waits=False)
+        self._parts = needs.still_to_come(body)
+        self._size = needs.counts(body, self._parts)
+        self.elastic = elastic_of(self._kind, body)
+        if not any(self._size):
+            return None
+        label = self._known_label(body)
+        self._priority, _ = await self._ask_priority(body)
+        counts = [max(1, size) for size in self._size]
+        self.asked = gang_for(
+            self._kind, body, self._parts, counts, server=self._desk.server, label=label, standing=True
+        )
+        self.gang = await self._take(self.asked)
+        self.let_in(body)
+        return label
+
+    def _known_label(self, body: JSON) -> str:
+        for template in sorted(self.templates):
+            found = text(labels_of(mapping(found_at(template, body))).get(GANG_LABEL))
+            if found:
+                return found
+        return admitted_gang(body)
+
+    def fit(self) -> None:
+        """Keep no more than its size, once all that lives of it is taken in: a gang begins with one of each part."""
+        if self.gang is not None:
+            self.gang.resize(self._size)
+
+    def follow(self, body: JSON) -> Next:
+        """Keep room for no more than a running object still makes; return what is to be done beside that."""
+        parts, counts = self._wanted(body)
+        if parts and not same_parts(parts, self._parts):
+            return Next.STAND
+        self._resize(tuple(map(min, self._size, counts or [0] * len(self._size))))
+        return Next.GROW if self._exceeds(body, counts) else Next.NOTHING
+
+    def _resize(self, size: tuple[int, ...]) -> None:
+        if self.gang is not None and size != self._size:
+            self.gang.resize(size)
+            self._size = size
+
+    def _wanted(self, body: JSON) -> tuple[tuple[Part, ...], tuple[int, ...]]:
+        """Return what a running object makes, and how many pods of each part it should have if there were room."""
+        self.elastic = elastic_of(self._kind, body)
+        most = body if self.elastic is None else as_elastic(self._kind, body, self.elastic.most)
+        parts = self._needs.still_to_come(most)
+        return parts, self._needs.counts(most, parts, self._base + len(self._succeeded))
+
+    def wants_more(self, body: JSON) -> bool:
+        """Return whether it should have more pods than are reserved. Raises nothing."""
+        with suppress(FieldError, GangError):
+            return self._exceeds(body, self._wanted(body)[1])
+        return False
+
+    def _exceeds(self, body: JSON, counts: Sequence[int]) -> bool:
+        """Return whether these are more pods than are reserved; only kinds with equal pods grow."""
+        if not self._kind.parallelism or for_one_more(body, self._parts) is None or len(counts) != len(self._parts):
+            return False
+        return pods_of(self._parts, counts) > self.pods > 0
+
+    async def grow(self, body: JSON) -> bool:
+        """Reserve as many more pods as fit now, or else one, behind those who wait; return whether there are more.
+
+        Raises ``GangRefused``, too.
+        """
+        each = for_one_more(body, self._parts)
+        if each is None or self.asked is None or self.gang is None or self.gang.over or not self.wants_more(body):
+            return False
+        most = pods_of(*self._wanted(body)) - self.pods
+        number = self._needs.fitting(self._parts, each, most)
+        more = await self._take(more_of(self.asked, each, number, self._priority), apart=True)
+        if more.gang is None:
+            return False
+        self.gang.absorb(more)
+        self._size = tuple(size + number * count for size, count in zip(self._size, each, strict=True))
+        return True
+
+    # -- the end ---------
+
+    def forget_parts(self) -> None:
+        """Keep nothing of what no room can be reserved for: that may be a thousand claims."""
+        if not self.is_reserved:
+            self.asked, self._parts, self._size = None, (), ()
+
+    def give_back(self, uid: str) -> None:
+        """Leave the line, and give back what is reserved. Twice is no error."""
+        gang, self.gang, self._wait = self.gang, None, None
+        self._succeeded.clear()
+        if gang is not None:
+            self._desk.gate.ledger.object_ended(uid)
+            gang.give_back()
+
+    @staticmethod
+    def _namespace(body: JSON) -> str:
+        return text(metadata_of(body).get("namespace"))
