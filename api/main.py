@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem, ShellComplete, get_completion
 from backoff_ctrl.ending import stopped
 from backoff_ctrl.engine.errors import BackoffError
 
-from .exits import BAD_INPUT, DONE, FAILED
+from .exits import DONE, FAILED, BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,14 +43,14 @@ SECTIONS: Final = {
     },
     "Run the gate, the operator and tasks": {
         "proxy": (f"{_A}commands.proxy:command", "Run the sidecar, between creators and the API server."),
-        "inject": (f"{_A}injection.command:command", "Give pods the sidecar: the admission webhook."),
-        "operator": (f"{_A}operating.command:command", "Let suspended Jobs in when they fit, and carry out Tasks."),
-        "serve": (f"{_A}status.command:command", "Serve the cluster's page: status API, live page, metrics."),
+        "inject": (f"{_A}commands.inject:command", "Give pods the sidecar: the admission webhook."),
+        "operator": (f"{_A}operator.command:command", "Let suspended Jobs in when they fit, and carry out Tasks."),
+        "serve": (f"{_A}commands.serve:command", "Serve the cluster's page: status API, live page, metrics."),
         "task": (
             f"{_A}commands.tasks.command:command",
             "Run tasks: each create waits for quota, failures are retried.",
         ),
-        "uninstall": (f"{_A}operating.uninstall:command", "Let everything go that waits for the operator."),
+        "uninstall": (f"{_A}operator.uninstall:command", "Let everything go that waits for the operator."),
     },
     "Check manifests, answers and the installation": {
         "explain": (f"{_A}commands.explain:command", "Say what would happen to a manifest that is created now."),
@@ -61,7 +61,7 @@ SECTIONS: Final = {
     },
     "Try it, without a cluster": {
         "sandbox": (f"{_A}commands.sandbox:command", "Run an embedded API server with quota admission."),
-        "demo": (f"{_A}demo:command", "Compare plain retries with the gate on a recorded workload."),
+        "demo": (f"{_A}commands.demo.command:command", "Compare plain retries with the gate on a recorded workload."),
         "completion": (f"{_A}main:completion", "Print the completion script of a shell."),
     },
 }
@@ -86,6 +86,13 @@ class LazyGroup(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"{module}:{name} is not a command")
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command. An error of the rooms below it ends it as bad input does."""
+        try:
+            return super().invoke(ctx)
+        except BackoffError as error:
+            raise BadInput(str(error)) from None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete the name of a command without importing any, and the options of the group."""
@@ -174,9 +181,6 @@ def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except BackoffError as error:
-        click.echo(f"backoff-ctrl: {error}", err=True)
-        return BAD_INPUT
     except (click.Abort, KeyboardInterrupt):
         return stopped(arguments)
     except BrokenPipeError:  # the reader closed the pipe, so the interpreter must not flush at exit

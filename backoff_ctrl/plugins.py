@@ -8,10 +8,10 @@
 from __future__ import annotations
 
 from backoff_ctrl.k8s.kube.charges.parts import Part
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, PODS, Kind
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.tasks.plugins.core import CoreEntry, CorePlugin, CoreSetup, Handled
 from backoff_ctrl.k8s.tasks.plugins.phases import (
-    ErrorKind,
-    Phase,
     PhaseInfo,
     TaskError,
     TaskLog,
@@ -26,10 +26,7 @@ from backoff_ctrl.k8s.tasks.plugins.pod_phases import demystify_pod_status as po
 from backoff_ctrl.k8s.tasks.plugins.pod_phases import get_completion_time as pod_ended_at
 from backoff_ctrl.k8s.tasks.plugins.pod_phases import is_terminal as pod_ended
 from backoff_ctrl.k8s.tasks.plugins.protocol import (
-    JSON,
-    PODS,
     AbortBehavior,
-    Kind,
     Plugin,
     PluginContext,
     PluginEntry,

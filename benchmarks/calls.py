@@ -31,13 +31,13 @@ from backoff_ctrl.k8s.gate.creates.creation import Creation
 from backoff_ctrl.k8s.gate.runtime.host import RUNTIME
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.kube.answers.answer import Answer
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.lab.sandbox import running_sandbox
 from backoff_ctrl.k8s.sidecar.holding.holding import Holding
 from backoff_ctrl.k8s.sidecar.http.messages import Head, Request, Response
 from backoff_ctrl.k8s.status.serving import Service
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.kinds.pods import container
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext, TaskMetadata
 from tests.tasks.bench import Bench
 

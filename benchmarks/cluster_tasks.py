@@ -22,13 +22,13 @@ from kubernetes import client, config
 
 from backoff_ctrl.k8s.lab.sandbox.followed import Server as Upstream
 from backoff_ctrl.k8s.lab.sandbox.kubelet import Kubelet
+from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.cluster.owning import owning
 from backoff_ctrl.k8s.tasks.cluster.schema import NAME, definition
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.managing import carry_out
 from backoff_ctrl.k8s.tasks.model import TaskStatus
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.tasks.plugins.registry import registry
 from backoff_ctrl.k8s.tasks.reconciler import Reconciler
 from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 from tests.cluster.control_plane.bed import Bed

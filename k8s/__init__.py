@@ -1,8 +1,8 @@
 """The cluster: every Kubernetes and HTTP word lives in this room.
 
-Laws of the room: it asks the engine (``backoff_ctrl.engine``) and nothing of ``backoff_ctrl.api``. What only reads
-texts and manifests (``answers``, ``charges``) is pure and loads no client; the official client is imported where it
-is used, late, since it costs a quarter of a second.
+It asks the engine (``backoff_ctrl.engine``) and nothing of ``backoff_ctrl.api``. Its seven doors, and which of them
+know which, are in ARCHITECTURE.md. What only reads texts and manifests (``kube/answers``, ``kube/charges``) is pure and
+loads no client; the official client is imported where it is used, late, since it costs a quarter of a second.
 """
 
 if __name__ != "backoff_ctrl.k8s":  # one file under two names would be two ledgers: docs/decisions/import-names.md

@@ -135,7 +135,7 @@ def _act(
         acted, document = instance.post(f"/v1/actions/{name}", json.dumps(body).encode(), Acted)
     except RefusedError as error:
         if error.status in (404, 409):
-            raise Failed(error.format_message()) from None
+            raise Failed(str(error)) from None
         raise
     click.echo(written(document, output) if output else printable(acted.done))
     return DONE

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import yaml
 
-from backoff_ctrl.api.commands.tasks.options import SET, Platform, needs_packages
+from backoff_ctrl.api.commands.tasks.options import SET, needs_packages
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.api.webhooks.counting import LABEL
 from backoff_ctrl.api.webhooks.mutation import inject, with_account
@@ -27,6 +27,7 @@ from backoff_ctrl.k8s.gate.creates.creation import OptionError
 from backoff_ctrl.k8s.kube.answers.fields import labels_of, metadata_of
 from backoff_ctrl.k8s.kube.charges.manifests import ManifestError, load_manifests, read_source
 from backoff_ctrl.k8s.sidecar.holding.settings import HoldSettings
+from backoff_ctrl.k8s.tasks.platform import Platform
 
 from .cluster_options import check_cluster_options, cluster_options
 from .kinds_option import KINDS, kinds_of

@@ -9,7 +9,7 @@ import click
 
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.kube.answers.printing import printable
-from backoff_ctrl.k8s.status.amounts import aligned
+from backoff_ctrl.k8s.status.amounts import EMPTY, aligned
 
 from .cluster_options import check_cluster_options
 from .renamed import Renamed
@@ -17,8 +17,6 @@ from .renamed import Renamed
 F = TypeVar("F", bound=Callable[..., object])
 ROWS: Final = 1000
 """Rows of a table, unless ``--limit`` says otherwise."""
-EMPTY: Final = frozenset({"", "-"})
-"""Cells that say nothing: a column of these alone is left out of a table."""
 
 TIMEOUT: Final = click.option(
     "--timeout",

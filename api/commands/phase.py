@@ -21,8 +21,8 @@ from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
 from .output import DOCUMENT, output_options, written
 
 if TYPE_CHECKING:
+    from backoff_ctrl.k8s.kube.cluster.kinds import JSON
     from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo
-    from backoff_ctrl.k8s.tasks.plugins.protocol import JSON
     from backoff_ctrl.k8s.tasks.plugins.registry import Entry, Registry
 
     _Reads: TypeAlias = PluginEntry | WebPluginEntry
@@ -72,7 +72,7 @@ def command(
     """
     if find_spec("pydantic") is None or find_spec("jsonpath") is None:
         raise BadInput("phase needs the plugin manager's packages: pip install 'backoff-ctrl[tasks]'")
-    from backoff_ctrl.api.commands.tasks.options import Platform  # noqa: PLC0415 - likewise
+    from backoff_ctrl.k8s.tasks.platform import Platform  # noqa: PLC0415 - likewise
     from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext, PluginError  # noqa: PLC0415 - slow to load
 
     now = datetime.now(UTC) if at is None else _time(at)

@@ -190,11 +190,8 @@ def _tasks(
     tls: bool,
 ) -> ServedTasks:
     """Return the tasks of a store, after a check that it can be opened. Raises ``BadInput``."""
-    from backoff_ctrl.api.commands.tasks.options import (  # noqa: PLC0415
-        Platform,
-        needs_packages,
-        store_file,
-    )
+    from backoff_ctrl.api.commands.tasks.options import needs_packages, store_file  # noqa: PLC0415
+    from backoff_ctrl.k8s.tasks.platform import Platform  # noqa: PLC0415
 
     needs_packages()
     from backoff_ctrl.api.status.listening import url_of  # noqa: PLC0415

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.kube.answers.printing import printable
-from backoff_ctrl.k8s.status.client import FAILURES, FROM_THE_OLDEST, Instance, Listed, Stream, read_time
+from backoff_ctrl.k8s.status.client import FAILURES, FROM_THE_OLDEST, ClientError, Instance, Listed, Stream, read_time
 from backoff_ctrl.k8s.status.shapes import Ceiling, Decision, Gate, Waiting
 
 from .ceilings import fullest_first
@@ -157,8 +157,8 @@ class Feed:
             began = time.monotonic()
             try:
                 self._seen(look(self._instance, self._namespace, self._jobs))
-            except BadInput as error:
-                self._lost(error.format_message())
+            except ClientError as error:
+                self._lost(str(error))
             pause = max(self._every, SHARE * (time.monotonic() - began))
 
     def _follow(self) -> None:

@@ -13,9 +13,10 @@ import click
 from backoff_ctrl.api.commands.cluster_options import check_cluster_options, cluster_options
 from backoff_ctrl.api.commands.kinds_option import KINDS, kinds_of
 from backoff_ctrl.api.commands.options import POLICY, address_of, log_to_stderr, set_policy
-from backoff_ctrl.api.commands.tasks.options import SET, Platform, needs_packages
+from backoff_ctrl.api.commands.tasks.options import SET, needs_packages
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 from backoff_ctrl.ending import at_signals
+from backoff_ctrl.k8s.tasks.platform import Platform
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.kube.cluster.finding import ClusterAccess

@@ -1,8 +1,8 @@
 """What ``backoff-ctrl operator`` runs: Jobs that wait and Tasks, in one process with one ledger, while it leads.
 
-Replicas elect their leader by a Lease (``k8s/kube/cluster/election``). All of them follow what there is, so that the next
-leader loses no time; only the leader writes. Tasks need a CustomResourceDefinition: where it is missing, that is said
-once, and looked for again; Jobs are let in all the same.
+Replicas elect their leader by a Lease (``k8s/kube/cluster/election``). All of them follow what there is, so that the
+next leader loses no time; only the leader writes. Tasks need a CustomResourceDefinition: where it is missing, that is
+said once, and looked for again; Jobs are let in all the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from backoff_ctrl.api.commands.tasks.options import Platform
 from backoff_ctrl.api.connections import listening, serving_at
 from backoff_ctrl.api.probes import probes
 from backoff_ctrl.k8s.gate.runtime.host import RUNTIME
@@ -34,6 +33,7 @@ from backoff_ctrl.k8s.tasks.cluster.owning import owning
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.figures import samples
 from backoff_ctrl.k8s.tasks.managing import carry_out
+from backoff_ctrl.k8s.tasks.platform import Platform
 from backoff_ctrl.k8s.tasks.reconciler import Reconciler
 from backoff_ctrl.k8s.tasks.store import StoreError
 from backoff_ctrl.k8s.tasks.through_plugins import through_plugins

@@ -13,10 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from backoff_ctrl.k8s.kube.answers.fields import annotations_of, mapping, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import annotations_of, is_going, mapping, metadata_of, text
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
 from backoff_ctrl.k8s.kube.watching.objects import Kind, WatchAbsentError
-from backoff_ctrl.k8s.tasks.plugins.marks import is_going
 from backoff_ctrl.k8s.workloads.admitting.kinds import (
     KINDS,
     RELEASED_BY,

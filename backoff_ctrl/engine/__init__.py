@@ -52,8 +52,9 @@ tickets and refusals, ``settle`` a ticket when its create has ended, ``observe_q
 time.
 
 **Where to begin.** ``controller`` is all namespaces, ``handler`` is one. ``admission`` decides about one
-create, ``gang_admission`` about several as one. ``knowledge``, ``quotas`` and ``ceilings`` are the facts,
-``line`` is the backlog, ``blocks`` are the probes. ``requests`` and ``blocks`` have the two tables of states.
+create, ``gang_admission`` about several as one. ``facts`` has quotas and ceilings, ``line`` the backlog and the probes
+(``blocks``), ``gangs`` several creates as one, ``look`` what people see. ``requests`` and ``blocks`` have the two
+tables of states.
 """
 
 from backoff_ctrl.engine.facts.demand import Demand, Selector

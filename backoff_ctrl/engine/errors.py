@@ -2,7 +2,7 @@
 
 
 class BackoffError(Exception):
-    """The base of all errors of the engine."""
+    """The base of all errors that end a command with their message: those of the engine, and of who asks a gate."""
 
 
 class QuantityError(BackoffError, ValueError):

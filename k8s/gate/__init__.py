@@ -34,9 +34,9 @@ but ``attempt`` for what only helps (a log line, a subscriber).
 sends, rejection, wait) and subscribe to the ledger (``subscribers``); they are told without the lock, and an error of
 theirs harms no create. Nobody outside reads the machine.
 
-*Time and threads.* Alarms, the watch, events, notifications and memory run on the runtime (``k8s/gate/runtime``), one thread
-of ours in a process; ``on_wait`` runs in the caller's thread, loop or pool, and in its context. A forked child starts
-empty: it has none of its parent's waiters, and the parent may have held the lock.
+*Time and threads.* Alarms, the watch, events, notifications and memory run on the runtime (``k8s/gate/runtime``), one
+thread of ours in a process; ``on_wait`` runs in the caller's thread, loop or pool, and in its context. A forked child
+starts empty: it has none of its parent's waiters, and the parent may have held the lock.
 
 *After a crash* the server has what was sent, and nothing else: holds, the line and gangs live in memory. An object
 that was stored without an answer is found again by the id in its annotation (``creates/naming``), a key's by its name.

@@ -11,9 +11,15 @@ from typing import Any
 
 from backoff_ctrl.k8s.gate.creates.actions import Call, ListQuotas
 from backoff_ctrl.k8s.gate.creates.creation import Creation
-from backoff_ctrl.k8s.gate.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.runtime.host import LOOK_AGAIN, Alarms, LoopAlarms
-from backoff_ctrl.k8s.kube.answers.answer import Answer, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
+from backoff_ctrl.k8s.kube.answers.answer import (
+    SERVER_LIMIT,
+    Answer,
+    GateClosed,
+    NotSent,
+    OutcomeUnknown,
+    WaitedTooLong,
+)
 
 from .any_gate import AnyGate
 from .create import Create

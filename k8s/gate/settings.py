@@ -15,16 +15,21 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Final, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_origin, get_type_hints
 
 from backoff_ctrl.engine.errors import PolicyError
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.creates.creation import MODES, Mode, OptionError, check_options
 from backoff_ctrl.k8s.gate.creates.naming import Signature
 from backoff_ctrl.k8s.kube.answers.spelling import hint, misspelt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
 
 log = logging.getLogger(__name__)
 
@@ -361,3 +366,8 @@ def _shown(value: Any) -> str:
     if isinstance(value, tuple | frozenset):
         return ",".join(sorted(value))
     return str(int(value) if isinstance(value, bool) else value)
+
+
+def gate_name() -> str:
+    """Return the name of this process' gate: by default its host and process id."""
+    return settings().gate or f"{socket.gethostname()}-{os.getpid()}"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.facts.quantities import NANO, format_quantity, parse_quantity
+
+EMPTY: Final = frozenset({"", "-"})
+"""Cells that say nothing: a column of these alone is left out of a table."""
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -7,9 +7,10 @@ by a JSON Pointer.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
+from backoff_ctrl.k8s.kube.answers.field_paths import _walk
 from backoff_ctrl.k8s.kube.answers.fields import FieldError, metadata_of
 from backoff_ctrl.k8s.kube.charges.manifests import ManifestError, load_manifests
 
@@ -22,7 +23,6 @@ YAML_TYPES: Final = ("application/yaml", "application/x-yaml", "text/yaml", "tex
 ALIASES_MAX: Final = 20
 """Aliases of YAML: merged again and again, a few hundred of them become billions of entries."""
 LABEL_MAX: Final = 63  # characters of a namespace's name
-_INDEX: Final = re.compile(r"\[(\d+)\]")
 _LABEL: Final = re.compile(rf"[a-z0-9](?:[-a-z0-9]{{0,{LABEL_MAX - 2}}}[a-z0-9])?")
 
 
@@ -81,36 +81,3 @@ def malformed(error: FieldError, manifest: Mapping[str, Any]) -> ProblemError:
     steps = [str(step) for step, _ in _walk(path, manifest)] if known else []
     pointer = "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
     return ProblemError(422, str(error), f"#/body{pointer}")
-
-
-def found_at(path: str, manifest: object) -> Any:
-    """Return what the manifest has at this path; None if there is nothing."""
-    return [manifest, *(found for _, found in _walk(path, manifest))][-1]
-
-
-def _walk(path: str, manifest: object) -> Iterator[tuple[str | int, Any]]:
-    """Yield the keys and indexes of a path, each with the value that the manifest has there, or None.
-
-    A key may contain dots: it is the longest one that the manifest has there; where it has none, a dot ends the key.
-    """
-    here: Any = manifest
-    step: str | int
-    while path:
-        index = _INDEX.match(path)
-        if index is not None:
-            step, path = int(index[1]), path[index.end() :]
-            here = here[step] if isinstance(here, list) and step < len(here) else None
-        else:
-            path = path.removeprefix(".")
-            step = _key(path, here)
-            if not step:
-                return
-            path = path[len(step) :]
-            here = here.get(step) if isinstance(here, Mapping) else None
-        yield step, here
-
-
-def _key(rest: str, here: object) -> str:
-    keys = here.keys() if isinstance(here, Mapping) else ()
-    known = [str(key) for key in keys if rest.startswith(str(key)) and rest[len(str(key)) :][:1] in ("", ".", "[")]
-    return max(known, key=len, default=re.split(r"[.\[]", rest, maxsplit=1)[0])

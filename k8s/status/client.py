@@ -25,7 +25,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import SplitResult, urlencode, urlsplit
 
-from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.engine.errors import BackoffError
 from backoff_ctrl.k8s.gate.settings import STATUS, read_settings
 from backoff_ctrl.k8s.kube.answers.fields import mapping, text
 from backoff_ctrl.k8s.kube.answers.printing import printable, without_passwords
@@ -56,6 +56,10 @@ FAILURES: Final = (OSError, HTTPException, ValueError)
 """The exceptions of following the decisions."""
 
 
+class ClientError(BackoffError):
+    """The instance can't be found or asked, or its answer can't be used; the message says what to do."""
+
+
 # -- where it is ---------
 
 
@@ -84,21 +88,21 @@ class Place:
 
 
 def find_place(gate: str | None) -> Place:
-    """Return the instance to ask. Raises ``BadInput``, naming the option or the variable."""
+    """Return the instance to ask. Raises ``ClientError``, naming the option or the variable."""
     if gate is not None:
         return read_url(gate)
     listen = read_settings().status.strip()
     try:
         host, port = read_address(listen) if listen else ("127.0.0.1", PORT)
     except ValueError as error:
-        raise BadInput(printable(f"{STATUS}: {error}")) from None
+        raise ClientError(printable(f"{STATUS}: {error}")) from None
     if not port:
-        raise BadInput(f"{STATUS}={listen} lets the program choose a port: its log says which; name it with --gate")
+        raise ClientError(f"{STATUS}={listen} lets the program choose a port: its log says which; name it with --gate")
     return Place(https=False, host=host, port=port, path="")
 
 
 def read_url(text: str, option: str = "--gate") -> Place:
-    """Read an instance's URL; ``http://`` may be left out. Raises ``BadInput``, naming the option."""
+    """Read an instance's URL; ``http://`` may be left out. Raises ``ClientError``, naming the option."""
     shown = printable(without_passwords(text))
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
@@ -108,29 +112,33 @@ def read_url(text: str, option: str = "--gate") -> Place:
         parts = urlsplit("")
     plain = text.isascii() and text.isprintable() and " " not in text
     if parts.scheme not in ("http", "https") or not host or port == 0 or not plain:
-        raise BadInput(f'{option}: "{shown}" is not the URL of an instance: write one such as {EXAMPLE}')
+        raise ClientError(f'{option}: "{shown}" is not the URL of an instance: write one such as {EXAMPLE}')
     _refuse_extras(parts, shown, option)
     https = parts.scheme == "https"
     return Place(https, host, port or (443 if https else 80), parts.path.rstrip("/").removesuffix("/v1"))
 
 
 def token_in(file: str, hint: str) -> str:
-    """Return the token in the file of ``--token-file``; ``hint`` says where one comes from. Raises ``BadInput``."""
+    """Return the token in the file of ``--token-file``; ``hint`` says where one comes from. Raises ``ClientError``."""
     try:
         token = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error
-        raise BadInput(printable(f"--token-file: {file} can't be read: {why}")) from None
+        raise ClientError(printable(f"--token-file: {file} can't be read: {why}")) from None
     if not (token and token.isascii() and token.isprintable()):
-        raise BadInput(printable(f"--token-file: {file} holds no token: {hint}"))
+        raise ClientError(printable(f"--token-file: {file} holds no token: {hint}"))
     return token
 
 
 def _refuse_extras(parts: SplitResult, shown: str, option: str) -> None:
     if parts.username is not None or parts.password is not None:
-        raise BadInput(f"{option}: leave the credentials out of the URL: the status API does not accept any ({shown})")
+        raise ClientError(
+            f"{option}: leave the credentials out of the URL: the status API does not accept any ({shown})"
+        )
     if parts.query or parts.fragment:
-        raise BadInput(f'{option}: "{shown}" must end before the ? or #: choose with the options -n, --quota and so on')
+        raise ClientError(
+            f'{option}: "{shown}" must end before the ? or #: choose with the options -n, --quota and so on'
+        )
 
 
 # -- its answers ---------
@@ -222,7 +230,7 @@ class Listed(Generic[T]):
     """A note on an incomplete list: no gate is connected, so an empty one does not mean that nothing waits."""
 
 
-class RefusedError(BadInput):
+class RefusedError(ClientError):
     """The instance answers with a problem. ``status`` is that of HTTP."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -242,7 +250,7 @@ class Instance:
     def everything(
         self, path: str, query: Mapping[str, str | None], shape: type[T], most: int | None = None
     ) -> Listed[T]:
-        """Read a list page by page; stop after ``most`` items, if given. Raises ``BadInput``."""
+        """Read a list page by page; stop after ``most`` items, if given. Raises ``ClientError``."""
         given = {name: value for name, value in query.items() if value}
         whole: Listed[T] | None = None
         after: str | None = None
@@ -260,11 +268,11 @@ class Instance:
             if most is not None and len(whole.items) >= most:
                 break
             if len(whole.items) > ITEMS_MAX:
-                raise BadInput(f"{self.place.url} lists more than {ITEMS_MAX:,}: choose a namespace with -n")
+                raise ClientError(f"{self.place.url} lists more than {ITEMS_MAX:,}: choose a namespace with -n")
         return whole
 
     def whole(self, path: str, shape: type[T]) -> Listed[T]:
-        """Read a list without pages. Raises ``BadInput``."""
+        """Read a list without pages. Raises ``ClientError``."""
         return self._page(self._get(path), shape)[0]
 
     def decisions(self, namespace: str | None, last: str = "", silence: float = SILENCE) -> Stream:
@@ -304,16 +312,17 @@ class Instance:
         return self._shaped(self._get(path), shape)
 
     def post(self, target: str, body: bytes, shape: type[T]) -> tuple[T, dict[str, Any]]:
-        """POST JSON; return the answer, parsed and raw. Raises ``BadInput``."""
+        """POST JSON; return the answer, parsed and raw. Raises ``ClientError``."""
         found = self._get(target, body)
         return self._shaped(found, shape), found
 
     def delete(self, target: str, shape: type[T]) -> T:
-        """DELETE; return the document of what was deleted. Raises ``BadInput``."""
+        """DELETE; return the document of what was deleted. Raises ``ClientError``."""
         return self._shaped(self._get(target, method="DELETE"), shape)
 
     def text(self, target: str, say: Callable[[str], object]) -> Iterator[bytes]:
-        """Yield a text as it comes, however long that takes; ``say`` gets the note in its head. Raises ``BadInput``."""
+        """Yield a text as it comes, however long that takes; ``say`` gets the note in its head. Raises
+        ``ClientError``."""
         url, connection = self.place.url, self._connect(self._timeout)
         try:
             with self._told():
@@ -330,7 +339,7 @@ class Instance:
             while piece := response.read1(1 << 16):
                 yield piece
         except (OSError, HTTPException) as error:
-            raise BadInput(f"{url} broke off: {printable(str(error) or type(error).__name__)}") from None
+            raise ClientError(f"{url} broke off: {printable(str(error) or type(error).__name__)}") from None
         finally:
             connection.close()
 
@@ -351,35 +360,35 @@ class Instance:
             raise self._unexpected(error) from None
 
     def _get(self, target: str, body: bytes | None = None, method: str = "") -> Any:
-        """GET a document, or POST JSON for it. Raises ``BadInput``."""
+        """GET a document, or POST JSON for it. Raises ``ClientError``."""
         with self._told():
             status, content_type, found = _within(self._timeout, lambda: self._ask(target, body, method))
         return self._document(status, content_type, found)
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Turn any error on the way into a sentence, as ``BadInput``."""
+        """Turn any error on the way into a sentence, as ``ClientError``."""
         url = self.place.url
         try:
             yield
         except TimeoutError:
-            raise BadInput(
+            raise ClientError(
                 f"{url} did not answer within {self._timeout:g} s: check whether the program there is stopped or "
                 "overloaded, or wait longer with --timeout"
             ) from None
         except ConnectionRefusedError:
-            raise BadInput(self._nobody()) from None
+            raise ClientError(self._nobody()) from None
         except ssl.SSLCertVerificationError as error:
             words = printable(error.verify_message or str(error))
-            raise BadInput(
+            raise ClientError(
                 f"{url} has a certificate that is not trusted ({words}): check --gate, or name its "
                 "certificate authority with SSL_CERT_FILE"
             ) from None
         except ssl.SSLError as error:
             words = error.reason or str(error)
-            raise BadInput(f"{url} can't be asked over TLS ({printable(words)}): check --gate") from None
+            raise ClientError(f"{url} can't be asked over TLS ({printable(words)}): check --gate") from None
         except ConnectionError:
-            raise BadInput(
+            raise ClientError(
                 f"{url} closed the connection without an answer: try again, since it may be overloaded; otherwise "
                 "check --gate"
             ) from None
@@ -387,7 +396,7 @@ class Instance:
             raise self.not_ours(f"it does not speak HTTP: {error!r}") from None
         except (OSError, UnicodeError) as error:
             words = getattr(error, "strerror", None) or str(error)
-            raise BadInput(f"{url} can't be reached ({printable(words)}): check --gate") from None
+            raise ClientError(f"{url} can't be reached ({printable(words)}): check --gate") from None
 
     def _ask(self, target: str, sent: bytes | None, method: str) -> tuple[int, str, bytes]:
         """Send one request and read its answer, in a thread that may be abandoned."""
@@ -434,12 +443,12 @@ class Instance:
             "the gate, or name another address with --gate (the program's log says where its status is)"
         )
 
-    def _unexpected(self, error: Exception) -> BadInput:
+    def _unexpected(self, error: Exception) -> ClientError:
         return self.not_ours(f"it answers with unexpected JSON: {error}")
 
-    def not_ours(self, why: str) -> BadInput:
+    def not_ours(self, why: str) -> ClientError:
         """Return the error that another program answers there."""
-        return BadInput(printable(f"{self.place.url} is not the status API of a gate ({why}): check --gate"))
+        return ClientError(printable(f"{self.place.url} is not the status API of a gate ({why}): check --gate"))
 
 
 class Stream:

@@ -11,13 +11,12 @@ from datetime import datetime
 from textwrap import wrap
 from typing import Any, Final
 
-from backoff_ctrl.api.commands.instance_options import EMPTY
 from backoff_ctrl.k8s.kube.answers.printing import printable
 from backoff_ctrl.k8s.kube.charges.attribution import RESYNC, Holder, Holding, QuotaHolders, Report
 from backoff_ctrl.k8s.kube.charges.live import By, Live, Termination
 from backoff_ctrl.k8s.kube.charges.resources import PODS
 
-from .amounts import ago, percent, quantity_text, quantity_texts, rounded, span
+from .amounts import EMPTY, ago, percent, quantity_text, quantity_texts, rounded, span
 
 WIDTH: Final = 100
 _HEAD: Final = ("holder", "objects", "held", "share", "oldest", "what frees it")

@@ -15,14 +15,14 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.gate.runtime.host import LOADING, after_fork
-from backoff_ctrl.k8s.gate.settings import settings
+from backoff_ctrl.k8s.gate.settings import gate_name, settings
 from backoff_ctrl.k8s.kube.cluster.address import read_address
 
 from .counters import Counters
 from .decisions import Decisions
 from .documents import Documents, decision
 from .gate_endpoints import GateEndpoints, as_json
-from .sources import Source, gate_name
+from .sources import Source
 from .streams import Streams
 from .token import Token
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 import time
 from bisect import bisect_right, insort
@@ -15,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from backoff_ctrl.engine.look.looking import Tally
 from backoff_ctrl.engine.look.outlook import NOTHING_ELSEWHERE
 from backoff_ctrl.engine.look.pages import NAMESPACES_MAX
-from backoff_ctrl.k8s.gate.settings import settings
 from backoff_ctrl.k8s.kube.watching.status import EVERYWHERE
 
 from .slices import sliced
@@ -39,11 +36,6 @@ if TYPE_CHECKING:
 _BEHIND: Final = 1e12
 """A rank behind those of all waiting requests: a priority of 2^31 equals 6e10 s of waiting."""
 _DRIFT: Final = 0.05  # seconds by which the wall clock may be set before shown times follow it
-
-
-def gate_name() -> str:
-    """Return the name of this process' gate: by default its host and process id."""
-    return settings().gate or f"{socket.gethostname()}-{os.getpid()}"
 
 
 class WallClock:

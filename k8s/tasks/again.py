@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from backoff_ctrl.k8s.kube.charges.bounded_yaml import KubernetesLoader
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
 
 from .model import API_VERSION, ASKED_LATER, JSON, KIND, Ending

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import aiohttp
@@ -16,13 +17,14 @@ from backoff_ctrl.k8s.kube.answers.answer import Answer
 from backoff_ctrl.k8s.kube.answers.fields import annotations_of, mapping, mappings, metadata_of, text
 from backoff_ctrl.k8s.kube.answers.rejections import rejection_of
 from backoff_ctrl.k8s.kube.charges.live import ENDED
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, PODS
 from backoff_ctrl.k8s.kube.cluster.objects import ClusterError, Objects
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.kube.paths import path_to
 from backoff_ctrl.k8s.tasks.plugins.manager.figures import ManagerCounts
 from backoff_ctrl.k8s.tasks.plugins.manager.plugin_calls import PluginCalls
 from backoff_ctrl.k8s.tasks.plugins.pod_phases import primary_container
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, PODS, PluginEntry
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginEntry
 from backoff_ctrl.k8s.tasks.plugins.registry import Entry
 
 from .model import TaskObject
@@ -184,7 +186,7 @@ class TaskLog:
             return [resource]
         labels = self._plugin.pod_labels(resource)
         labels = labels or mapping(mapping(mapping(resource.get("spec")).get("selector")).get("matchLabels"))
-        found = await self._objects.pods_of(self._plugin, resource, labels)
+        found = await self._objects.pods_of(resource, labels, partial(self._plugin.pod_names, resource))
         return sorted(found, key=lambda pod: (text(metadata_of(pod).get("creationTimestamp")), _name(pod)))
 
     async def _of_pod(self, pod: JSON, *, follow: bool) -> AsyncIterator[bytes]:

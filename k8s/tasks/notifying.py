@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from backoff_ctrl.k8s.gate.events.webhooks import TASK_EVENTS, Delivery, Receiver, cloud_event, read_receivers
-from backoff_ctrl.k8s.gate.settings import read_settings
-from backoff_ctrl.k8s.status.sources import gate_name
+from backoff_ctrl.k8s.gate.settings import gate_name, read_settings
 
 from .model import TaskStatus
 from .stepping import ENDED, has_begun

@@ -22,10 +22,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from backoff_ctrl.k8s.kube.answers.printing import printable
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.status.catalogue import STEP_BUCKETS
 from backoff_ctrl.k8s.tasks.plugins.config import GarbageCollection, K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.core import CorePlugin, Key
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext
 
 from .collecting import Collector

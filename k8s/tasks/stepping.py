@@ -19,9 +19,10 @@ from typing import Any, Final
 from backoff_ctrl.k8s.gate.creates.wait import Wait
 from backoff_ctrl.k8s.kube.answers.fields import mapping
 from backoff_ctrl.k8s.kube.answers.printing import in_one_line
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.core import CorePlugin
-from backoff_ctrl.k8s.tasks.plugins.phases import SIGNAL_TIMED_OUT, TIMED_OUT, ErrorKind, Phase, PhaseInfo, TaskError
+from backoff_ctrl.k8s.tasks.plugins.phases import SIGNAL_TIMED_OUT, TIMED_OUT, PhaseInfo, TaskError
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext
 from backoff_ctrl.k8s.tasks.plugins.signal import TYPE as SIGNAL
 from backoff_ctrl.k8s.tasks.plugins.signal import by_whom

@@ -16,11 +16,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.tasks.plugins.core import WEB, CoreEntry, CorePlugin, CoreSetup, Handled, Key, Settles
 from backoff_ctrl.k8s.tasks.plugins.manager.manager import PluginManager
 from backoff_ctrl.k8s.tasks.plugins.marks import key_of_task
 from backoff_ctrl.k8s.tasks.plugins.phases import NO_PLUGIN, PLUGIN_FAILED, aborted, failed, not_ready, system_failure
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, PluginEntry, PluginError, TaskContext
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginEntry, PluginError, TaskContext
 from backoff_ctrl.k8s.tasks.plugins.registry import Entry, Registry
 from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
 from backoff_ctrl.k8s.tasks.services.webapi.ending import Ending, Patience

@@ -10,7 +10,7 @@ import pytest
 from backoff_ctrl.engine.facts.outcomes import Created, Expired, Failed, Rejected
 from backoff_ctrl.k8s.gate.creates.actions import LookUp, Send, Ticketed, Woke
 from backoff_ctrl.k8s.gate.creates.conversation import LOOK_AGAIN, Conversation, Creation
-from backoff_ctrl.k8s.gate.creates.treatments import SERVER_LIMIT
+from backoff_ctrl.k8s.kube.answers.answer import SERVER_LIMIT
 from tests.kit.conversing import FOREIGN, absent, conversation, may_not_look, sent, stored, taken
 from tests.kit.playbook import Playbook, answered, full, line, look_up, lost, pause, raises, returns, send, status
 

@@ -14,9 +14,10 @@ from backoff_ctrl.api.webhooks.task_review import REMEDY, TaskReviews
 from backoff_ctrl.k8s.kube.cluster.asking import Reach
 from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from backoff_ctrl.k8s.kube.cluster.subjects import Subjects
+from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.executing import check
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.tasks.plugins.registry import Entry, registry
+from backoff_ctrl.k8s.tasks.plugins.registry import Entry
 from backoff_ctrl.k8s.tasks.store import Wish
 from tests.kit.scripted_server import Seen, scripted_server
 

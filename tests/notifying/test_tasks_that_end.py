@@ -10,9 +10,9 @@ import yaml
 from kubernetes.client import Configuration
 
 from backoff_ctrl.k8s.gate.events.webhooks import EVENTS, TASK_EVENTS, Receiver
+from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.model import TaskStatus
 from backoff_ctrl.k8s.tasks.notifying import TaskNotifier, make_notifier
-from backoff_ctrl.k8s.tasks.plugins.registry import registry
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import Stored
 from tests.tasks.tasks_written import NAMESPACE, wish

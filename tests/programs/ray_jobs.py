@@ -509,8 +509,8 @@ Written by `make test-ray`: tasks of the type `ray-job` at a head of {RAY.requir
 {table}
 
 `submissions` are requests; a job that exists already is not made again, since its `submission_id` is made of the task's
-key. How Ray is described: [the file](../k8s/tasks/services/rest/services/ray-jobs.yaml). How to describe another service:
-[describe a service](how-to/describe-a-service.md).
+key. How Ray is described: [the file](../k8s/tasks/services/rest/services/ray-jobs.yaml). How to describe another
+service: [describe a service](how-to/describe-a-service.md).
 """
 
 

@@ -1,4 +1,5 @@
-"""``python -m backoff_ctrl.k8s.lab.replay.figures`` and ``backoff-ctrl demo --virtual``: output, files and exit codes."""
+"""``python -m backoff_ctrl.k8s.lab.replay.figures`` and ``backoff-ctrl demo --virtual``: output, files and exit
+codes."""
 
 from __future__ import annotations
 

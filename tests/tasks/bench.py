@@ -14,11 +14,13 @@ from kubernetes import client
 
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.core import Handled
 from backoff_ctrl.k8s.tasks.plugins.manager.manager import PluginManager
 from backoff_ctrl.k8s.tasks.plugins.marks import Key
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase, PhaseInfo
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, Kind, PluginEntry, TaskContext
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginEntry, TaskContext
 from backoff_ctrl.k8s.tasks.plugins.registry import Registry
 
 from .small_plugins import JOB, JobPlugin, PodPlugin, entry

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, failed, initializing, queued, running, success
 from backoff_ctrl.k8s.tasks.plugins.protocol import (
-    JSON,
     AbortBehavior,
-    Kind,
     PluginContext,
     PluginEntry,
     PluginProperties,

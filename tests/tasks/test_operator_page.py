@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.kube.operators.descriptions import DescriptionError
+from backoff_ctrl.k8s.kube.operators.meanings import Case, StateMeaning
 from backoff_ctrl.k8s.kube.operators.operator_config import OPERATORS, ManagedBy, OperatorConfig, PodsMade, Started
-from backoff_ctrl.k8s.tasks.plugins.meanings import Case, StateMeaning
 from tests.kit.pages import blocks, text_of, typed
 
 NAME = "docs/how-to/describe-an-operator.md"

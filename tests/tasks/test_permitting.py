@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.permitting import ChangedError, changes, fingerprint, to_change, to_create
-from backoff_ctrl.k8s.tasks.plugins.registry import registry
 
 ENTRIES = registry()
 SPEC: dict[str, Any] = {"type": "container", "container": {"image": "a", "x-new": {"deep": [1, {"y": False}]}}}

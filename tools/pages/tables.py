@@ -18,8 +18,9 @@ from backoff_ctrl.engine.facts.requests import REQUESTS
 from backoff_ctrl.engine.line.blocks import BLOCKS
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.settings import SERIES_MAX, VARIABLES
+from backoff_ctrl.k8s.kube.operators.sections import Section
 from backoff_ctrl.k8s.status.catalogue import METRICS
-from backoff_ctrl.k8s.tasks.plugins.config import Backoff, CoPilot, K8sPluginConfig, Section, TaskPlugins
+from backoff_ctrl.k8s.tasks.plugins.config import Backoff, CoPilot, K8sPluginConfig, TaskPlugins
 
 from . import walks
 

@@ -18,13 +18,13 @@ from backoff_ctrl.api.commands.naming import TASK, singular
 from backoff_ctrl.api.commands.options import POLICY, log_to_stderr, set_policy
 from backoff_ctrl.api.commands.output import DOCUMENT, LIST, names, output_options, written
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput, Failed
+from backoff_ctrl.k8s.tasks.platform import Platform
 
 from .completing import ended, existing, of_tasks, unfinished, unsignalled
 from .hints import again_here, come_back
 from .options import (
     NAMESPACE,
     OF_A_TASK,
-    Platform,
     cluster_options,
     find_cluster,
     needs_packages,

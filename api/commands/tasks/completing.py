@@ -64,7 +64,7 @@ def _items(given: Mapping[str, Any]) -> Iterable[TaskItem]:
 
 
 def _types(given: Mapping[str, Any]) -> Iterable[str]:
-    from .options import Platform  # noqa: PLC0415 - loads pydantic
+    from backoff_ctrl.k8s.tasks.platform import Platform  # noqa: PLC0415 - loads pydantic
 
     return Platform(given["config"], given["settings"] or ()).registry.task_types()
 

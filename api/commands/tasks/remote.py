@@ -82,7 +82,7 @@ class RemoteTasks:
             yield from self._instance.text(f"/v1/tasks/{namespace}/{name}/log?{query}", say)
         except RefusedError as error:
             if error.status in {404, 409}:
-                raise Failed(placed(error.format_message())) from None
+                raise Failed(placed(str(error))) from None
             raise
 
     def create(self, files: Sequence[str], namespace: str) -> list[TaskItem]:
@@ -95,7 +95,7 @@ class RemoteTasks:
             try:
                 made.append(self._instance.post("/v1/tasks", json.dumps(manifest).encode(), TaskDocument)[0])
             except RefusedError as error:
-                raise BadInput(f"{where}: {error.format_message()}") from None
+                raise BadInput(f"{where}: {error!s}") from None
         return list(made)
 
     def follow(self, followed: dict[str, TaskItem], view: View) -> None:
@@ -119,5 +119,5 @@ class RemoteTasks:
             return ask()
         except RefusedError as error:
             if error.status in {404, 409}:
-                raise Failed(placed(error.format_message())) from None
+                raise Failed(placed(str(error))) from None
             raise

@@ -32,13 +32,14 @@ from backoff_ctrl.k8s.tasks.executing import check, cluster_of
 from backoff_ctrl.k8s.tasks.figures import samples
 from backoff_ctrl.k8s.tasks.logs import TaskLog
 from backoff_ctrl.k8s.tasks.managing import Manager
+from backoff_ctrl.k8s.tasks.platform import Platform
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import Store, Stored, Wish
 from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 
-from .options import Platform, manifests_in
+from .options import manifests_in
 from .places import user_here
 from .showing import View, ended_before
 

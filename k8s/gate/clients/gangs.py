@@ -16,9 +16,9 @@ from typing import Any, Final, Self
 
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.k8s.gate.creates.creation import OptionError, check_options
-from backoff_ctrl.k8s.gate.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.gangs import AdmittedGang, GangAsked, gang_of
 from backoff_ctrl.k8s.gate.threads import Gate
+from backoff_ctrl.k8s.kube.answers.answer import SERVER_LIMIT
 from backoff_ctrl.k8s.kube.answers.fields import metadata_of
 from backoff_ctrl.k8s.kube.paths import path_to
 

@@ -28,11 +28,10 @@ from kubernetes.client import ApiClient, ApiException
 from kubernetes.client.rest import RESTResponse
 
 from backoff_ctrl.k8s.gate.create import Create
-from backoff_ctrl.k8s.gate.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.life import Transport
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gate.together import READ_PATIENCE
-from backoff_ctrl.k8s.kube.answers.answer import Answer, NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.kube.answers.answer import SERVER_LIMIT, Answer, NotSent, OutcomeUnknown
 
 from .errors import LastAnswerShown, annotate, callers_error, with_bytes
 from .gating import Gating

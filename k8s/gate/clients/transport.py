@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
 from backoff_ctrl.k8s.gate.creates.calls import quotas_url
-from backoff_ctrl.k8s.gate.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.together import READ_PATIENCE
+from backoff_ctrl.k8s.kube.answers.answer import SERVER_LIMIT
 
 JSON: Final = "application/json"
 FRESH: Final = 0.05

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from backoff_ctrl.engine.facts.outcomes import Abandoned, Created, Expired, Failed, Outcome, Rejected, Uncounted
 from backoff_ctrl.k8s.kube.answers.answer import (
+    SERVER_LIMIT,
     Answer,
     NotSent,
     OutcomeUnknown,
@@ -56,7 +57,7 @@ from .actions import (
 )
 from .creation import Creation, KeyReusedError
 from .naming import UNSIGNED, Found, Named, Signature, whose
-from .treatments import SERVER_LIMIT, TREATMENTS, Denials, Reaction, Treatment, created_as, overloaded, rejected
+from .treatments import TREATMENTS, Denials, Reaction, Treatment, created_as, overloaded, rejected
 from .wait import Wait
 
 __all__ = ["TABLE", "Answer", "Conversation", "Creation", "NotSent", "OutcomeUnknown", "State"]

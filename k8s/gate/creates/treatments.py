@@ -15,9 +15,6 @@ from backoff_ctrl.k8s.kube.charges.footprint import remembered_footprint
 from backoff_ctrl.k8s.kube.charges.live import ENDED
 from backoff_ctrl.k8s.kube.charges.resources import PODS
 
-SERVER_LIMIT: Final = 40.0
-"""Seconds after which the API server has finished with a create: it ends each at 34 s, and this adds a margin."""
-
 
 class Reaction(Enum):
     """What a create does after an answer that is not a success."""

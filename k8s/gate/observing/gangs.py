@@ -24,16 +24,15 @@ from backoff_ctrl.k8s.kube.charges.live import is_released
 from backoff_ctrl.k8s.kube.charges.resources import plural_of
 from backoff_ctrl.k8s.kube.paths import PathError, group_path, path_to
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource, Observer, Refusal
-from backoff_ctrl.k8s.kube.watching.objects import (
-    GANG_PODS,
-    OWNED_PODS,
-    Kind,
-    Object,
-    WatchAbsentError,
-    WatchBrokenError,
-    WatchForbiddenError,
-)
+from backoff_ctrl.k8s.kube.watching.objects import Kind, Object, WatchAbsentError, WatchBrokenError, WatchForbiddenError
 from backoff_ctrl.k8s.kube.watching.status import WatchRecord
+
+GANG_PODS: Final = Kind("/api/v1", "pods", frozenset({"Pod"}), labels=GANG_LABEL)
+"""Pods that others make for a gang, and that carry its label."""
+OWNED_PODS: Final = Kind(
+    "/api/v1", "pods", frozenset({"Pod", "PartialObjectMetadata"}), metadata_only=True, whole_list=True
+)
+"""All pods, to see who owns them."""
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,9 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.any_gate import AnyGate
@@ -23,13 +24,27 @@ from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 
 from .memory import MemoryKeeper, memory_file_of
 
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.status.serving import Service
-
 log = logging.getLogger(__name__)
+
+DISPLAY: Final = "backoff_ctrl.k8s.status.serving"
+"""The module whose ``SERVICE`` shows the ledgers of a process. It is loaded where that is wanted, and known by name
+only: the status imports gates, and no gate imports the status."""
 
 Watch: TypeAlias = Callable[[], WatchRecord | None]
 """Returns how well the quotas of a ledger are watched; None: they are not."""
+
+
+class Display(Protocol):
+    """Shows ledgers to others: the status of a process."""
+
+    def add(self, ledger: Ledger, server: str | None = None, watch: Watch = ...) -> object:
+        """Begin to count what a ledger decides."""
+
+    def remove(self, ledger: Ledger) -> None:
+        """Stop showing a ledger."""
+
+    def serve(self, listen: str) -> object:
+        """Serve at ``host:port``."""
 
 
 class _Shared:
@@ -195,20 +210,19 @@ def show_beside(ledger: Ledger, server: str) -> Callable[[], None]:
 def _hide_beside(ledger: Ledger) -> None:
     with _PROCESS.lock:
         if _PROCESS.beside.pop(ledger, None) is not None and (settings().status or _PROCESS.shown):
-            _service().remove(ledger)
+            _display().remove(ledger)
 
 
 def _show(ledger: Ledger, server: str, watch: Watch = lambda: None, listen: str = "") -> None:
     """Count for the status what happens from now on, and serve it if an address is given."""
-    _service().add(ledger, server, watch)
+    _display().add(ledger, server, watch)
     if listen:
-        _service().serve(listen)
+        _display().serve(listen)
 
 
-def _service() -> Service:
-    from backoff_ctrl.k8s.status.serving import SERVICE  # noqa: PLC0415 - costs nothing where it is not wanted
-
-    return SERVICE
+def _display() -> Display:
+    display: Display = import_module(DISPLAY).SERVICE
+    return display
 
 
 # -- optional parts, loaded only where they are asked for ---------
@@ -244,7 +258,7 @@ def notify(ledger: Ledger, given: Settings) -> None:
     try:
         with LOADING:
             from backoff_ctrl.k8s.gate.events.webhooks import Notifier, read_receivers  # noqa: PLC0415
-            from backoff_ctrl.k8s.status.sources import gate_name  # noqa: PLC0415
+            from backoff_ctrl.k8s.gate.settings import gate_name  # noqa: PLC0415
 
         ledger.subscribe(Notifier(ledger, read_receivers(Path(given.notify)), gate_name()))
     except Exception as error:  # noqa: BLE001 - law 18: notifications only help

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.engine.facts.quantities import quantity
 
 from .bounded_json import read_json
+
+SERVER_LIMIT: Final = 40.0
+"""Seconds after which the API server has finished with a create: it ends each at 34 s, and this adds a margin."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -202,3 +202,7 @@ def _shown(value: object) -> str:
     """Quote a value for an error message, cut to 60 characters."""
     shown = f'"{value}"' if isinstance(value, str) else repr(value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
+
+
+def is_going(resource: Mapping[str, Any]) -> bool:
+    return bool(metadata_of(resource).get("deletionTimestamp"))

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from backoff_ctrl.k8s.kube.answers.field_paths import found_at
 from backoff_ctrl.k8s.kube.answers.fields import annotations_of, items, mapping, mappings, metadata_of, text
 from backoff_ctrl.k8s.kube.answers.paging import is_list
 from backoff_ctrl.k8s.kube.paths import PathError, path_to
-from backoff_ctrl.k8s.status.bodies import found_at
 
 from .admission_rules import Item, fill_in, items_of
 from .device_claims import OK, Reading

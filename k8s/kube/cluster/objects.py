@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from backoff_ctrl.k8s.gate.creates.calls import quotas_url
-from backoff_ctrl.k8s.gate.creates.treatments import SERVER_LIMIT
-from backoff_ctrl.k8s.gate.together import READ_PATIENCE
-from backoff_ctrl.k8s.kube.answers.answer import Answer, NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.kube.answers.answer import SERVER_LIMIT, Answer, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.kube.answers.fields import metadata_of
 from backoff_ctrl.k8s.kube.answers.rejections import rejection_of
-from backoff_ctrl.k8s.kube.charges import filling
-from backoff_ctrl.k8s.kube.charges.device_claims import Devices, Reading, reading, templates_named, with_devices
+from backoff_ctrl.k8s.kube.charges.device_claims import Devices, Reading, reading
 from backoff_ctrl.k8s.kube.charges.parts import Part
 from backoff_ctrl.k8s.kube.paths import PathError, path_to
-from backoff_ctrl.k8s.tasks.plugins.manager.plugin_calls import PluginCalls
-from backoff_ctrl.k8s.tasks.plugins.marks import is_going
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, PODS, Kind
 
+from .kinds import JSON, PODS, Kind
 from .session import ClusterSession
 
 T = TypeVar("T")
@@ -83,11 +76,15 @@ class Objects:
         return tuple({"apiVersion": "v1", "kind": "Pod", **pod} for pod in items)
 
     async def pods_of(
-        self, plugin: PluginCalls, resource: JSON, labels: Mapping[str, str], known: Known | None = None
+        self,
+        resource: JSON,
+        labels: Mapping[str, str],
+        names: Callable[[], Iterable[str]],
+        known: Known | None = None,
     ) -> tuple[JSON, ...]:
-        """Return an object's pods: by these labels or, if none has them, by the names that its plugin knows.
+        """Return an object's pods: by these labels or, if none has them, by ``names``.
 
-        ``known`` finds pods by labels in a cache. Raises ``ClusterError`` and ``PluginBugError``.
+        ``known`` finds pods by labels in a cache. Raises ``ClusterError``, and what ``names`` raises.
         """
         namespace = str(metadata_of(resource).get("namespace"))
         found = known(namespace, labels) if known and labels else None
@@ -95,7 +92,7 @@ class Objects:
             found = await self.pods(namespace, labels)
         if found:
             return found
-        named = [await self._named_pod(namespace, name) for name in plugin.pod_names(resource)]
+        named = [await self._named_pod(namespace, name) for name in names()]
         return tuple(pod for pod in named if pod is not None)
 
     async def _named_pod(self, namespace: str, name: str) -> JSON | None:
@@ -185,51 +182,6 @@ class Objects:
     ) -> Answer:
         """Send a request; return the answer, whatever its status. Raises ``NotSent`` and ``OutcomeUnknown``."""
         return await self._session.ask(method, path, body, query=query or (), headers=headers, timeout=patience)
-
-
-class CreateTransport:
-    """The gate's transport for one create. ``going``: the last object of its name was being deleted."""
-
-    def __init__(
-        self, objects: Objects, kind: Kind, namespace: str, on_news: Callable[[], object] = lambda: None
-    ) -> None:
-        """Create objects of this kind in this namespace. ``on_news`` is called when ``going`` has changed."""
-        self._on_news = on_news
-        self._objects = objects
-        self._path = collection(kind, namespace)
-        self._named = partial(one, kind, namespace)
-        self._namespace = namespace
-        self.going: JSON | None = None
-
-    async def send(self, body: dict[str, Any]) -> Answer:
-        self.going = None
-        return await self._objects.create(self._path, body)
-
-    async def look_up(self, name: str) -> Answer:
-        answer = await self._objects.ask("GET", self._named(name))
-        found = answer.json() if answer.ok else None
-        before, self.going = self.going, found if found is not None and is_going(found) else None
-        if (before is None) != (self.going is None):
-            self._on_news()
-        return answer
-
-    async def weighed(self, body: JSON, resource: str, makes: Callable[[JSON], tuple[Part, ...]]) -> tuple[Part, ...]:
-        """Return what is made of an object, with what the cluster adds to it, as far as that may be asked."""
-        parts = makes(body)
-        if not any(part.kind == "Pod" for part in parts):
-            return parts
-        limits = await self._objects.learn(filling.reading_limits(self._namespace))
-        classes = await self._objects.learn(filling.reading(body, resource, parts))
-        if limits or classes != filling.NO_CLASSES:
-            parts = makes(filling.filled(body, resource, parts, limits, classes))
-        if templates_named(parts):
-            parts = with_devices(parts, await self._objects.devices(self._namespace, parts))
-        return parts
-
-    async def list_quotas(self) -> Answer:
-        """GET the quotas of the namespace, with little patience."""
-        async with asyncio.timeout(READ_PATIENCE):
-            return await self._objects.ask("GET", quotas_url("", self._namespace))
 
 
 def collection(kind: Kind, namespace: str) -> str:

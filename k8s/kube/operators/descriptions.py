@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from backoff_ctrl.k8s.kube.charges.manifests import ManifestError, load_manifests, read_source
-from backoff_ctrl.k8s.tasks.plugins.meanings import Described
 
+from .meanings import Described
 from .wrong_values import OBJECTS, told, unknown_key
 
 D = TypeVar("D", bound=Described)

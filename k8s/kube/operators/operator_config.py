@@ -12,12 +12,12 @@ from typing import Annotated, Final, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from backoff_ctrl.k8s.tasks.plugins.config import Duration, Section
-from backoff_ctrl.k8s.tasks.plugins.meanings import Described, Word, WordOrPath
-from backoff_ctrl.k8s.tasks.plugins.protocol import NAME_LEAST, NAME_MAX
+from backoff_ctrl.k8s.kube.cluster.kinds import NAME_LEAST, NAME_MAX
 
 from .descriptions import Descriptions
+from .meanings import Described, Word, WordOrPath
 from .paths import FieldPath, ObjectPath, Path, Text
+from .sections import Duration, Section
 
 
 def _pod_name(value: object) -> Text:
@@ -149,6 +149,6 @@ OPERATORS: Final = Descriptions(
     "plugins.generic",
     "id, task-types, resource and states",
     "docs/how-to/describe-an-operator.md",
-    files(__package__) / "operators",
+    files(__package__),
 )
 """The operators that ship: Spark, Ray, Dask, and Kubeflow's PyTorch, TensorFlow and MPI jobs; and how one is read."""

@@ -1,8 +1,8 @@
 """What the states of a kind mean for its pods, in one place: Tasks and who lets Jobs in read the same.
 
-A kind that a description ships for (``operators/*.yaml``) has its states, what suspends it and who manages it there:
-``written`` reads these without pydantic, ``has_ended`` asks the whole description. Kinds that have a plugin of their
-own, or none, have their states here.
+A kind that a description ships for (``*.yaml`` beside this module) has its states, what suspends it and who manages it
+there: ``written`` reads these without pydantic, ``has_ended`` asks the whole description. Kinds that have a plugin of
+their own, or none, have their states here.
 
 Sources: ``pkg/apis/batch/types.go`` of Kubernetes v1.36, ``api/jobset/v1alpha2/jobset_types.go`` of JobSet v0.12.0,
 ``pkg/apis/trainer/v1alpha1/trainjob_types.go`` of Kubeflow's Trainer v2.0.0, ``apis/ray/v1/raycluster_types.go`` of
@@ -68,7 +68,7 @@ def written(name: str) -> Mapping[str, Any]:
     """Return a description that ships as it is written, ``ray``; it is checked by who uses the whole of it."""
     import yaml  # noqa: PLC0415 - 15 ms that many a command does not need
 
-    content = (files(__package__) / "operators" / f"{name}.yaml").read_bytes()
+    content = (files(__package__) / f"{name}.yaml").read_bytes()
     return mapping(yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))  # noqa: S506 - both are safe
 
 
@@ -82,7 +82,7 @@ def field_of(name: str, *keys: str) -> str:
 
 def has_ended(name: str, body: Mapping[str, Any]) -> bool:
     """Return whether an object is over by the description that ships for its kind."""
-    from backoff_ctrl.k8s.tasks.plugins.generic import has_ended as ended  # noqa: PLC0415 - pydantic, as its config
+    from .reading import has_ended as ended  # noqa: PLC0415 - pydantic, as its config
 
     return ended(described(name), body)
 

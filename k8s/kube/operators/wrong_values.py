@@ -10,7 +10,8 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel
 
 from backoff_ctrl.k8s.kube.answers.spelling import hint
-from backoff_ctrl.k8s.tasks.plugins.config import format_duration, in_yaml
+
+from .sections import format_duration, in_yaml
 
 _LIMIT: Final = re.compile(r"datetime\.timedelta\(([^()]*)\)")
 _COUNTED: Final = re.compile(r"^(?:Dictionary|List|Set|Tuple|Frozenset) should have")

@@ -10,13 +10,17 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from backoff_ctrl.k8s.kube.answers.fields import labels_of, metadata_of, text
-from backoff_ctrl.k8s.tasks.plugins.marks import ATTEMPT, STORE, TASK_UID
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 
 from .informer import Observer, Refusal
 from .objects import Kind as WatchedKind
 from .objects import Object, is_older, read_object
 from .shares import Shares
+
+TASK_UID: Final = "backoff-ctrl.dev/task-uid"
+ATTEMPT: Final = "backoff-ctrl.dev/attempt"
+STORE: Final = "backoff-ctrl.dev/store"
+"""The label that bounds what is watched, and what is swept."""
 
 MANAGERS: Final = "managedFields"
 """A field of metadata that is not needed here, and takes up a third of an object."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Literal, TypeAlias
 
-from backoff_ctrl.k8s.gate.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.kube.answers.fields import mapping, text
 
 Key: TypeAlias = tuple[str, str]  # namespace (empty for cluster-scoped objects) and name
@@ -95,12 +94,6 @@ LIVE_PODS: Final = Kind(
     metadata_only=True,
 )
 """Pods that have not ended: when one ends it leaves the selection, which a watch reports as DELETED."""
-GANG_PODS: Final = Kind("/api/v1", "pods", frozenset({"Pod"}), labels=GANG_LABEL)
-"""Pods that others make for a gang, and that carry its label."""
-OWNED_PODS: Final = Kind(
-    "/api/v1", "pods", frozenset({"Pod", "PartialObjectMetadata"}), metadata_only=True, whole_list=True
-)
-"""All pods, to see who owns them."""
 CLUSTER_QUOTAS: Final = Kind(
     "/apis/quota.openshift.io/v1", "clusterresourcequotas", frozenset({"ClusterResourceQuota"}), namespaced=False
 )

@@ -1,4 +1,5 @@
-"""``python -m backoff_ctrl.k8s.lab.replay.figures``: the published figures, in virtual time and reproducible to the byte.
+"""``python -m backoff_ctrl.k8s.lab.replay.figures``: the published figures, in virtual time and reproducible to the
+byte.
 
 Exits 0 if every bar is met, 1 after listing the bars that are missed, 2 for an invalid trace or invalid seeds.
 """

@@ -16,9 +16,17 @@ from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.creates.creation import Creation
 from backoff_ctrl.k8s.gate.creates.naming import Named
-from backoff_ctrl.k8s.gate.creates.treatments import SERVER_LIMIT, rejected
+from backoff_ctrl.k8s.gate.creates.treatments import rejected
 from backoff_ctrl.k8s.gate.creates.wait import one_line
-from backoff_ctrl.k8s.kube.answers.answer import Answer, CallerAway, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
+from backoff_ctrl.k8s.kube.answers.answer import (
+    SERVER_LIMIT,
+    Answer,
+    CallerAway,
+    GateClosed,
+    NotSent,
+    OutcomeUnknown,
+    WaitedTooLong,
+)
 from backoff_ctrl.k8s.kube.answers.fields import FieldError, metadata_of
 from backoff_ctrl.k8s.kube.answers.rejections import Lane, Rejection, rejection_of
 from backoff_ctrl.k8s.kube.charges.footprint import footprint, remembered_footprint

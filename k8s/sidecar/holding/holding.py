@@ -10,11 +10,10 @@ from typing import Any, Final
 
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.creates.calls import Passed, read_target
-from backoff_ctrl.k8s.gate.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.settings import settings as process_settings
 from backoff_ctrl.k8s.gate.sharing.process import Share
-from backoff_ctrl.k8s.kube.answers.answer import Answer, NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.kube.answers.answer import SERVER_LIMIT, Answer, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.sidecar.held_bytes import HeldBytes
 from backoff_ctrl.k8s.sidecar.http.messages import Ask, Head, Request, Response
 from backoff_ctrl.k8s.sidecar.place import Account, Place, Trust

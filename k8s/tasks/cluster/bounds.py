@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from backoff_ctrl.k8s.kube.answers.fields import is_going
 from backoff_ctrl.k8s.kube.watching.shares import Shares, size_of
 from backoff_ctrl.k8s.tasks.model import JSON
-from backoff_ctrl.k8s.tasks.plugins.marks import is_going
 from backoff_ctrl.k8s.tasks.stepping import has_begun
 from backoff_ctrl.k8s.tasks.store import Stored
 

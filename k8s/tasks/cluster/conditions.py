@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from backoff_ctrl.k8s.gate.creates.wait import reason_words
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.tasks.model import JSON, TaskEvent, TaskStatus, TaskWait
 from backoff_ctrl.k8s.tasks.plugins.manager.outcomes import NOT_BUILT
-from backoff_ctrl.k8s.tasks.plugins.phases import NO_PLUGIN, SIGNAL_TIMED_OUT, TIMED_OUT, Phase
+from backoff_ctrl.k8s.tasks.plugins.phases import NO_PLUGIN, SIGNAL_TIMED_OUT, TIMED_OUT
 from backoff_ctrl.k8s.tasks.stepping import OVER
 
 INVALID_SPEC: Final = "InvalidSpec"

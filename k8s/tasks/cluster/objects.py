@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from backoff_ctrl.k8s.kube.answers.fields import mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import is_going, mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.kube.operators.wrong_values import told
 from backoff_ctrl.k8s.tasks.model import API_VERSION, JSON, KIND, NOTED_WITH, TaskStatus, shown, unix
-from backoff_ctrl.k8s.tasks.plugins.marks import FINALIZER, is_going
-from backoff_ctrl.k8s.tasks.plugins.phases import ErrorKind, Phase
+from backoff_ctrl.k8s.tasks.plugins.marks import FINALIZER
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.stepping import OVER, failed_at_once, has_begun

@@ -17,13 +17,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
-from backoff_ctrl.k8s.kube.answers.fields import mapping, text
+from backoff_ctrl.k8s.kube.answers.fields import is_going, mapping, text
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.tasks.executing import MakeExecutor
 from backoff_ctrl.k8s.tasks.model import API_VERSION, KIND
 from backoff_ctrl.k8s.tasks.plugins.core import CoreEntry, CorePlugin, Handled, Key, Settles, Unfinished
-from backoff_ctrl.k8s.tasks.plugins.marks import FINALIZER, is_going
+from backoff_ctrl.k8s.tasks.plugins.marks import FINALIZER
 from backoff_ctrl.k8s.tasks.plugins.phases import aborted, not_ready
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, PluginError, TaskContext, TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginError, TaskContext, TaskSpecError
 from backoff_ctrl.k8s.tasks.plugins.registry import Registry
 from backoff_ctrl.k8s.tasks.store import BrokenStoreError, LeaseLostError, StoreError
 from backoff_ctrl.k8s.tasks.through_plugins import CORE, core_of

@@ -18,14 +18,13 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 from backoff_ctrl.k8s.gate.events.correlator import Reason
-from backoff_ctrl.k8s.kube.answers.fields import mapping
+from backoff_ctrl.k8s.kube.answers.fields import is_going, mapping
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource, Informer
 from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError
 from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 from backoff_ctrl.k8s.tasks.model import JSON, NOTED_WITH, TaskStatus, unix
-from backoff_ctrl.k8s.tasks.plugins.marks import is_going
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase
 from backoff_ctrl.k8s.tasks.reading import difference
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import (

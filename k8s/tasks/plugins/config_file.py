@@ -15,12 +15,14 @@ import yaml
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, CliSettingsSource, EnvSettingsSource, SettingsConfigDict, SettingsError
 
+from backoff_ctrl.engine.errors import BackoffError
 from backoff_ctrl.k8s.gate.settings import ENVIRONMENT, PREFIX, InForce
 from backoff_ctrl.k8s.kube.answers.spelling import hint, misspelt
 from backoff_ctrl.k8s.kube.charges.bounded_yaml import BoundedLoader
+from backoff_ctrl.k8s.kube.operators.sections import Section
 from backoff_ctrl.k8s.kube.operators.wrong_values import told, unknown_key
 
-from .config import PlatformSettings, Plugins, Section, Tasks
+from .config import PlatformSettings, Plugins, Tasks
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +50,7 @@ class Sources(BaseSettings):
     tasks: Tasks = Tasks()
 
 
-class ConfigError(ValueError):
+class ConfigError(BackoffError, ValueError):
     """The settings can't be used; the message names the place and the key of each wrong value."""
 
 

@@ -16,10 +16,11 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.kube.cluster.rights import Right
 
 from .phases import PhaseInfo
-from .protocol import JSON, PluginError, TaskContext, check_names, rights_on_tasks
+from .protocol import PluginError, TaskContext, check_names, rights_on_tasks
 
 WEB: Final = "webapi"
 """What the states of web API plugins' attempts call the core plugin that runs them."""

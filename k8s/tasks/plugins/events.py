@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeAlias
 
 from backoff_ctrl.k8s.kube.answers.fields import mapping, metadata_of, moment, text
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 
 from .marks import Key
 from .phases import Reason
-from .protocol import JSON
 
 UNCLAIMED_MAX: Final = 1024
 """Unclaimed objects whose events are kept: an event may come before its object."""

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
-from backoff_ctrl.k8s.kube.answers.fields import metadata_of
+from backoff_ctrl.k8s.kube.answers.fields import is_going, metadata_of
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
-from backoff_ctrl.k8s.kube.watching.cache import Cache, Changed, Whole
+from backoff_ctrl.k8s.kube.watching.cache import STORE, Cache, Changed, Whole
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource, Informer, Refusal
 from backoff_ctrl.k8s.kube.watching.objects import Kind as WatchedKind
 from backoff_ctrl.k8s.kube.watching.objects import Object, WatchForbiddenError
@@ -26,8 +27,7 @@ from backoff_ctrl.k8s.kube.watching.shares import Shares
 from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 
 from .events import EventBook
-from .marks import STORE, Key, is_going
-from .protocol import JSON, Kind
+from .marks import Key
 
 log = logging.getLogger(__name__)
 

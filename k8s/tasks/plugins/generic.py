@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from backoff_ctrl.k8s.kube.answers.fields import FieldError, mapping, mappings, metadata_of, moment
-from backoff_ctrl.k8s.kube.answers.statuses import Condition, conditions_of
-from backoff_ctrl.k8s.kube.charges.footprint import charge
-from backoff_ctrl.k8s.kube.charges.parts import Part, makes_others, parts_of
+from backoff_ctrl.k8s.kube.answers.fields import FieldError, is_going, mapping, mappings, metadata_of, moment
+from backoff_ctrl.k8s.kube.charges.parts import Part
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 from backoff_ctrl.k8s.kube.operators.operator_config import OperatorConfig, PodsMade
 from backoff_ctrl.k8s.kube.operators.paths import joined, word_of
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
+from backoff_ctrl.k8s.kube.operators.reading import (
+    has_ended,
+    last_ended,
+    parts_made,
+    said_by,
+    templates_of,
+    told_by,
+)
+from backoff_ctrl.k8s.kube.operators.sections import format_duration
 
-from .config import format_duration
-from .marks import is_going
-from .meanings import Told, meaning_of, said_by
-from .phases import ErrorKind, Phase, PhaseInfo, failed
+from .meanings import meaning_of
+from .phases import PhaseInfo, failed
 from .pod_building import TEMPLATE, object_of, pod_template
 from .pod_phases import cause_of_failure, explained, never_starting, own_pods, still_starting
 from .protocol import (
-    JSON,
-    Kind,
     PluginContext,
     PluginEntry,
     PluginProperties,
@@ -183,100 +188,12 @@ def _is_main(pod: JSON, resource: JSON, labels: Mapping[str, str], names: tuple[
     return by_labels or metadata.get("name") in names
 
 
-def told_by(config: OperatorConfig, resource: Mapping[str, Any]) -> Told:
-    """Read an object's state. One without a state is in the state ``""``."""
-    words = config.words(resource)
-    if config.state.path is not None:
-        return Told(word_of(config.state.path.first(resource)), words)
-    assert config.state.conditions is not None
-    listed = config.state.conditions.first(resource)
-    found = _current(conditions_of({"conditions": listed}), config)
-    if found is None:
-        return Told("", words)
-    said = ": ".join(filter(None, (found.reason, found.message)))
-    return Told(found.type, words or said, found.reason, found.since, found.message)
-
-
-def last_ended(config: OperatorConfig, resource: Mapping[str, Any]) -> datetime | None:
-    """Return when one of its conditions last ceased to be True, as a suspension does; None: unknown."""
-    if config.state.conditions is None:
-        return None
-    conditions = conditions_of({"conditions": config.state.conditions.first(resource)})
-    return max((each.since for each in conditions if each.since and each.status == "False"), default=None)
-
-
-def _current(conditions: list[Condition], config: OperatorConfig) -> Condition | None:
-    """Return the condition that holds: one that ends the object, else the latest; of equally late ones the last.
-
-    Times have whole seconds, and operators add new conditions at the end of the list. With ``latest``, a described
-    state after the end replaces it; an undescribed one, which a newer operator may add, does not.
-    """
-    true = [(each.since.timestamp() if each.since else 0.0, place, each) for place, each in enumerate(conditions)
-            if each.status == "True"]  # fmt: skip
-    ends = [each for each in true if each[2].type in config.states and config.states[each[2].type].phase.is_terminal]
-    found = max(ends or true, default=None, key=lambda each: each[:2])
-    if found is None:
-        return None
-    if config.state.latest:
-        later = [each for each in true if each[2].type in config.states and each[0] > found[0]]
-        found = max(later, default=found, key=lambda each: each[:2])
-    return found[2]
-
-
 def gang_parts(config: OperatorConfig, resource_name: str, manifest: Mapping[str, Any]) -> tuple[Part, ...]:
     """Return what a manifest makes, as ``parts_made`` does. Raises ``TaskSpecError``."""
     try:
         return parts_made(config, resource_name, manifest)
     except FieldError as error:
         raise TaskSpecError("spec.template", str(error)) from None
-
-
-def parts_made(config: OperatorConfig, resource_name: str, manifest: Mapping[str, Any]) -> tuple[Part, ...]:
-    """Return what a manifest makes: by the maker of its kind, else by the config. Raises ``FieldError``.
-
-    What another controller is in charge of makes nothing that is known here.
-    """
-    if makes_others(resource_name):
-        return parts_of(manifest, resource=resource_name)
-    managed = config.managed_by
-    if managed is not None and word_of(managed.path.first(manifest)) not in {"", managed.controller}:
-        return ()
-    suspended = config.suspended is not None and config.suspended.first(manifest) is True
-    described = [each for each in config.pods_made if not each.fields]
-    return tuple(part for made in described for part in _parts(config, made, manifest, suspended=suspended))
-
-
-def has_ended(config: OperatorConfig, resource: Mapping[str, Any]) -> bool:
-    """Return whether its state says that it is over."""
-    return meaning_of(config, resource, told_by(config, resource)).phase.is_terminal
-
-
-def templates_of(made: PodsMade, manifest: Mapping[str, Any]) -> Iterator[tuple[Any, str, Mapping[str, Any]]]:
-    """Return each pod template that an entry of the config names, with its path and its section."""
-    for section, place in made.section.places(manifest):
-        if isinstance(section, dict):
-            for template, below in made.template.places(section):
-                yield template, joined(place, below), section
-
-
-def _parts(config: OperatorConfig, made: PodsMade, manifest: Mapping[str, Any], *, suspended: bool) -> Iterator[Part]:
-    for template, place, section in templates_of(made, manifest):
-        spec = mapping(template).get("spec")
-        if not isinstance(spec, dict):
-            raise FieldError(f"{place}.spec: required field is missing")
-        count = _count(made, section, place)
-        if count:
-            demand = charge({"kind": "Pod", "spec": spec}, "pods", f"{place}.spec")
-            yield Part(demand, count, "Pod", config.resource.kind, place, suspended)
-
-
-def _count(made: PodsMade, section: Mapping[str, Any], place: str) -> int:
-    found = None if made.replicas is None else made.replicas.first(section)
-    if found is None:
-        return made.default_replicas
-    if isinstance(found, bool) or not isinstance(found, int) or found < 0:
-        raise FieldError(f"{place}: its number of replicas, {found!r}, is not a whole number of 0 or more")
-    return found
 
 
 def add_defaults(config: OperatorConfig, made: JSON, task: TaskContext) -> None:

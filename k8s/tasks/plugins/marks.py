@@ -9,17 +9,15 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from backoff_ctrl.k8s.kube.answers.fields import labels_of, mapping, metadata_of, text
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, NAME_LEAST
+from backoff_ctrl.k8s.kube.watching.cache import ATTEMPT, STORE, TASK_UID
 
 from .config import K8sPluginConfig
-from .protocol import JSON, NAME_LEAST, PluginProperties, TaskMetadata
+from .protocol import PluginProperties, TaskMetadata
 
 Key: TypeAlias = tuple[str, int]
 """A task's uid and the number of the attempt: one object each."""
 
-TASK_UID: Final = "backoff-ctrl.dev/task-uid"
-ATTEMPT: Final = "backoff-ctrl.dev/attempt"
-STORE: Final = "backoff-ctrl.dev/store"
-"""The label that bounds what is watched, and what is swept."""
 TASK_NAME: Final = "backoff-ctrl.dev/task-name"
 PROJECT: Final = "backoff-ctrl.dev/project"
 DOMAIN: Final = "backoff-ctrl.dev/domain"
@@ -42,10 +40,6 @@ def key_of(resource: Mapping[str, Any]) -> Key | None:
     labels = labels_of(resource)
     uid, attempt = text(labels.get(TASK_UID)), text(labels.get(ATTEMPT))
     return (uid, int(attempt)) if uid and attempt.isdecimal() else None
-
-
-def is_going(resource: Mapping[str, Any]) -> bool:
-    return bool(metadata_of(resource).get("deletionTimestamp"))
 
 
 def key_of_task(task: TaskMetadata) -> Key:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import IntEnum, StrEnum
 from typing import Any, Final
 
 from backoff_ctrl.k8s.gate.creates.wait import Wait
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
 
 from .kept import flaw_of_kept
 
@@ -26,38 +26,6 @@ CODE_MAX: Final = 200
 """Characters of a code that are kept: it may be a service's, or a user's."""
 
 
-class Phase(IntEnum):
-    """The phase of a task. The numbers are stored, so they can't change. ``UNDEFINED``: the plugin has no news."""
-
-    UNDEFINED = 0
-    NOT_READY = 1
-    WAITING_FOR_RESOURCES = 2
-    QUEUED = 3
-    INITIALIZING = 4
-    RUNNING = 5
-    SUCCESS = 6
-    RETRYABLE_FAILURE = 7
-    PERMANENT_FAILURE = 8
-    WAITING_FOR_CACHE = 9
-    ABORTED = 10
-    PAUSED = 11
-
-    @property
-    def title(self) -> str:
-        """The phase as text, as in JSON: ``WaitingForResources``."""
-        return "".join(word.capitalize() for word in self.name.split("_"))
-
-    @property
-    def is_failure(self) -> bool:
-        """Whether the object has failed; a retryable failure may be followed by another attempt."""
-        return self in (Phase.RETRYABLE_FAILURE, Phase.PERMANENT_FAILURE)
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether this attempt is over."""
-        return self in (Phase.SUCCESS, Phase.RETRYABLE_FAILURE, Phase.PERMANENT_FAILURE, Phase.ABORTED)
-
-
 OF_MANAGERS: Final[Mapping[Phase, str]] = {
     Phase.WAITING_FOR_RESOURCES: "it means that nothing was created yet; Queued fits",
     Phase.ABORTED: "it means that the task's user ended it; a failure fits",
@@ -65,13 +33,6 @@ OF_MANAGERS: Final[Mapping[Phase, str]] = {
 """The phases that a manager reports and no plugin may, with what to report instead. A plugin may report all others."""
 OF_PLUGINS: Final = frozenset(Phase) - OF_MANAGERS.keys()
 """The phases that a plugin may report of an object, or of a job. ``UNDEFINED`` leaves the task in its present phase."""
-
-
-class ErrorKind(StrEnum):
-    """Who can fix a failure: its user, or those who run the platform. Each has its own budget of retries."""
-
-    USER = "USER"
-    SYSTEM = "SYSTEM"
 
 
 @dataclass(frozen=True, slots=True)

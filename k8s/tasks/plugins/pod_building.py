@@ -16,14 +16,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from backoff_ctrl.k8s.kube.answers.fields import mapping, mappings, metadata_of
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 
 from .config import K8sPluginConfig
 from .field_names import CONTAINER, METADATA, POD_SPEC, VARIABLE, model_of, names_of
 from .pod_phases import ADJUSTED, PRIMARY_CONTAINER
 from .pod_placing import Asked, Bounds, accelerator_of, ask, bounds_of, keep_within, schedule
 from .protocol import (
-    JSON,
-    Kind,
     TaskContext,
     TaskSpecError,
     check_fields,

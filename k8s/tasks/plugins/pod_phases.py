@@ -23,10 +23,13 @@ from backoff_ctrl.k8s.kube.answers.statuses import (
     conditions_of,
     containers_of,
 )
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
+from backoff_ctrl.k8s.kube.operators.sections import format_duration
 
-from .config import K8sPluginConfig, format_duration
-from .phases import ErrorKind, Phase, PhaseInfo, TaskLog, failed, initializing, queued, running, success
-from .protocol import JSON, PluginContext
+from .config import K8sPluginConfig
+from .phases import PhaseInfo, TaskLog, failed, initializing, queued, running, success
+from .protocol import PluginContext
 
 PRIMARY_CONTAINER: Final = "primary_container_name"
 """The annotation that names the container whose end is the task's."""

@@ -16,20 +16,11 @@ from typing import Any, Final
 
 from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.facts.quantities import parse_quantity
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 
 from .config import ACCELERATOR_CLASSES, AcceleratorClass, K8sPluginConfig
 from .field_names import unknown_resource
-from .protocol import (
-    JSON,
-    TaskContext,
-    TaskMetadata,
-    TaskSpecError,
-    insist_on_fields,
-    object_at,
-    objects_at,
-    refuse,
-    text_at,
-)
+from .protocol import TaskContext, TaskMetadata, TaskSpecError, insist_on_fields, object_at, objects_at, refuse, text_at
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PATH: Final = "spec.accelerator"

@@ -9,24 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from backoff_ctrl.k8s.kube.charges.parts import Part
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, NAME_LEAST, NAME_MAX, Kind
 from backoff_ctrl.k8s.kube.cluster.rights import Right
-from backoff_ctrl.k8s.kube.paths import group_path
 
 from .field_names import Flaw, misspelt_field, unknown_field
 from .phases import PhaseInfo
 
 if TYPE_CHECKING:
     from .config import K8sPluginConfig  # loads pydantic, which --help does not need
-
-JSON: TypeAlias = dict[str, Any]
-
-NAME_MAX: Final = 50
-"""The longest name that the manager gives to an object, unless the plugin sets another length."""
-NAME_LEAST: Final = 8
-"""A plugin may not ask for names shorter than this."""
 
 
 class PluginError(Exception):
@@ -42,27 +35,6 @@ class TaskSpecError(ValueError):
         self.path = path
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What a plugin watches: an API group with its version (``batch/v1``, ``v1``), the kind, and its plural."""
-
-    api_version: str
-    kind: str
-    plural: str
-
-    @property
-    def resource(self) -> str:
-        """``pods`` or ``jobs.batch``, as in quotas."""
-        group = self.api_version.rpartition("/")[0]
-        return f"{self.plural}.{group}" if group else self.plural
-
-    @property
-    def path(self) -> str:
-        """The path of its API group at the server, ``/apis/batch/v1``."""
-        return group_path(self.api_version)
-
-
-PODS: Final = Kind("v1", "Pod", "pods")
 TASKS: Final = "tasks.backoff-ctrl.dev"
 """The resource that rights on tasks without a Kubernetes object are given for."""
 

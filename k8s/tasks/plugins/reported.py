@@ -12,7 +12,9 @@ from typing import Annotated, Any, Final, Generic, Self, TypeAlias, TypeVar
 from pydantic import ConfigDict, Field, StrictBool, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
-from .phases import Phase, PhaseInfo, TaskError
+from backoff_ctrl.k8s.kube.operators.phases import Phase
+
+from .phases import PhaseInfo, TaskError
 
 JSON = dict[str, Any]
 

@@ -12,11 +12,12 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from backoff_ctrl.k8s.kube.answers.fields import mapping, text
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 
 from .core import CoreEntry, CoreSetup, Handled
 from .kept import flaw_of_kept
 from .phases import aborted, failed, paused, success
-from .protocol import JSON, TaskContext, TaskSpecError
+from .protocol import TaskContext, TaskSpecError
 
 TYPE: Final = "signal"
 """The task type, and the id of the plugin."""

@@ -14,12 +14,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind
 from backoff_ctrl.k8s.kube.operators.wrong_values import told, unknown_key
 
 from .core import CoreEntry, CoreSetup, Handled, Key
 from .marks import key_of_task
-from .phases import ErrorKind, PhaseInfo, aborted, failed, running, success
-from .protocol import JSON, TaskContext, TaskSpecError
+from .phases import PhaseInfo, aborted, failed, running, success
+from .protocol import TaskContext, TaskSpecError
 
 
 class _Shape(BaseModel):

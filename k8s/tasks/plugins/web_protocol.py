@@ -20,8 +20,10 @@ from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import aiohttp
 
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
+
 from .phases import PhaseInfo
-from .protocol import JSON, TaskContext
+from .protocol import TaskContext
 
 Meta: TypeAlias = Any
 """What identifies a job at its service: small JSON, which is stored."""

@@ -24,6 +24,7 @@ from backoff_ctrl.k8s.gate.settings import settings
 from backoff_ctrl.k8s.gate.sharing.process import Share
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.kube.answers.fields import mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.kube.cluster.objects import Objects
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.kube.watching.cache import Cache
@@ -32,7 +33,6 @@ from backoff_ctrl.k8s.kube.watching.objects import Kind as Watched
 from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 from backoff_ctrl.k8s.kube.watching.shares import Shares
 from backoff_ctrl.k8s.kube.watching.status import WatchRecord
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON
 
 from .asking import POD
 from .case import Case

@@ -22,10 +22,10 @@ from backoff_ctrl.k8s.gate.creates.wait import Wait
 from backoff_ctrl.k8s.gate.gangs import GangRefused
 from backoff_ctrl.k8s.kube.answers.fields import FieldError, annotations_of, metadata_of, text
 from backoff_ctrl.k8s.kube.charges.live import is_released
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
+from backoff_ctrl.k8s.kube.cluster.kinds import Kind as Served
 from backoff_ctrl.k8s.kube.cluster.objects import ClusterError
 from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON
-from backoff_ctrl.k8s.tasks.plugins.protocol import Kind as Served
 
 from .again import SuspendedAgain, Suspender, suspender_of, with_note
 from .children import Child

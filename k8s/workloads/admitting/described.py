@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from backoff_ctrl.k8s.kube.operators.descriptions import DescriptionError, Descriptions
 from backoff_ctrl.k8s.kube.operators.operator_config import OPERATORS, OperatorConfig, PodsMade
 from backoff_ctrl.k8s.kube.operators.paths import FieldPath, ObjectPath
-from backoff_ctrl.k8s.tasks.plugins.generic import has_ended, parts_made
+from backoff_ctrl.k8s.kube.operators.reading import has_ended, parts_made
 
 from .kinds import KINDS, AdmissibleKind
 

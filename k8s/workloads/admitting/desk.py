@@ -14,9 +14,9 @@ from backoff_ctrl.k8s.gate.runtime.places import Places
 from backoff_ctrl.k8s.kube.answers.fields import metadata_of, text
 from backoff_ctrl.k8s.kube.charges.admission_rules import Item
 from backoff_ctrl.k8s.kube.charges.parts import Part
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
+from backoff_ctrl.k8s.kube.cluster.kinds import Kind as Served
 from backoff_ctrl.k8s.kube.cluster.objects import ClusterError, Objects
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON
-from backoff_ctrl.k8s.tasks.plugins.protocol import Kind as Served
 
 from .children import Child, Children
 from .kinds import AdmissibleKind

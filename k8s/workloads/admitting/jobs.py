@@ -13,6 +13,8 @@ from typing import Any, Final
 from backoff_ctrl.k8s.kube.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.kube.answers.fields import mappings, metadata_of, text
 from backoff_ctrl.k8s.kube.answers.printing import printable
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
+from backoff_ctrl.k8s.kube.cluster.kinds import Kind as Served
 from backoff_ctrl.k8s.kube.cluster.misspelt import CHOOSE, no_namespace
 from backoff_ctrl.k8s.kube.cluster.objects import FORBIDDEN, ClusterError, Objects
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
@@ -20,8 +22,6 @@ from backoff_ctrl.k8s.kube.paths import PathError, path_to
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
 from backoff_ctrl.k8s.kube.watching.objects import Kind as Watched
 from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON
-from backoff_ctrl.k8s.tasks.plugins.protocol import Kind as Served
 
 from .kinds import DIGITS_MAX, JOB, KINDS, WAITING_NAMESPACES, WAITS_FOR, AdmissibleKind, asks, left_waiting, noted_at
 from .life import Seen, seen_of

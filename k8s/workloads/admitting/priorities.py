@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from backoff_ctrl.k8s.gate.creates.creation import PRIORITY_MAX
+from backoff_ctrl.k8s.kube.answers.field_paths import found_at
 from backoff_ctrl.k8s.kube.answers.fields import annotations_of, metadata_of, text
 from backoff_ctrl.k8s.kube.charges.parts import Part
-from backoff_ctrl.k8s.status.bodies import found_at
 
 from .kinds import PRIORITY, whole_number
 

@@ -13,17 +13,17 @@ from typing import Any, Final
 
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.facts.parts import MEMBERS_MAX
+from backoff_ctrl.k8s.gate.clients.session_transport import CreateTransport
 from backoff_ctrl.k8s.gate.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.gate.creates.wait import Wait
 from backoff_ctrl.k8s.gate.gangs import AdmittedGang, GangAsked, GangRefused, GangWait
 from backoff_ctrl.k8s.gate.subscribers import Verdict
+from backoff_ctrl.k8s.kube.answers.field_paths import found_at
 from backoff_ctrl.k8s.kube.answers.fields import FieldError, labels_of, mapping, metadata_of, text
 from backoff_ctrl.k8s.kube.charges.parts import Part
-from backoff_ctrl.k8s.kube.cluster.objects import CreateTransport
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
+from backoff_ctrl.k8s.kube.cluster.kinds import Kind as Served
 from backoff_ctrl.k8s.kube.watching.objects import is_older
-from backoff_ctrl.k8s.status.bodies import found_at
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON
-from backoff_ctrl.k8s.tasks.plugins.protocol import Kind as Served
 
 from .asking import (
     Elastic,

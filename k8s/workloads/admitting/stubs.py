@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backoff_ctrl.k8s.kube.answers.fields import metadata_of, text
+from backoff_ctrl.k8s.kube.cluster.kinds import Kind as Served
 from backoff_ctrl.k8s.kube.cluster.objects import ClusterError, Objects
 from backoff_ctrl.k8s.kube.watching.cache import Cache
 from backoff_ctrl.k8s.kube.watching.shares import Beyond, Shares, size_of
-from backoff_ctrl.k8s.tasks.plugins.protocol import Kind as Served
 
 from .kinds import AdmissibleKind
 from .shape import IDENTIFIED_MAX, identified, shaped

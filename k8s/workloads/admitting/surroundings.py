@@ -20,12 +20,12 @@ from backoff_ctrl.k8s.kube.answers.fields import mappings, metadata_of, text
 from backoff_ctrl.k8s.kube.answers.printing import printable
 from backoff_ctrl.k8s.kube.charges.admission_rules import Item, items_of
 from backoff_ctrl.k8s.kube.charges.parts import Part
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.kube.cluster.objects import Objects
 from backoff_ctrl.k8s.kube.paths import PathError
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
 from backoff_ctrl.k8s.kube.watching.objects import Kind as Watched
 from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON
 
 from .kinds import WAITING_NAMESPACES, AdmissibleKind, controller_of, kind_of
 from .priorities import Priorities, priority_allowed, priority_asked

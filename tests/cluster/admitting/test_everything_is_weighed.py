@@ -22,11 +22,12 @@ from backoff_ctrl.api.main import cli
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.runtime.host import RuntimeAlarms
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.status.client import read
 from backoff_ctrl.k8s.status.shapes import Explained
+from backoff_ctrl.k8s.tasks.builtin import builtin_entries
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase
-from backoff_ctrl.k8s.tasks.plugins.registry import builtin_entries, of_objects
+from backoff_ctrl.k8s.tasks.plugins.registry import of_objects
 from backoff_ctrl.k8s.workloads.admitting.admitting import Admitting
 from backoff_ctrl.k8s.workloads.admitting.kinds import JOB, JOB_SET, WAITS_FOR, AdmissibleKind
 from tests.cluster.admitting.jobset.controller import NAME_LABEL, managed

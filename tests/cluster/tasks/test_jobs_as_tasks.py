@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.lab.sandbox.followed import Server as KubeletServer
 from backoff_ctrl.k8s.lab.sandbox.kubelet import Kubelet
+from backoff_ctrl.k8s.tasks.builtin import builtin_entries
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase, PhaseInfo
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext
-from backoff_ctrl.k8s.tasks.plugins.registry import builtin_entries, of_objects
+from backoff_ctrl.k8s.tasks.plugins.registry import of_objects
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.faults.storm import hung_up
 from tests.cluster.quotas.quota_room import Room

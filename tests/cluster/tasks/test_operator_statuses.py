@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.kube.cluster.kinds import Kind
+from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.kinds.job import JOB
-from backoff_ctrl.k8s.tasks.plugins.protocol import Kind, PluginContext, RelatedPods, TaskContext, TaskMetadata
-from backoff_ctrl.k8s.tasks.plugins.registry import of_objects, registry
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext, RelatedPods, TaskContext, TaskMetadata
+from backoff_ctrl.k8s.tasks.plugins.registry import of_objects
 from tests.cluster.custom_kinds import define_operators_kind
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api

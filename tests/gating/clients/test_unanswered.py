@@ -11,9 +11,8 @@ from kubernetes import client
 from backoff_ctrl import GatedApiClient
 from backoff_ctrl.engine import ObservedQuota
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.gate.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.kube.answers.answer import Answer
+from backoff_ctrl.k8s.kube.answers.answer import SERVER_LIMIT, Answer
 from tests.kit.gated_creates import core_of, pod
 from tests.kit.scripted_server import Seen, scripted_server
 from tests.kit.transports import AsyncTransport, Transport, creation

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.kube.answers.spelling import abbreviated, misspelt
+from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.executing import check
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.field_names import CONTAINER, POD_SPEC, misspelt_field, model_of, names_of
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
-from backoff_ctrl.k8s.tasks.plugins.registry import registry
 from tests.tasks.tasks_written import wish
 
 JSON = dict[str, Any]

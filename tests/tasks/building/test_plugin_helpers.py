@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from backoff_ctrl import plugins
+from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.tasks.plugins.registry import of_objects, registry
+from backoff_ctrl.k8s.tasks.plugins.registry import of_objects
 from backoff_ctrl.plugins import (
     JSON,
     TaskContext,

@@ -11,10 +11,11 @@ import pytest
 from backoff_ctrl.engine.facts.quantities import NANO
 from backoff_ctrl.k8s.kube.charges.parts import parts_of
 from backoff_ctrl.k8s.kube.operators.operator_config import OPERATORS
+from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.generic import GenericPlugin
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext, TaskMetadata, TaskSpecError
-from backoff_ctrl.k8s.tasks.plugins.registry import of_objects, registry
+from backoff_ctrl.k8s.tasks.plugins.registry import of_objects
 from tests.tasks.phases.operator_cases import manifest
 
 JSON = dict[str, Any]

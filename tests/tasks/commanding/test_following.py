@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from backoff_ctrl.api.commands.tasks.options import Platform
 from backoff_ctrl.api.commands.tasks.running import Run
 from backoff_ctrl.api.commands.tasks.showing import View
 from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from backoff_ctrl.k8s.tasks.documents import item
 from backoff_ctrl.k8s.tasks.model import TaskStatus
+from backoff_ctrl.k8s.tasks.platform import Platform
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from tests.tasks.tasks_written import NAMESPACE, wish
 

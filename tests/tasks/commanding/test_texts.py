@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from backoff_ctrl.api.commands.tasks.showing import Lines, page, row
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.tasks.documents import document, item
 from backoff_ctrl.k8s.tasks.model import TaskLink, TaskObject, TaskTold
-from backoff_ctrl.k8s.tasks.plugins.phases import ErrorKind, Phase, TaskError
+from backoff_ctrl.k8s.tasks.plugins.phases import TaskError
 from backoff_ctrl.k8s.tasks.stepping import moved
 from backoff_ctrl.k8s.tasks.tables import Tables
 from tests.tasks.tasks_written import wish

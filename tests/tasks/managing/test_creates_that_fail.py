@@ -12,9 +12,9 @@ import pytest
 from aiohttp import ClientSession, web
 
 from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.tasks.plugins.phases import ErrorKind, Phase
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
 

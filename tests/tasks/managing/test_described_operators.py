@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.gate.creates.naming import GANG_LABEL
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.kube.operators.operator_config import OPERATORS
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 from backoff_ctrl.k8s.tasks.plugins.generic import entry_of
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, TaskContext
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
 

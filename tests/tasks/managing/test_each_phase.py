@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.kube.operators.meanings import PHASES
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 from backoff_ctrl.k8s.tasks.model import TaskStatus, shown
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.core import Handled
-from backoff_ctrl.k8s.tasks.plugins.meanings import PHASES
 from backoff_ctrl.k8s.tasks.plugins.phases import (
     OF_MANAGERS,
     OF_PLUGINS,
-    Phase,
     PhaseInfo,
     TaskError,
     flaw_of,

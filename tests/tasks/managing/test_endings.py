@@ -10,10 +10,10 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.marks import FINALIZER
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.protocol import AbortBehavior, PluginError, PluginProperties
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import AbortingPlugin, PodPlugin, entry, task

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.events import EventBook
 from backoff_ctrl.k8s.tasks.plugins.following import ZERO_FOR, Monitor
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import JOB, POD, task
 

@@ -12,16 +12,18 @@ from typing import Any
 import pytest
 from kubernetes import client
 
+from backoff_ctrl.k8s.gate.clients.session_transport import CreateTransport
 from backoff_ctrl.k8s.gate.creates.creation import Creation
 from backoff_ctrl.k8s.gate.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.kube.answers.answer import Answer
 from backoff_ctrl.k8s.kube.charges.parts import parts_of
-from backoff_ctrl.k8s.kube.cluster.objects import CreateTransport, Objects
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
+from backoff_ctrl.k8s.kube.cluster.objects import Objects
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 from backoff_ctrl.k8s.tasks.plugins.manager.launch import Asked, Launch
-from backoff_ctrl.k8s.tasks.plugins.phases import ErrorKind, Phase
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, TaskContext
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import JOB, task
 

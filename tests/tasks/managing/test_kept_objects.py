@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from backoff_ctrl.k8s.kube.watching.cache import Cache, Whole
+from backoff_ctrl.k8s.kube.watching.cache import ATTEMPT, TASK_UID, Cache, Whole
 from backoff_ctrl.k8s.kube.watching.objects import Kind, Object
 from backoff_ctrl.k8s.kube.watching.shares import Shares
-from backoff_ctrl.k8s.tasks.plugins.marks import ATTEMPT, TASK_UID, key_of
+from backoff_ctrl.k8s.tasks.plugins.marks import key_of
 
 JSON = dict[str, Any]
 PODS = Kind("/api/v1", "pods", frozenset({"Pod"}))

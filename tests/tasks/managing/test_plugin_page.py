@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.protocol import PluginEntry, TaskContext
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task

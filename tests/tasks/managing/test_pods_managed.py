@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.kinds.pods import container
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext, TaskMetadata
 from tests.tasks.bench import Bench
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from kubernetes.client import Configuration
 
+from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.executing import check
 from backoff_ctrl.k8s.tasks.model import TaskEvent, TaskStatus, shown
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
-from backoff_ctrl.k8s.tasks.plugins.registry import registry
 from backoff_ctrl.k8s.tasks.plugins.signal import SignalPlugin, flaw_of_signal
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.stepping import Stepper

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.tasks.plugins.manager.state import Made, Stage, State, StateError, read_state
-from backoff_ctrl.k8s.tasks.plugins.phases import ErrorKind, Phase, TaskError, not_ready, queued, running, waiting
+from backoff_ctrl.k8s.tasks.plugins.phases import TaskError, not_ready, queued, running, waiting
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
 

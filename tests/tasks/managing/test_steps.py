@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from kubernetes.client import Configuration
 
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 from backoff_ctrl.k8s.tasks.plugins.manager.manager import PluginManager
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.registry import Registry
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import PodPlugin, entry, task

@@ -11,9 +11,10 @@ import yaml
 
 from backoff_ctrl.k8s.kube.operators.operator_config import OPERATORS
 from backoff_ctrl.k8s.kube.operators.states import Stands, described
+from backoff_ctrl.k8s.tasks.builtin import builtin_entries
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext, PluginEntry
-from backoff_ctrl.k8s.tasks.plugins.registry import builtin_entries, of_objects
+from backoff_ctrl.k8s.tasks.plugins.registry import of_objects
 from backoff_ctrl.k8s.workloads.admitting.kinds import KINDS, AdmissibleKind
 
 from .operator_cases import NOW, ago, condition

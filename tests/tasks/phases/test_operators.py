@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext
-from backoff_ctrl.k8s.tasks.plugins.registry import of_objects, registry
+from backoff_ctrl.k8s.tasks.plugins.registry import of_objects
 
 from .operator_cases import CASES, NOW, Case, ago, condition, job_set, kubeflow, manifest
 

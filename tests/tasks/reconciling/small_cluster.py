@@ -12,18 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.tasks.plugins.core import Handled
-from backoff_ctrl.k8s.tasks.plugins.phases import (
-    ErrorKind,
-    Phase,
-    PhaseInfo,
-    aborted,
-    failed,
-    queued,
-    running,
-    success,
-    waiting,
-)
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, aborted, failed, queued, running, success, waiting
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext
 
 Ends = list[str]

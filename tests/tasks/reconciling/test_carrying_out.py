@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind
 from backoff_ctrl.k8s.tasks.model import TaskStatus
-from backoff_ctrl.k8s.tasks.plugins.phases import ErrorKind, failed
+from backoff_ctrl.k8s.tasks.plugins.phases import failed
 from backoff_ctrl.k8s.tasks.queue import KeyedQueue
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.stepping import RETRY_CAP, Stepper, delay_left, judged, reported

@@ -15,9 +15,9 @@ import pytest
 from kubernetes import client
 
 from backoff_ctrl.k8s.lab.sandbox import running_sandbox
+from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.plugins.marks import marks_of
-from backoff_ctrl.k8s.tasks.plugins.registry import registry
 from backoff_ctrl.k8s.tasks.reconciler import SWEPT_FOR
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import Stored

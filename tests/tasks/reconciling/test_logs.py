@@ -13,9 +13,9 @@ from kubernetes import client
 
 from backoff_ctrl.k8s.kube.cluster.objects import ClusterError
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.logs import LINE_MAX, LogError, TaskLog
 from backoff_ctrl.k8s.tasks.model import TaskObject, TaskStatus
-from backoff_ctrl.k8s.tasks.plugins.registry import registry
 from backoff_ctrl.k8s.tasks.store import Stored
 from tests.kit.patience import PATIENCE
 from tests.kit.scripted_server import Seen, scripted_server

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.api.commands.tasks.showing import page, reason_of
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.tasks.cluster.conditions import conditions
 from backoff_ctrl.k8s.tasks.documents import document, item
 from backoff_ctrl.k8s.tasks.model import Retried, TaskEvent, TaskObject, TaskStatus, shown
 from backoff_ctrl.k8s.tasks.plugins.core import Handled
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase, PhaseInfo, Reason, failed, running
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, Reason, failed, running
 from backoff_ctrl.k8s.tasks.plugins.pod_phases import demystify_pod_status
 from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore

@@ -14,13 +14,13 @@ import pytest
 from fastapi import FastAPI
 from kubernetes import client
 
-from backoff_ctrl.api.commands.tasks.options import Platform
 from backoff_ctrl.api.status.access import Tokens
 from backoff_ctrl.api.status.routing import handle_problems
 from backoff_ctrl.api.status.served_tasks import ServedTasks
 from backoff_ctrl.api.status.tasks import TaskEndpoints, add_tasks
 from backoff_ctrl.k8s.kube.cluster.asking import Reach
 from backoff_ctrl.k8s.status.token import Token
+from backoff_ctrl.k8s.tasks.platform import Platform
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from tests.tasks.tasks_written import NAMESPACE, manifest
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from backoff_ctrl.api.commands.tasks.options import Platform
-from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.lab.sandbox import running_sandbox
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase
+from backoff_ctrl.k8s.tasks.platform import Platform
+from backoff_ctrl.k8s.tasks.plugins.config_file import ConfigError
 from backoff_ctrl.k8s.tasks.plugins.protocol import PluginError
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
@@ -103,9 +103,9 @@ def test_a_misspelt_section_is_refused(section: str, meant: str, tmp_path: Path)
     """Further sections of ``plugins`` may be for plugins that are installed."""
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump({"plugins": {section: {"default-cpus": 1}}}))
-    with pytest.raises(BadInput, match=rf"plugins\.{section}: no plugin has this section: did you mean {meant}\?"):
+    with pytest.raises(ConfigError, match=rf"plugins\.{section}: no plugin has this section: did you mean {meant}\?"):
         Platform(str(path))
-    with pytest.raises(BadInput, match=rf"plugins\.{section}: no plugin has this section"):
+    with pytest.raises(ConfigError, match=rf"plugins\.{section}: no plugin has this section"):
         Platform(None, [f"plugins.{section}.default-cpus=1"])
 
 

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig, format_duration, parse_duration
+from backoff_ctrl.k8s.kube.operators.sections import format_duration, parse_duration
+from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.config_file import ConfigError, LiveSettings
 from tests.kit.patience import PATIENCE
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.tasks.cluster.cache import TaskCache
 from backoff_ctrl.k8s.tasks.cluster.conditions import conditions, quiet, waits_for
 from backoff_ctrl.k8s.tasks.cluster.objects import read_spec, read_status, status_of, stored
 from backoff_ctrl.k8s.tasks.model import TaskStatus, TaskWait, shown
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase
 from backoff_ctrl.k8s.tasks.stepping import moved
 from tests.tasks.tasks_written import manifest
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from backoff_ctrl.k8s.tasks.plugins.phases import ErrorKind, PhaseInfo, failed, queued, running, success
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, failed, queued, running, success
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import Created, PluginConfig, RemoteError, ResourceRequirements
 
 if TYPE_CHECKING:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kubernetes.client import Configuration
 
+from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.executing import check
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.core import CoreEntry, CoreSetup, Handled
 from backoff_ctrl.k8s.tasks.plugins.phases import not_ready, running, success
 from backoff_ctrl.k8s.tasks.plugins.protocol import PluginError, TaskContext, TaskMetadata, TaskSpecError
-from backoff_ctrl.k8s.tasks.plugins.registry import Registry, registry
+from backoff_ctrl.k8s.tasks.plugins.registry import Registry
 from backoff_ctrl.k8s.tasks.plugins.sleep import Sleeper, sleep_of
 from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
 from backoff_ctrl.k8s.tasks.services.webapi.ending import Patience

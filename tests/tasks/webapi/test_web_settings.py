@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.api.commands.tasks.options import Platform
+from backoff_ctrl.k8s.tasks.platform import Platform
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import PluginConfig, RateLimit
 from backoff_ctrl.k8s.tasks.services.webapi.settings import SettingsError, read_section, settings_of
 

@@ -13,18 +13,11 @@ from typing import Any, Final
 
 from backoff_ctrl.k8s.kube.answers.fields import mapping, moment
 from backoff_ctrl.k8s.kube.answers.statuses import Condition, conditions_of, labels_with, number
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.kube.operators.states import JOB as STATES
 from backoff_ctrl.k8s.kube.operators.states import Stands, that_are
-from backoff_ctrl.k8s.tasks.plugins.phases import (
-    ErrorKind,
-    Phase,
-    PhaseInfo,
-    failed,
-    initializing,
-    queued,
-    running,
-    success,
-)
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, failed, initializing, queued, running, success
 from backoff_ctrl.k8s.tasks.plugins.pod_building import TEMPLATE, object_of, pod_template
 from backoff_ctrl.k8s.tasks.plugins.pod_phases import (
     cause_of_failure,
@@ -34,8 +27,6 @@ from backoff_ctrl.k8s.tasks.plugins.pod_phases import (
     still_starting,
 )
 from backoff_ctrl.k8s.tasks.plugins.protocol import (
-    JSON,
-    Kind,
     PluginContext,
     PluginEntry,
     PluginProperties,

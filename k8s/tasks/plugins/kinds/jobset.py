@@ -13,9 +13,11 @@ from typing import Any, Final
 
 from backoff_ctrl.k8s.kube.answers.fields import mapping, mappings
 from backoff_ctrl.k8s.kube.answers.statuses import Condition, conditions_of, labels_with, number
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind
 from backoff_ctrl.k8s.kube.operators.states import JOB_SET as STATES
 from backoff_ctrl.k8s.kube.operators.states import Stands, that_are
-from backoff_ctrl.k8s.tasks.plugins.phases import ErrorKind, PhaseInfo, failed, initializing, queued, running, success
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, failed, initializing, queued, running, success
 from backoff_ctrl.k8s.tasks.plugins.pod_building import TEMPLATE, object_of
 from backoff_ctrl.k8s.tasks.plugins.pod_phases import (
     cause_of_failure,
@@ -25,8 +27,6 @@ from backoff_ctrl.k8s.tasks.plugins.pod_phases import (
     still_starting,
 )
 from backoff_ctrl.k8s.tasks.plugins.protocol import (
-    JSON,
-    Kind,
     PluginContext,
     PluginEntry,
     PluginProperties,

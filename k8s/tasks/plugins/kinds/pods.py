@@ -6,12 +6,11 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, PODS
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.tasks.plugins.pod_building import pod_of_container, pod_of_template
 from backoff_ctrl.k8s.tasks.plugins.pod_phases import demystify_pod_status, get_completion_time, is_terminal
 from backoff_ctrl.k8s.tasks.plugins.protocol import (
-    JSON,
-    PODS,
     PluginContext,
     PluginEntry,
     PluginProperties,

@@ -9,12 +9,14 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from backoff_ctrl.k8s.kube.answers.fields import metadata_of
+from backoff_ctrl.k8s.kube.answers.fields import is_going, metadata_of
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.kube.cluster.objects import Objects
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.following import Watches
-from backoff_ctrl.k8s.tasks.plugins.marks import Key, is_going, key_of, key_of_task
-from backoff_ctrl.k8s.tasks.plugins.phases import PLUGIN_FAILED, Phase, PhaseInfo, system_failure
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, PluginContext, TaskContext
+from backoff_ctrl.k8s.tasks.plugins.marks import Key, key_of, key_of_task
+from backoff_ctrl.k8s.tasks.plugins.phases import PLUGIN_FAILED, PhaseInfo, system_failure
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext, TaskContext
 
 from .figures import ManagerCounts
 from .launching import Launcher
@@ -60,7 +62,8 @@ class Checker:
             return known, system_failure(DELETED, said)
         key = key_of_task(task.metadata)
         known_pods = partial(self._watches.pods, key=key)
-        pods = await self._objects.pods_of(plugin, resource, plugin.pod_labels(resource), known_pods)
+        names = partial(plugin.pod_names, resource)
+        pods = await self._objects.pods_of(resource, plugin.pod_labels(resource), names, known_pods)
         context = PluginContext(task.config, self._now(), pods)
         info = plugin.phase(context, resource)
         if known.plugin_errors:

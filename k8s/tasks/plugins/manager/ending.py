@@ -8,13 +8,15 @@ from typing import Final
 
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential, wait_random
 
-from backoff_ctrl.k8s.kube.answers.fields import metadata_of
+from backoff_ctrl.k8s.kube.answers.fields import is_going, metadata_of
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.kube.cluster.objects import ClusterError, Objects
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.following import Watches
-from backoff_ctrl.k8s.tasks.plugins.marks import FINALIZER, is_going, key_of, key_of_task, object_name
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase, PhaseInfo, aborted
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, TaskContext
+from backoff_ctrl.k8s.tasks.plugins.marks import FINALIZER, key_of, key_of_task, object_name
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, aborted
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext
 
 from .figures import ManagerCounts
 from .launching import Launcher

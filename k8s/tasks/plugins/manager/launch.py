@@ -17,30 +17,36 @@ from backoff_ctrl.engine.backoff import full_jitter
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.facts.parts import Parts
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.clients.session_transport import CreateTransport
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.creates.actions import State as CreateState
 from backoff_ctrl.k8s.gate.creates.creation import Creation, KeyReusedError
-from backoff_ctrl.k8s.gate.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.creates.wait import Wait
 from backoff_ctrl.k8s.gate.gangs import GangAsked, GangRefused, GangWait, gang_of
-from backoff_ctrl.k8s.kube.answers.answer import Answer, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
-from backoff_ctrl.k8s.kube.answers.fields import metadata_of
+from backoff_ctrl.k8s.kube.answers.answer import (
+    SERVER_LIMIT,
+    Answer,
+    GateClosed,
+    NotSent,
+    OutcomeUnknown,
+    WaitedTooLong,
+)
+from backoff_ctrl.k8s.kube.answers.fields import is_going, metadata_of
 from backoff_ctrl.k8s.kube.answers.rejections import rejection_of
 from backoff_ctrl.k8s.kube.charges.parts import Part
-from backoff_ctrl.k8s.kube.cluster.objects import CreateTransport
-from backoff_ctrl.k8s.tasks.plugins.config import format_duration
-from backoff_ctrl.k8s.tasks.plugins.marks import Key, is_going, key_of
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind
+from backoff_ctrl.k8s.kube.operators.sections import format_duration
+from backoff_ctrl.k8s.tasks.plugins.marks import Key, key_of
 from backoff_ctrl.k8s.tasks.plugins.phases import (
     PLUGIN_FAILED,
     TIMED_OUT,
-    ErrorKind,
     PhaseInfo,
     failed,
     not_ready,
     system_failure,
     waiting,
 )
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON
 
 from .outcomes import NEVER_FITS, UNREADABLE, Meaning, failure, failure_of, never_answered, taken
 

@@ -12,15 +12,17 @@ from functools import partial
 from typing import Final
 
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.clients.session_transport import CreateTransport
 from backoff_ctrl.k8s.gate.creates.creation import Creation
-from backoff_ctrl.k8s.gate.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.gangs import GangRefused
-from backoff_ctrl.k8s.kube.answers.fields import metadata_of
-from backoff_ctrl.k8s.kube.cluster.objects import CreateTransport, Objects
+from backoff_ctrl.k8s.kube.answers.answer import SERVER_LIMIT
+from backoff_ctrl.k8s.kube.answers.fields import is_going, metadata_of
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
+from backoff_ctrl.k8s.kube.cluster.objects import Objects
 from backoff_ctrl.k8s.tasks.plugins.following import Watches
-from backoff_ctrl.k8s.tasks.plugins.marks import Key, is_going, key_of, key_of_task, object_name, with_metadata
+from backoff_ctrl.k8s.tasks.plugins.marks import Key, key_of, key_of_task, object_name, with_metadata
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, queued
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, Kind, TaskContext
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext
 
 from .figures import ManagerCounts
 from .launch import Asked, Launch, gang_that_stands

@@ -16,6 +16,7 @@ from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.settings import settings
 from backoff_ctrl.k8s.gate.sharing.process import Share
 from backoff_ctrl.k8s.kube.answers.fields import metadata_of
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 from backoff_ctrl.k8s.kube.cluster.objects import ClusterError, Objects
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.tasks.plugins.core import Handled
@@ -31,7 +32,7 @@ from backoff_ctrl.k8s.tasks.plugins.phases import (
     not_ready,
     system_failure,
 )
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, Kind, PluginEntry, PluginError, TaskContext, TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginEntry, PluginError, TaskContext, TaskSpecError
 from backoff_ctrl.k8s.tasks.plugins.registry import Registry, of_objects
 
 from .checking import Checker

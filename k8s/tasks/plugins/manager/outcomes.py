@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 from backoff_ctrl.k8s.kube.answers.answer import Answer
 from backoff_ctrl.k8s.kube.answers.rejections import TOO_LARGE as LARGER_THAN_STORED
 from backoff_ctrl.k8s.kube.answers.rejections import Lane, rejection_of
-from backoff_ctrl.k8s.tasks.plugins.phases import ErrorKind, PhaseInfo, failed
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, failed
 
 DELETED: Final = "ResourceDeletedExternally"
 UNEXPECTED_DELETION: Final = "UnexpectedObjectDeletion"

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from backoff_ctrl.k8s.kube.answers.fields import FieldError
 from backoff_ctrl.k8s.kube.charges.parts import Part, parts_of
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, flaw_of
 from backoff_ctrl.k8s.tasks.plugins.protocol import (
-    JSON,
     AbortBehavior,
     MakesPods,
     NamedPods,

@@ -14,17 +14,9 @@ from typing import Any, Final, Literal
 from flyteidl.admin.agent_pb2 import AgentError, Resource, State
 from flyteidl.core.execution_pb2 import ExecutionError, TaskExecution
 
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind
 from backoff_ctrl.k8s.tasks.plugins.kept import flaw_of_kept
-from backoff_ctrl.k8s.tasks.plugins.phases import (
-    ErrorKind,
-    PhaseInfo,
-    TaskLog,
-    failed,
-    initializing,
-    queued,
-    running,
-    success,
-)
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, TaskLog, failed, initializing, queued, running, success
 
 from .channels import shortened
 from .literals import plain, plain_struct

@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from backoff_ctrl.k8s.tasks.plugins.config import parse_duration
+from backoff_ctrl.k8s.kube.operators.sections import parse_duration
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
 
 _OWN_JSON: Final = frozenset({"scalar", "collection", "map"})

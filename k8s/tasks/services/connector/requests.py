@@ -23,10 +23,10 @@ from flyteidl.core.security_pb2 import Identity
 from flyteidl.core.tasks_pb2 import Container, ContainerPort, Resources, TaskTemplate
 from google.protobuf import json_format
 
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.tasks.plugins.field_names import CONTAINER, names_of
 from backoff_ctrl.k8s.tasks.plugins.marks import key_of_task, marks_of
 from backoff_ctrl.k8s.tasks.plugins.protocol import (
-    JSON,
     TaskContext,
     TaskMetadata,
     TaskSpecError,

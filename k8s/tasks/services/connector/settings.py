@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from backoff_ctrl.k8s.kube.answers.spelling import hint
-from backoff_ctrl.k8s.tasks.plugins.config import Duration
+from backoff_ctrl.k8s.kube.operators.sections import Duration
 from backoff_ctrl.k8s.tasks.services.webapi.settings import Section, SettingsError, plain, sentence, spelt
 
 ID: Final = "connector"

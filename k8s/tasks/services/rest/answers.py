@@ -12,9 +12,11 @@ from typing import Any, Final
 from backoff_ctrl.k8s.kube.answers.fields import mapping
 from backoff_ctrl.k8s.kube.answers.printing import printable
 from backoff_ctrl.k8s.kube.operators.paths import Text, word_of
+from backoff_ctrl.k8s.kube.operators.phases import Phase
+from backoff_ctrl.k8s.kube.operators.reading import Told
 from backoff_ctrl.k8s.tasks.plugins.kept import flaw_of_kept
-from backoff_ctrl.k8s.tasks.plugins.meanings import Told, meaning_of, meant_by
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase, PhaseInfo, TaskLog
+from backoff_ctrl.k8s.tasks.plugins.meanings import meaning_of, meant_by
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, TaskLog
 
 from .service_config import ANSWER, ID, ID_LONGEST, ServiceConfig
 

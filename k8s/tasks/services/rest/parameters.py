@@ -8,8 +8,9 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from backoff_ctrl.k8s.kube.answers.fields import mapping
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.kube.operators.paths import Text
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, TaskContext, TaskSpecError, object_at, objects_at
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext, TaskSpecError, object_at, objects_at
 
 from .service_config import CUSTOM, ENV, ID, Parameter, Request, ServiceConfig, checked_url
 from .templates import filled, root_of

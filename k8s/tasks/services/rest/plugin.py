@@ -13,8 +13,9 @@ import aiohttp
 import yarl
 
 from backoff_ctrl.k8s.kube.answers.fields import mapping, text
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, TaskContext, TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext, TaskSpecError
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import (
     CallContext,
     Created,

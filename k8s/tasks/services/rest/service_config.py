@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from backoff_ctrl.k8s.kube.operators.descriptions import Descriptions
+from backoff_ctrl.k8s.kube.operators.meanings import Described, StateMeaning
 from backoff_ctrl.k8s.kube.operators.paths import Path, Paths, Text
-from backoff_ctrl.k8s.tasks.plugins.config import Duration, Section
-from backoff_ctrl.k8s.tasks.plugins.meanings import Described, StateMeaning
-from backoff_ctrl.k8s.tasks.plugins.phases import ErrorKind, Phase
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
+from backoff_ctrl.k8s.kube.operators.sections import Duration, Section
 
 from .templates import Template, root_of, texts_in
 

@@ -12,8 +12,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.core import Key
-from backoff_ctrl.k8s.tasks.plugins.phases import PLUGIN_FAILED, Phase, PhaseInfo, system_failure
+from backoff_ctrl.k8s.tasks.plugins.phases import PLUGIN_FAILED, PhaseInfo, system_failure
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import CallContext, Created, Finds
 
 from .ending import Ending

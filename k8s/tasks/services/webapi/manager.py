@@ -24,7 +24,9 @@ import aiohttp
 from backoff_ctrl.k8s.kube.answers.bounded_json import read_json
 from backoff_ctrl.k8s.kube.answers.fields import mapping
 from backoff_ctrl.k8s.kube.answers.printing import printable
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.kube.paths import PathError, path_to
 from backoff_ctrl.k8s.tasks.plugins.core import WEB, CoreSetup, Handled, Key
 from backoff_ctrl.k8s.tasks.plugins.marks import key_of_task
@@ -33,7 +35,6 @@ from backoff_ctrl.k8s.tasks.plugins.phases import (
     NO_PLUGIN,
     PLUGIN_FAILED,
     TIMED_OUT,
-    Phase,
     PhaseInfo,
     aborted,
     failed,
@@ -42,7 +43,7 @@ from backoff_ctrl.k8s.tasks.plugins.phases import (
     system_failure,
     waiting,
 )
-from backoff_ctrl.k8s.tasks.plugins.protocol import JSON, PluginError, TaskContext, TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginError, TaskContext, TaskSpecError
 from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import CallContext, RemoteError, SecretError, StatusContext
 

@@ -13,7 +13,8 @@ from typing import Final
 
 import aiohttp
 
-from backoff_ctrl.k8s.tasks.plugins.phases import PLUGIN_FAILED, ErrorKind, PhaseInfo, failed, flaw_of, system_failure
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind
+from backoff_ctrl.k8s.tasks.plugins.phases import PLUGIN_FAILED, PhaseInfo, failed, flaw_of, system_failure
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import RemoteError, SecretError
 

@@ -19,8 +19,9 @@ from typing import Final
 
 from backoff_ctrl.engine.backoff import delay
 from backoff_ctrl.k8s.gate.runtime.places import Path, Places
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.core import Key
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase, PhaseInfo
+from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo
 
 from .pacing import OWN, Kind, Pacer
 from .settings import Caching

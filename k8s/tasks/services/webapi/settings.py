@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from backoff_ctrl.k8s.kube.answers.spelling import hint
+from backoff_ctrl.k8s.kube.operators.sections import Duration
 from backoff_ctrl.k8s.kube.operators.wrong_values import OBJECTS, keys_at, shown, told
-from backoff_ctrl.k8s.tasks.plugins.config import Duration
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import PluginConfig, RateLimit
 
 POOL_MAX: Final = 1_000_000

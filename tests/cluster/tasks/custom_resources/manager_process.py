@@ -7,11 +7,11 @@ import sys
 
 from kubernetes import client, config
 
+from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.cluster.owning import owning
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.managing import carry_out
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.tasks.plugins.registry import registry
 from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 
 

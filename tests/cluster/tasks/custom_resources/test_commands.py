@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from backoff_ctrl.api.commands.tasks.options import Platform
 from backoff_ctrl.api.status.served_tasks import ServedTasks
 from backoff_ctrl.k8s.status.token import Token
-from backoff_ctrl.k8s.tasks.plugins.registry import registry
+from backoff_ctrl.k8s.tasks.builtin import registry
+from backoff_ctrl.k8s.tasks.platform import Platform
 from tests.cluster.objects import made
 from tests.cluster.talking import Api
 from tests.kit.patience import PATIENCE

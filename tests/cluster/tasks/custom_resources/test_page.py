@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from backoff_ctrl.k8s.tasks.plugins.registry import registry
+from backoff_ctrl.k8s.tasks.builtin import registry
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api

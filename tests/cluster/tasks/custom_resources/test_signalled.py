@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.cluster.objects import read_spec
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.plugins.marks import FINALIZER
-from backoff_ctrl.k8s.tasks.plugins.registry import registry
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
 

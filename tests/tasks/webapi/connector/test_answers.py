@@ -8,8 +8,9 @@ from flyteidl.core.execution_pb2 import ExecutionError, TaskExecution, TaskLog
 from flyteidl.core.literals_pb2 import Literal, LiteralMap, Primitive, Scalar
 from google.protobuf import json_format
 
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.tasks.plugins.kept import OUTPUTS_MAX
-from backoff_ctrl.k8s.tasks.plugins.phases import ErrorKind, Phase, flaw_of
+from backoff_ctrl.k8s.tasks.plugins.phases import flaw_of
 from backoff_ctrl.k8s.tasks.services.connector.answers import phase_at_once, phase_of
 
 ALL = [

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from flyteidl.admin import agent_pb2 as messages
 
-from backoff_ctrl.api.commands.tasks.options import Platform
-from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.kube.cluster.rights import Right
+from backoff_ctrl.k8s.tasks.platform import Platform
+from backoff_ctrl.k8s.tasks.plugins.config_file import ConfigError
 from backoff_ctrl.k8s.tasks.plugins.protocol import PluginError, TaskSpecError
 from backoff_ctrl.k8s.tasks.services.connector import directory as directory_module
 from backoff_ctrl.k8s.tasks.services.connector.directory import Directory
@@ -219,7 +219,7 @@ def test_without_settings_there_is_only_the_type_connector() -> None:
 def test_wrong_settings_are_refused_with_their_key_and_change_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(BadInput, match=r"config.yaml: plugins.connector.connectors.a.endpoint: it is missing"):
+    with pytest.raises(ConfigError, match=r"config.yaml: plugins.connector.connectors.a.endpoint: it is missing"):
         Platform(str(settings_file(tmp_path, {"connectors": {"a": {}}})))
     platform = Platform(str(settings_file(tmp_path, {"connectors": {"a": {"endpoint": "a:1"}}})))
     before = platform.section("connector")
@@ -245,7 +245,7 @@ def test_without_the_extra_one_line_says_which(tmp_path: Path, monkeypatch: pyte
     real = importlib.util.find_spec
     monkeypatch.setattr(directory_module, "find_spec", lambda name: None if name == "flyteidl" else real(name))
     assert Platform(None).registry.resolve("container").id == "container"
-    with pytest.raises(BadInput, match=r"plugins.connector: .*pip install 'backoff-ctrl\[connector\]'"):
+    with pytest.raises(ConfigError, match=r"plugins.connector: .*pip install 'backoff-ctrl\[connector\]'"):
         Platform(str(settings_file(tmp_path, {"connectors": {"a": {"endpoint": "a:1"}}})))
     with pytest.raises(TaskSpecError, match=r"pip install 'backoff-ctrl\[connector\]'"):
         entry_of(Directory()).check(task())

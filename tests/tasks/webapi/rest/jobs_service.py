@@ -20,7 +20,7 @@ from backoff_ctrl.k8s.tasks.services.rest.service_config import SERVICES, Servic
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-    from backoff_ctrl.k8s.tasks.plugins.phases import Phase
+    from backoff_ctrl.k8s.kube.operators.phases import Phase
 
 JSON = dict[str, Any]
 

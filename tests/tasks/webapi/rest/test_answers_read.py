@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase, flaw_of
+from backoff_ctrl.k8s.kube.operators.phases import Phase
+from backoff_ctrl.k8s.tasks.plugins.phases import flaw_of
 from backoff_ctrl.k8s.tasks.services.rest.answers import message_of, phase_of, read_answer
 from backoff_ctrl.k8s.tasks.services.rest.entry import entry_of
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.tasks.plugins.phases import Phase
+from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import RemoteError
 from backoff_ctrl.k8s.tasks.services.rest.entry import entry_of

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from backoff_ctrl.k8s.tasks.plugins.phases import ErrorKind, Phase
+from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import Finds, RemoteError, SecretError, StatusContext
 from backoff_ctrl.k8s.tasks.services.rest.plugin import FindingPlugin, RestPlugin, UnknownAddressError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.kube.operators.descriptions import DescriptionError
-from backoff_ctrl.k8s.tasks.plugins.registry import registry
+from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
 from backoff_ctrl.k8s.tasks.services.rest.entry import entry_of
 from backoff_ctrl.k8s.tasks.services.rest.service_config import SERVICES, checked_url
