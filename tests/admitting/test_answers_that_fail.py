@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.kube.answers.answer import SERVER_LIMIT
 from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from backoff_ctrl.k8s.kube.cluster.objects import Objects
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
@@ -115,6 +116,25 @@ async def test_questions_end_and_leave_places_for_those_about_other_namespaces(m
                 assert not any(task.done() for task in hung)
                 answering.set()
                 await asyncio.gather(*hung)
+
+
+async def test_a_question_that_is_not_answered_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its limit, which is shorter than that of a request, and not by an answer: none comes before the end."""
+    monkeypatch.setattr(asked_by, "ANSWER_WITHIN", 0.05)
+    monkeypatch.setattr(asked_by, "LONGEST_PAUSE", 0.01)
+    over = threading.Event()
+    held: list[bool] = []
+
+    def answer(_: Seen) -> tuple[int, Any]:
+        held.append(over.wait(SERVER_LIMIT / 2))
+        return 404, {}
+
+    with scripted_server(answer) as script:
+        async with ClusterSession(find_place(script.url, None, None, None).configuration) as session:
+            around = Surroundings(Objects(session), ClusterSource(session), KINDS)
+            assert len(await around.above(owned("hangs"))) == 1
+            assert (around.known_above(owned("hangs")), held) == (None, [])
+            over.set()
 
 
 async def test_what_one_names_wrongly_is_no_answer_for_others() -> None:
