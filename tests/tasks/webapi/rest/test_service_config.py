@@ -96,7 +96,7 @@ def test_an_entry_serves_the_described_types() -> None:
 
 def test_the_shipped_services_are_read_like_any_other() -> None:
     """One per file, each under its file's name; the registry has them."""
-    folder = Path(__file__).parents[4] / "k8s" / "plugins" / "rest" / "services"
+    folder = Path(__file__).parents[4] / "k8s" / "tasks" / "services" / "rest" / "services"
     shipped = {each.id: each for each in SERVICES.shipped()}
     assert shipped == {path.stem: SERVICES.read_file(path) for path in folder.iterdir()}
     assert isinstance(registry().resolve("ray-job"), WebPluginEntry)
