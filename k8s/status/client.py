@@ -287,6 +287,7 @@ class Instance:
             connection.request("GET", self.place.path + target, headers=headers)
             response: HTTPResponse = connection.getresponse()
             if response.status != 200 or response.headers.get_content_type() != "text/event-stream":
+                response.close()
                 raise HTTPException(f"{response.status} instead of a stream of events")  # noqa: TRY301
         except BaseException:
             connection.close()
@@ -324,13 +325,14 @@ class Instance:
         """Yield a text as it comes, however long that takes; ``say`` gets the note in its head. Raises
         ``ClientError``."""
         url, connection = self.place.url, self._connect(self._timeout)
+        response: HTTPResponse | None = None
         try:
             with self._told():
                 headers = {"Accept": f"text/plain, {PROBLEM}", **self._authorization()}
                 connection.request("GET", self.place.path + target, headers=headers)
                 if connection.sock is not None:
                     connection.sock.settimeout(None)  # a program may write nothing for hours
-                response: HTTPResponse = connection.getresponse()
+                response = connection.getresponse()
                 if response.status != 200 or response.headers.get_content_type() != "text/plain":
                     self._document(response.status, response.headers.get_content_type(), response.read(ANSWER_MAX + 1))
                     raise self.not_ours("its answer is not text")
@@ -341,6 +343,8 @@ class Instance:
         except (OSError, HTTPException) as error:
             raise ClientError(f"{url} broke off: {printable(str(error) or type(error).__name__)}") from None
         finally:
+            if response is not None:
+                response.close()
             connection.close()
 
     def _shaped(self, found: Any, shape: type[T]) -> T:
@@ -407,8 +411,8 @@ class Instance:
                 headers["Content-Type"] = "application/json"
             method = method or ("GET" if sent is None else "POST")
             connection.request(method, self.place.path + target, sent, headers)
-            response: HTTPResponse = connection.getresponse()
-            body = response.read(ANSWER_MAX + 1)
+            with connection.getresponse() as response:  # where the connection ends with it, it holds the socket
+                body = response.read(ANSWER_MAX + 1)
             return response.status, response.headers.get_content_type(), body
         finally:
             connection.close()
@@ -463,11 +467,12 @@ class Stream:
 
     def __iter__(self) -> Iterator[Decision]:
         """Yield decisions until the instance ends the stream. Raises ``OSError``, ``HTTPException``, ``ValueError``."""
-        while line := self._response.readline(LINE_MAX):
-            event = self._events.take(line)
-            if event is not None and event[0] == "decision":
-                found: Decision = read(Decision, json.loads(event[1]))
-                yield found
+        with self._response:
+            while line := self._response.readline(LINE_MAX):
+                event = self._events.take(line)
+                if event is not None and event[0] == "decision":
+                    found: Decision = read(Decision, json.loads(event[1]))
+                    yield found
 
     def close(self) -> None:
         """End it, from any thread, and wake its reader."""

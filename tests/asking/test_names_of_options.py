@@ -45,7 +45,7 @@ def every_command(group: click.Group = cli, path: str = "") -> Iterator[tuple[st
 
 
 COMMANDS = dict(every_command())
-CASES = [(path, old, new) for path, names in EXPECTED.items() for old, new in names.items()]
+CASES = [(path, old, new) for path, names in sorted(EXPECTED.items()) for old, new in names.items()]
 
 
 def needed(command: click.Command) -> list[str]:

@@ -232,11 +232,9 @@ def test_the_default_kubeconfig_is_named_with_its_contexts(
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".kube").mkdir()
     write_kubeconfig(tmp_path / ".kube" / "config", "http://127.0.0.1:1")
-    said = sentence(capsys, "doctor", ["doctor", "--kubeconfig", "/nope"], "default there")
-    assert (
-        f"there is no kubeconfig /nope; the default one, {tmp_path}/.kube/config, is there, with the contexts here"
-        in said
-    )
+    said = sentence(capsys, "doctor", ["doctor", "--kubeconfig", str(tmp_path / "nope")], "default there")
+    there = f"the default one, {tmp_path}/.kube/config, is there, with the contexts here"
+    assert f"there is no kubeconfig {tmp_path}/nope; {there}" in said
 
     (tmp_path / ".kube" / "config").unlink()
     said = sentence(capsys, "doctor", ["doctor", "--kubeconfig", "/nope"], "no default")

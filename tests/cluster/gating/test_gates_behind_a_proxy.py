@@ -206,11 +206,13 @@ def test_serve_finds_the_gate_over_tls_and_hears_it(page: Page) -> None:
         (ceiling,) = ask(url, f"/v1/ceilings?namespace={page.namespace}&resource=pods").json["items"]
         assert (ceiling["used"], ceiling["limited"]) == ("1", "1")
         body = json.dumps(pod("x")).encode()
-        explained = ask(
-            url, f"/v1/explain?namespace={page.namespace}", method="POST", body=body, Content_Type="application/json"
-        ).json
-        assert explained["verdict"] == "wait"
-        assert explained["note"] is None, "the gate was asked, and not left out"
+
+        def explained() -> Any:
+            asked = f"/v1/explain?namespace={page.namespace}"
+            return ask(url, asked, method="POST", body=body, Content_Type="application/json").json
+
+        assert explained()["verdict"] == "wait"
+        until(lambda: explained()["note"] is None)  # the gate was asked: on a busy machine it may answer too late
         with urllib.request.urlopen(f"{url}/v1/decisions?after=0", timeout=PATIENCE) as stream:
             told = next(line for line in stream if line.startswith(b"data:") and b"late" in line)
         assert page.namespace.encode() in told
