@@ -16,14 +16,14 @@ line with a life of its own (``gangs``); its members are creates like any other.
 
 *The end.* A caller that goes away closes the generator, and its ``finally`` leaves the line and settles the ticket. So
 a Ctrl-C, a cancelled task and a closed client all do the same in the caller's own frame. A create is sent from the step
-on in which the request is handed to the transport. A caller that goes before that step leaves nothing behind. One that
+on in which the request is handed to the transport. A caller that goes before that step leaves no trace. One that
 goes after it leaves a create: on asyncio the life goes on in a task of its own until the answer comes, so that it
-counts (law 17); a thread is in the request itself. Ctrl-C ends a program at once or after the request in flight;
-nothing is stored twice; and a create of another thread goes on by the next alarm at the latest. Where the garbage
+counts; a thread is in the request itself. Ctrl-C ends a program at once or after the request in flight;
+no object is stored twice; and a create of another thread goes on by the next alarm at the latest. Where the garbage
 collector or a signal handler closes a generator, its thread may hold the lock: leaving is then put on a queue, which
 the holder of the lock empties.
 
-*Errors of ours* (law 18). A bug must never stop a platform. An engine that raises is replaced, in
+*Errors of ours* fail open: a bug must never stop a platform. An engine that raises is replaced, in
 ``LockedEngine._decide`` alone: all who wait go on without it, and the new one is given what the watch reported. Any
 other error of ours ends in the one guard of ``life``: the caller gets the server's answer if there is one; else the
 create goes on without the engine, under the name that was drawn for it; and where that could store it twice (a key

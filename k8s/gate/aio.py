@@ -113,7 +113,7 @@ class AsyncGate(AnyGate):
     async def _drive(
         self, living: Life | GangLife, create: Unfinished, transport: Any, call: asyncio.Task[Any] | None = None
     ) -> None:
-        """Resume a life with what it asks for. Cancelled after a send, it goes on in a task of its own (law 17).
+        """Resume a life with what it asks for. Cancelled after a send, it goes on in a task of its own.
 
         ``call`` is under way already.
         """

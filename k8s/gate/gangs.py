@@ -434,7 +434,7 @@ def gang_life(wait: GangWait, gate: AnyGate, *, may_read: bool) -> GangLife:
                     yield from _read(wait)
                 else:
                     _take(wait, gate)
-            except Exception as error:  # noqa: BLE001 - law 18; and a read that fails is asked for again
+            except Exception as error:  # noqa: BLE001 - fails open; and a read that fails is asked for again
                 if not reads or raised_by_us(error):
                     ledger.failed_open(error)
                 if not reads:

@@ -8,7 +8,7 @@ pool, which it leaves free while it waits (``threads.Posted``).
 A caller that goes away closes the generator: its ``finally`` leaves the line and settles the ticket. A driver that must
 not break off a call that was sent, as its task is cancelled, goes on with the generator elsewhere instead.
 
-Law 18, a bug of ours never stops a platform, is kept by the one guard in ``life``. After an error of ours the caller
+The one guard in ``life`` makes creates fail open: no bug of ours stops a platform. After an error of ours the caller
 gets the server's answer to the create, if that is there; else the create goes on without the engine, under the name
 that was drawn for it; and where that could store it twice, the caller gets the error. Nothing that ``life`` calls needs
 a guard.
@@ -148,7 +148,7 @@ def life(create: Create, gate: AnyGate, *, lists_quotas: bool) -> Life:  # noqa:
                 _end(create, action)
             except KeyReusedError as error:
                 action = Raise(error)
-            except Exception as error:  # noqa: BLE001 - law 18
+            except Exception as error:  # noqa: BLE001 - fails open
                 action = _instead(create, gate, error)
                 if create.over:
                     break

@@ -82,7 +82,7 @@ def make_notifier(file: str | None = None) -> TaskNotifier | None:
     try:
         named = read_settings().notify if file is None else file
         notifier = TaskNotifier(read_receivers(Path(named)), gate_name()) if named else None
-    except Exception as error:  # noqa: BLE001 - law 18: notifications only help
+    except Exception as error:  # noqa: BLE001 - fails open: notifications only help
         log.error("notifications of tasks are off: %s", error)  # noqa: TRY400 - a sentence, no traceback
         return None
     return notifier if notifier is not None and notifier.deliveries else None

@@ -394,7 +394,7 @@ class QuotaWatch:
     async def _run_gangs(self, namespace: str, watch: GangWatch) -> None:
         try:
             await watch.run()
-        except Exception as error:  # noqa: BLE001 - law 18: a bug of ours must not end the other watches
+        except Exception as error:  # noqa: BLE001 - fails open: a bug of ours must not end the other watches
             self.record.failed(error, f"the pods of gangs in {namespace}")
         self._gangs.pop(namespace, None)
 

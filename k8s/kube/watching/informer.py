@@ -396,7 +396,7 @@ class Informer:
                 if not self._observer.refused(error, self._refusals):
                     return
                 await asyncio.sleep(pause_after_refusal(self._refusals, self._ask_again, self._rng))
-            except Exception as error:  # noqa: BLE001 - law 18: a bug of ours must not end the other watches
+            except Exception as error:  # noqa: BLE001 - fails open: a bug of ours must not end the other watches
                 self._observer.lost(error)
                 await self._pause(error, _now() - began)
 
@@ -478,7 +478,7 @@ class Informer:
             raise
         except IgnoredError as error:
             self._record.ignored(error, self._where)
-        except Exception as error:  # noqa: BLE001 - law 18
+        except Exception as error:  # noqa: BLE001 - fails open
             self._record.failed(error, self._where)
 
 

@@ -25,5 +25,5 @@ What is surprising:
 - What is suspended after it was let in waits again: its user's file says so, and he rarely means it. Who means it sets
   ``stay-suspended``. Who does it each time is a tool: then letting in would end pods for ever, and is left off.
 - What is written on an object may be a copy from another one: ``admitted`` counts with the object's own uid.
-- An error of ours lets objects in, counted as ungated: law 18.
+- It fails open: an error of ours lets objects in, counted as ungated.
 """

@@ -338,12 +338,12 @@ class Admitting:
         raise AssertionError("what waits is in a namespace that is followed")
 
     def _take_up(self) -> None:
-        """Take up what has changed, in the order of creation. An object that can't be read harms no other (law 18)."""
+        """Take up what has changed, in the order of creation. An object that can't be read harms no other."""
         dirty, self._dirty = self._dirty, {}
         for uid, (kind, body, gone) in sorted(dirty.items(), key=lambda item: _age(item[1][1])):
             try:
                 self._take(uid, kind, body, gone=gone)
-            except Exception as error:  # noqa: BLE001 - law 18
+            except Exception as error:  # noqa: BLE001 - fails open
                 self.gate.ledger.failed_open(error)
 
     def _take(self, uid: str, kind: AdmissibleKind, body: JSON, *, gone: bool) -> None:
@@ -372,7 +372,7 @@ class Admitting:
                 seen = await self._seen(case.kind, judged)
                 if judged is case.body:  # else it has changed meanwhile
                     break
-        except Exception as error:  # noqa: BLE001 - law 18: one object harms no other
+        except Exception as error:  # noqa: BLE001 - fails open: one object harms no other
             self.gate.ledger.failed_open(error)
             return
         if self._cases.get(case.uid) is case:
@@ -398,7 +398,7 @@ class Admitting:
     def _step(self, case: Case, seen: Seen) -> None:
         try:
             case.step(seen)
-        except Exception as error:  # noqa: BLE001 - law 18: one object harms no other
+        except Exception as error:  # noqa: BLE001 - fails open: one object harms no other
             self.gate.ledger.failed_open(error)
         if seen is Seen.LEFT and (why := self._why_it_stays(case)):
             self._teller.say(case, "left-suspended", why)
@@ -453,7 +453,7 @@ class Admitting:
         try:
             if case.child_made(child):
                 self._counted.add(child.uid)
-        except Exception as error:  # noqa: BLE001 - law 18: one object harms no other
+        except Exception as error:  # noqa: BLE001 - fails open: one object harms no other
             self.gate.ledger.failed_open(error)
 
     async def _give_later(self, child: Child) -> None:
@@ -510,7 +510,7 @@ class Admitting:
             await asyncio.sleep(RETRY)
             try:
                 await self._stubs.read_again(self._desk.objects)
-            except Exception as error:  # noqa: BLE001 - law 18
+            except Exception as error:  # noqa: BLE001 - fails open
                 self.gate.ledger.failed_open(error)
 
     async def _look(self) -> None:
@@ -529,7 +529,7 @@ class Admitting:
                     if case.is_forgotten():
                         self._step(case, Seen.RUNS)
                     case.settle()
-            except Exception as error:  # noqa: BLE001 - law 18
+            except Exception as error:  # noqa: BLE001 - fails open
                 self.gate.ledger.failed_open(error)
 
 

@@ -136,7 +136,7 @@ class Case:
         except (FieldError, GangError) as error:
             self.room.forget_parts()
             self._desk.say(self, "unreadable", f"it is let in without waiting, since it can't be read: {error}")
-        except Exception as error:  # noqa: BLE001 - law 18: a bug of ours stops no Job
+        except Exception as error:  # noqa: BLE001 - fails open: a bug of ours stops no Job
             self._desk.gate.ledger.failed_open(error)
         self.step(Seen.GRANT)
         if self.room.elastic is not None and self.room.wants_more(self.body):
@@ -350,7 +350,7 @@ class Case:
         except (FieldError, GangError, GangRefused) as error:
             room.forget_parts()
             log.warning("no room is kept for %s, which runs: %s", self.label, error)
-        except Exception as error:  # noqa: BLE001 - law 18
+        except Exception as error:  # noqa: BLE001 - fails open
             desk.gate.ledger.failed_open(error)
         self._follow()
         await self._change(self._note)
@@ -443,7 +443,7 @@ class Case:
             self._desk.say(self, error.reason, f"it does not grow: {error}")
         except (FieldError, GangError, ClusterError) as error:
             log.info("%s does not grow further now: %s", self.label, error)
-        except Exception as error:  # noqa: BLE001 - law 18
+        except Exception as error:  # noqa: BLE001 - fails open
             self._desk.gate.ledger.failed_open(error)
 
     def _wider(self) -> JSON | None:
