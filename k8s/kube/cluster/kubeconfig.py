@@ -1,7 +1,7 @@
 """What is wrong with a kubeconfig, in a sentence that says what there is instead: files, contexts, login programs.
 
-The official client reads kubeconfigs for commands, and ``proxy/place`` reads them for sidecars. Neither says more than
-that something is missing.
+The official client reads kubeconfigs for commands, and ``sidecar/place`` reads them for sidecars. Both say only that
+something is missing.
 """
 
 from __future__ import annotations

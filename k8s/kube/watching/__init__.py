@@ -23,8 +23,8 @@ What goes wrong:
 and why, and counts lists, reconnects and what was ignored. Pages, metrics and log lines come from it; the loss of a
 watch is logged only once it has lasted five seconds.
 
-``gate/observing`` follows quotas and pods with it, ``tasks/plugins/following`` the objects of tasks, ``workloads``
-Jobs.
+``gate/observing`` follows quotas and pods with it, ``tasks/plugins/following`` the objects of tasks,
+``workloads/admitting`` Jobs.
 
 ``cache`` keeps what a watch reports of objects that users may make as large as they like; ``shares`` bounds that by
 namespace.
