@@ -314,6 +314,7 @@ class GangAdmission:
             self._next_draw = min(self._next_draw, gang.not_before)
             return False
         if gang.whole:
+            # Strangers may have taken reserved room since: gangs are covered in the order of their places.
             self._balance()
             backed = self._is_backed(gang, shape)
             blocks = NO_BLOCKS if backed else admission.probing.ready_blocks(shape, now, gang.free)

@@ -244,6 +244,7 @@ class ComputeResourceAwareBackOffHandler:
             self._scanning.refuse_never(request, shape)
             return
         admit = self._scanning.try_to_admit
+        # Holds are ended in batches while no request waits: one whose time is over may be all that lacks.
         if not (admit(request, shape, now) or (knowledge.end_holds(now, self.policy) and admit(request, shape, now))):
             request.happens("submit")
             row = self.line.enqueue(request, shape)
@@ -256,11 +257,12 @@ class ComputeResourceAwareBackOffHandler:
         """Do all that is due by ``now``: tickets lapse, room settles, holds end, waiting requests are admitted."""
         knowledge = self.knowledge
         while knowledge.outstanding:
+            # A dict keeps the order of sending: if the first has not lapsed, no other has.
             oldest = next(iter(knowledge.outstanding))
             if oldest.sent + self.policy.ticket_max > now:
                 break
             self.settle(oldest, Expired(), now)
-            oldest.ended = "lapsed"
+            oldest.ended = "lapsed"  # its sender may still report the end: that is no second one
         if self.seen:
             self._shared.touch(self)
         admission = self._admission
@@ -320,7 +322,7 @@ class ComputeResourceAwareBackOffHandler:
             self._shared.touch(self)
         admission = self._admission
         cut, admission.resume = admission.resume, place
-        self.pace.turn = window
+        self.pace.turn = window  # the window admits one create in this scan, and counts it as the namespace's turn
         self._scanning.scan(now)
         self.pace.turn = None
         admission.resume = min((place for place in (cut, admission.resume) if place is not None), default=None)

@@ -163,12 +163,12 @@ def life(create: Create, gate: AnyGate, *, lists_quotas: bool) -> Life:  # noqa:
 
 
 def _prepare(create: Create, gate: AnyGate) -> None:
-    if create.digits:
+    if create.digits:  # an error of ours brought it back here: its mode and its name stay
         return
     ledger, creation = create.ledger, create.creation
     ledger.line.track(create)
     create.mode = gate.mode(creation.namespace)
-    create.digits = gate.names.getrandbits(128) | 1
+    create.digits = gate.names.getrandbits(128) | 1  # never 0, which means that it is not prepared yet
     if create.mode != "enforce":
         create.machine = ungated(creation, gate.names, ledger.signature)
     elif creation.key is not None or (creation.named is not None and creation.named.keyed):
@@ -254,7 +254,7 @@ def _list_quotas(create: Create) -> Generator[Call, Any, None]:
         ledger.attempt(ledger.read, namespace, answer, sent)
     except (NotSent, OutcomeUnknown, TimeoutError) as error:
         log.debug("the quotas of %s can't be listed: %s", namespace, error)
-    finally:
+    finally:  # after a failed list, too: other creates wait for this one
         ledger.line.listed(namespace)
     create.awaiting = None
 

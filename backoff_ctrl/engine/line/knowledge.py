@@ -154,6 +154,7 @@ class Knowledge:
     def restructure(self) -> None:
         """Begin a new version of the structure, and count what is held afresh."""
         self.version += 1
+        # Counted afresh instead of corrected: which holds a changed quota charges can't be told from the sums.
         for ceiling in self.ceilings():
             ceiling.room += ceiling.held + ceiling.reserved
             ceiling.held = ceiling.reserved = ceiling.kept = ceiling.members = 0
@@ -194,6 +195,7 @@ class Knowledge:
                     ceiling.held -= amount  # the room stays taken: it is used now
         shape.used_at = now
         if self.outstanding:
+            # A refusal of a create that is under way may have been decided before this one was charged.
             self.recent.append((now, shape))
             oldest = next(iter(self.outstanding)).sent
             while self.recent and self.recent[0][0] < oldest:
@@ -226,7 +228,7 @@ class Knowledge:
             if ceiling is None:
                 ceiling = quota.ceilings[name] = Ceiling(quota.name, name, limited, used)
                 structural = True
-            elif sent <= ceiling.answered:
+            elif sent <= ceiling.answered:  # the server decided it, perhaps, before the fact that is known
                 continue
             elif limited != ceiling.limited:
                 structural = True  # never-fits depends on it
@@ -272,13 +274,14 @@ class Knowledge:
         structural = first or quota.selector != seen.selector or dict(quota.spec) != dict(seen.spec)
         if first:
             quota.observed = True
+            # Its `used` may contain creates that were counted before: the first state is no rise that confirms holds.
             for ceiling in quota.ceilings.values():
                 ceiling.seen = seen.used.get(ceiling.resource, 0)
         else:
             quota.note_history(now)
         if quota.selector != seen.selector:
             quota.selector = seen.selector
-            quota.classes.clear()
+            quota.classes.clear()  # refusals and admissions proved it of the selector that was
         quota.spec = dict(seen.spec)
         rooms = []
         for resource, limited in seen.hard.items():

@@ -151,7 +151,7 @@ class Conversation:
             action = self._within_limits(action, self._stopped)
         if isinstance(action, Send):
             self.sends += 1
-            self._worth = _EXPIRED
+            self._worth = _EXPIRED  # broken off from now on, it may or may not be stored
         elif isinstance(action, JoinLine | Pause):
             if action.outcome is not None:
                 self._holding = False
@@ -228,7 +228,7 @@ class Conversation:
     def _declined(self, event: Declined) -> Action:
         if event.reason == "waited-too-long":
             return Raise(self._waited_too_long(event.detail, None))
-        if self.last is not None:
+        if self.last is not None:  # the server's own words say more to a client than ours
             return Return(self.last)
         if event.never is not None:
             quota, resource, *amounts = event.never
@@ -268,6 +268,7 @@ class Conversation:
             return False
         if now < self._in_doubt_until:
             return True
+        # A name of our own that was never in doubt is not taken: its suffix is one of 2 * 10^14.
         foreign = not self.named.minted or self.named.keyed
         return foreign and now - self._looked_at >= LOOK_AGAIN
 
@@ -298,7 +299,7 @@ class Conversation:
         return self._blind()
 
     def _refresh(self, event: Answered, *_: object) -> Action:
-        if self.creation.relayed:
+        if self.creation.relayed:  # the credentials are the caller's: only it can renew them
             return self._give_back(event)
         self._worth = Failed()
         return Refresh()

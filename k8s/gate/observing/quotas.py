@@ -153,7 +153,7 @@ class QuotaObserver(_AnyQuotaObserver):
         self._healthy = True
         self._on_listed()
         self._record.quotas(self._place, seen=True)
-        self._quotas.ledger.watching(self.namespace)
+        self._quotas.ledger.watching(self.namespace)  # last: from here on a quota that is not known counts as absent
 
     def lost(self, error: BaseException) -> None:
         if not self.retired:

@@ -118,7 +118,7 @@ class Task:
 
     async def wait(self, seconds: float | None = None) -> None:
         """Wait for news or the end, so many seconds at most. For the work itself."""
-        if not self.ending:
+        if not self.ending:  # the end is news that stays: clearing it would wait past it
             self._news.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -249,6 +249,7 @@ class Runtime:
         Raises ``RuntimeError`` if no thread can be started: nothing has begun then.
         """
         task = Task(self._ready(), grace)
+        # Posted even from the loop's own thread: the caller has the task before its work runs.
         task.post(task._begin, work, self._running)  # noqa: SLF001 - its own task
         return task
 
@@ -337,6 +338,7 @@ class Runtime:
             return
         self._ident, self._thread = thread.ident or 0, thread  # before the loop: its readers go by these
         self._loop = loop
+        # Registered anew with each thread: hooks run last first, and this one has to run before the loop's own.
         atexit.unregister(self._at_exit)
         atexit.register(self._at_exit)
 

@@ -111,7 +111,7 @@ class ClusterSource:
                     _path(kind, namespace), [*query, ("limit", limit), *token], accept, trim, most
                 )
             except _TooLargeError:
-                if limit == 1:
+                if limit == 1:  # a single object is too large: no smaller page helps
                     raise
                 limit = max(1, limit // PAGE_SHRINKS)
                 continue
@@ -135,6 +135,7 @@ class ClusterSource:
 
         ``trim`` returns what is needed of an object.
         """
+        # Watches that began together, as after a restart of the server, must not all end together.
         seconds = max(1, int(self._watch_seconds * random.uniform(0.8, 1.0)))
         query: list[tuple[str, Any]] = [
             *_selectors(kind),
@@ -159,7 +160,7 @@ class ClusterSource:
                             yield events.popleft()
                         if self._calm():
                             await asyncio.sleep(LINGER)
-                except aiohttp.SocketTimeoutError:
+                except aiohttp.SocketTimeoutError:  # a connection that a firewall forgot is silent, too: use a new one
                     return
         except _BROKEN as error:
             raise _broken(error) from error
@@ -289,7 +290,7 @@ def _replaces(event: object, before: object) -> bool:
             {"type": "ADDED" | "MODIFIED", "object": {"metadata": {"uid": str(known)}}},
             {"type": "MODIFIED", "object": {"metadata": {"uid": str(uid)}}},
         ):
-            return uid == known
+            return uid == known  # another uid of that name: the first was deleted between them, and its end counts
     return False
 
 
