@@ -27,8 +27,10 @@ _COUNTED: Final = (
     "k8s/**/*.py",
     "api/**/*.py",
 )
-# `None` is Python's; a capital at the start of a sentence counts for all other words.
-_WORD: Final = re.compile(r"\b(?:[Nn]obody|[Ss]omebody|[Ww]hoever|[Ww]hatever|[Nn]othing|none|[Tt]old|[Ss]aid)\b")
+# Not names in code marks or braces, nor Python's `None`.
+_WORD: Final = re.compile(
+    r"(?<![{`])\b(?:[Nn]obody|[Ss]omebody|[Ww]hoever|[Ww]hatever|[Nn]othing|none|[Tt]old|[Ss]aid)\b"
+)
 _PROSE: Final = re.compile(
     r'"""(?:\\.|.)*?"""|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|#[^\n]*', re.DOTALL
 )  # code is formatted by ruff: no other quotes

@@ -39,7 +39,7 @@ class Knowledge:
     )  # fmt: skip
 
     def __init__(self, *, observing: bool, ends_told: bool) -> None:
-        """Start with nothing known. ``observing``: changes of quotas are reported; ``ends_told``: ends of creates."""
+        """Start without any facts. ``observing``: changes of quotas are reported; ``ends_told``: ends of creates."""
         self.quotas: dict[str, Quota] = {}
         self.shapes: dict[str, Shape] = {}
         self.outstanding: dict[Ticket, None] = {}  # in the order they were sent
@@ -154,7 +154,7 @@ class Knowledge:
     def restructure(self) -> None:
         """Begin a new version of the structure, and count what is held afresh."""
         self.version += 1
-        # Counted afresh instead of corrected: which holds a changed quota charges can't be told from the sums.
+        # Counted afresh instead of corrected: the sums do not show which holds a changed quota charges.
         for ceiling in self.ceilings():
             ceiling.room += ceiling.held + ceiling.reserved
             ceiling.held = ceiling.reserved = ceiling.kept = ceiling.members = 0
@@ -183,7 +183,7 @@ class Knowledge:
 
         Say whether any answered hold ended. While a gang lacks members a hold lasts longer: one that ends before its
         charge was read would cost the gang its room. This is so for its members, too, up to the last: their charges
-        are often told before they are, and then confirm no hold.
+        are often reported before they are, and then confirm no hold.
         """
         handed = False
         life = self.living.begin(stored, now) if self.observing else None
@@ -375,9 +375,9 @@ class Knowledge:
         return ended
 
     def next_end(self, policy: Policy, delay: float) -> float:
-        """Return when the next hold ends by time alone; infinity if there is none.
+        """Return when the next hold ends by time alone; or infinity.
 
-        ``delay``: an answered one may be ended this long after its 201, if that is later: nobody waits for it.
+        ``delay``: an answered one may be ended this long after its 201, if that is later: no request waits for it.
         """
         at = FOREVER
         if self.outstanding:

@@ -1,4 +1,4 @@
-"""How many creates of one namespace may be in flight: slow start where nothing is known, a brake after conflicts.
+"""How many creates of one namespace may be in flight: slow start where no quota is known, a brake after conflicts.
 
 Where no quota is known, creates in flight grow 1, 2, 4, ... to ``unproven_max``, as in TCP's slow start: one more for
 each that is created. A quota conflict, an evaluation time-out or a broken webhook slows this namespace only.

@@ -2,9 +2,9 @@
 
 A caller with a time-out shorter than the wait would else start at the end of the line each time, and never get in.
 There are two kinds. A caller that hung up leaves an *empty seat*: no waiting request, but the right to a place. It is
-never admitted, takes no room, is overtaken by nobody, and ends by itself. A caller that was told to come again after
-some seconds leaves its request in line, *away*: it counts as waiting and is not sent. Until its caller is due back,
-and for as long as callers usually take, it holds the room that it would be given, once; then others go first.
+never admitted, takes no room, is overtaken by no request, and ends by itself. A caller that was asked to come again
+after some seconds leaves its request in line, *away*: it counts as waiting and is not sent. Until its caller is due
+back, and for as long as callers usually take, it holds the room that it would be given, once; then others go first.
 """
 
 from __future__ import annotations

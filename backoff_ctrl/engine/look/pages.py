@@ -5,7 +5,7 @@ there are: it ends early where there is much to show. Look at page after page, a
 
 For that the namespaces are sorted twice: by name, and by their last change. Each change could concern somebody who
 looks, but to count each would slow down every decision. Therefore a namespace gets a new change number only with its
-first change after somebody has looked at it (``seen``): nobody can tell the difference.
+first change after a reader has looked at it (``seen``): readers can't tell the difference.
 """
 
 from __future__ import annotations
