@@ -312,7 +312,7 @@ _LOGGED: Final[set[str]] = set()
 
 
 def unknown_variables(given: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence for each variable that looks like one of ours and is none: nothing reads it."""
+    """Yield a sentence for each variable that looks like one of ours, but that no module reads."""
     ours = {each.name for each in VARIABLES.values() if each.ours}
     links = [name.removesuffix(_LINKED) for name in given if name.startswith(PREFIX[:-1]) and name.endswith(_LINKED)]
     linked = tuple(f"{name}_{part}" for name in links for part in ("SERVICE_", "PORT"))

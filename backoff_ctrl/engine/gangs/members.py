@@ -2,7 +2,7 @@
 
 When such a member ends, its gang reserves its room again in the same step. The quota still charges the member then, so
 that room counts twice until ``used`` falls: ``Ceiling.returning`` is how far room may be below zero for that reason,
-without any gang giving up what it has. The fall that follows is *explained* by the end, whoever it belongs to: amounts
+without any gang giving up what it has. The fall that follows is *explained* by the end, of any member: amounts
 are all alike.
 
 The two come by different watches. A fall that no end explains may belong to a member whose end is not known yet. So as

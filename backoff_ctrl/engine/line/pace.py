@@ -29,7 +29,7 @@ class Pace:
         self._policy = policy
         self._rng = rng
         self.brake: Window | None = None
-        self.halted = False  # an operator wants nothing sent
+        self.halted = False  # an operator has stopped all sending
         self._by_race = False  # a lost race put the brake on
         self._released_at = 0.0  # the window size at which the brake is released
         self.turn: Window | None = None  # the contended window at which it is this namespace's turn
@@ -113,7 +113,7 @@ class Pace:
         return made
 
     def next_open(self, now: float) -> float:
-        """Return when the brake's pause ends; infinity if there is none."""
+        """Return when the brake's pause ends; or infinity."""
         if self.brake is not None and self.brake.not_before > now:
             return self.brake.not_before
         return FOREVER

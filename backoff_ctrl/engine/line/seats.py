@@ -148,7 +148,7 @@ class Leave:
     held: Charges = ()
 
     def give_back(self) -> None:
-        """Hold nothing for the moment."""
+        """Hold no room for the moment."""
         for ceiling, amount in self.held:
             ceiling.set_apart(-amount)
         self.held = ()
@@ -182,7 +182,7 @@ class Away:
         return seat
 
     def leave(self, request: Request, identity: Identity, retry_after: float, now: float) -> None:
-        """Keep a waiting request in line, away: its caller was told to come again after ``retry_after`` seconds."""
+        """Keep a waiting request in line, away: its caller was asked to come again after ``retry_after`` seconds."""
         late = LATE_MAX if len(self._late) < _FEW else min(LATE_MAX, max(self._late))
         seat = self.keep_seat(request, identity, retry_after, now)
         seat.request, seat.due_until = request, now + retry_after + late
@@ -221,13 +221,13 @@ class Away:
         return len(self.seats)
 
     def begin_scan(self) -> None:
-        """Hold nothing: each request is asked again when its turn comes."""
+        """Release all held room: each request is asked again when its turn comes."""
         for leave in self._holding:
             leave.give_back()
         self._holding.clear()
 
     def recount(self) -> None:
-        """Note that what is set apart is counted afresh; nothing of it is held before the next scan."""
+        """Note that what is set apart is counted afresh; no room is held before the next scan."""
         for leave in self._holding:
             leave.held = ()
         self._holding.clear()
@@ -235,7 +235,7 @@ class Away:
     def take_turn(
         self, request: Request, meets: Charges, kept: dict[Ceiling, Place], now: float, *, probes: bool
     ) -> float | None:
-        """Hold the room that this request would be given now; return until when, None if it holds none any more.
+        """Hold the room that this request would be given now; return until when, or None if it holds room no more.
 
         ``probes``: where it lacks room, those behind could test for it. ``kept`` then keeps them from it.
         """
