@@ -7,8 +7,8 @@ import signal
 import sys
 from types import FrameType
 
-from .early import listen_early
-from .ending import SERVERS, stopped
+from backoff_ctrl.early import listen_early
+from backoff_ctrl.ending import SERVERS, stopped
 
 
 def main(*, as_plugin: bool = False) -> None:

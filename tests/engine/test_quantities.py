@@ -11,7 +11,14 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine.errors import QuantityError
-from backoff_ctrl.engine.facts.quantities import LARGEST_BINARY, LARGEST_UNITS, NANO, format_quantity, parse_quantity
+from backoff_ctrl.engine.facts.quantities import (
+    LARGEST_BINARY,
+    LARGEST_UNITS,
+    NANO,
+    format_quantity,
+    parse_quantity,
+    taken_share,
+)
 
 DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
@@ -171,3 +178,22 @@ def test_any_text_is_an_amount_or_a_quantity_error(text: str) -> None:
         return
     assert isinstance(amount, int)
     assert abs(amount) <= LARGEST_UNITS * NANO
+
+
+@pytest.mark.parametrize(
+    ("taken", "limited", "asked", "share"),
+    [
+        (0, 10, False, 0.0),
+        (5, 10, False, 0.5),
+        (12, 10, False, 1.2),
+        (-1, 10, True, 0.0),
+        (0, 0, False, 0.0),
+        (0, 0, True, 1.0),
+        (1, 0, False, 1.0),
+    ],
+)
+def test_a_limit_of_0_is_full_only_where_it_is_asked_for(
+    taken: int, limited: int, *, asked: bool, share: float
+) -> None:
+    """Else it forbids a resource, and says nothing of how full a quota is."""
+    assert taken_share(taken, limited, asked=asked) == share

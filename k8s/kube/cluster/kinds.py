@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from backoff_ctrl.k8s.kube.paths import group_path
-
-if TYPE_CHECKING:
-    pass
 
 JSON: TypeAlias = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Single requests about a task's object: read, patch, replace, delete; and its create, as the gate sends it."""
+"""Single requests about objects, with this program's own account: create, read, patch, replace, delete."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ClusterError(Exception):
 
 
 class Objects:
-    """Requests with the manager's own account."""
+    """Requests with this program's own account. ``may_create``: whether it may still send creates."""
 
     def __init__(self, session: ClusterSession, may_create: Callable[[], bool] = lambda: True) -> None:
         self._session = session

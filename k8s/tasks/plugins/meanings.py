@@ -1,7 +1,6 @@
-"""What a state means for a task, as a description says it: words of an operator or of a service, and their phases.
+"""What a described state means for a task: its phase with a reason, and for a failure its code.
 
-An operator's custom resource (``operator_config``) and a service's answer (``rest``) are described alike: a state is a
-word in JSON, and ``states`` has its meaning.
+``kube/operators`` has the descriptions, and reads the state from an object.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a plugin reports of its object: a phase, and for a failure its kind. The words are Flyte's.
+"""What a plugin reports of its object: a phase with what belongs to it. The words are Flyte's.
 
 Pure. Meanings and numbers follow Flyte's ``core/phase.go``; a growing *version* marks news within a phase.
 """

@@ -18,11 +18,10 @@ import yaml
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.objects import made, pod
+from tests.cluster.shipping.installed import Doctor, account, audited, chart, granted, rights_of, running
+from tests.cluster.shipping.rendering import CHART, DATA, JSON, MONITORING, rendered, sets
 from tests.cluster.talking import MERGE, Api
 from tests.kit.patience import PATIENCE
-
-from .installed import Doctor, account, audited, chart, granted, rights_of, running
-from .rendering import CHART, DATA, JSON, MONITORING, rendered, sets
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 TAKEN = {
@@ -143,14 +142,25 @@ KINDS = ("pods", "persistentvolumeclaims", "services", "count/deployments.apps",
 
 
 async def _claims_devices(installed: Api) -> JSON:
-    """Return a Job whose pod claims a device by a template, which is there with its class."""
+    """Return a Job whose pod claims a device by a template, which is there with its class, and a volume of any class.
+
+    Its pod names a RuntimeClass, which is not there.
+    """
     resources = "/apis/resource.k8s.io/v1"
     made(await installed.post(f"{resources}/deviceclasses", {"metadata": {"name": "any"}, "spec": {}}))
     asks = {"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": "any"}}]}}
     template = {"metadata": {"name": "one"}, "spec": {"spec": asks}}
     made(await installed.post(f"{resources}/namespaces/team-a/resourceclaimtemplates", template))
     claims = [{"name": "device", "resourceClaimTemplateName": "one"}]
-    spec = {**pod("claiming")["spec"], "restartPolicy": "Never", "resourceClaims": claims}
+    scratch = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+    volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": scratch}}]
+    spec = {
+        **pod("claiming")["spec"],
+        "restartPolicy": "Never",
+        "resourceClaims": claims,
+        "runtimeClassName": "any",
+        "volumes": volumes,
+    }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -182,7 +182,9 @@ def test_operators_are_named_in_the_settings_or_in_files(tmp_path: Path) -> None
 def test_the_shipped_operators_are_read_like_any_other() -> None:
     """One per file, each under its file's name, and no two of them for one task type."""
     shipped = list(OPERATORS.shipped())
-    folder = Path(__file__).parents[3] / "k8s" / "plugins" / "operators"
-    assert {each.id: each for each in shipped} == {path.stem: OPERATORS.read_file(path) for path in folder.iterdir()}
+    folder = Path(__file__).parents[3] / "k8s" / "kube" / "operators"
+    assert {each.id: each for each in shipped} == {
+        path.stem: OPERATORS.read_file(path) for path in folder.glob("*.yaml")
+    }
     types = [name for each in shipped for name in each.task_types]
     assert sorted(types) == ["dask", "mpi", "mpi-v2beta1", "pytorch", "ray", "spark", "tensorflow"]

@@ -12,8 +12,7 @@ from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
 from backoff_ctrl.k8s.tasks.services.rest.entry import entry_of
 from backoff_ctrl.k8s.tasks.services.rest.service_config import SERVICES, checked_url
-
-from .jobs_service import FINDING, GIVEN, LEAST, described
+from tests.tasks.webapi.rest.jobs_service import FINDING, GIVEN, LEAST, described
 
 JSON = dict[str, Any]
 
@@ -96,7 +95,7 @@ def test_an_entry_serves_the_described_types() -> None:
 
 def test_the_shipped_services_are_read_like_any_other() -> None:
     """One per file, each under its file's name; the registry has them."""
-    folder = Path(__file__).parents[4] / "k8s" / "plugins" / "rest" / "services"
+    folder = Path(__file__).parents[4] / "k8s" / "tasks" / "services" / "rest" / "services"
     shipped = {each.id: each for each in SERVICES.shipped()}
     assert shipped == {path.stem: SERVICES.read_file(path) for path in folder.iterdir()}
     assert isinstance(registry().resolve("ray-job"), WebPluginEntry)
