@@ -226,7 +226,7 @@ class Pool:
         return len(self._open)
 
     def take(self, *, careful: bool) -> UpstreamConnection | None:
-        """Return an idle connection, the one used last; None if there is none.
+        """Return an idle connection, the one used last; or None.
 
         ``careful``: for requests that must not be sent twice. The server may have closed the connection just now, so
         the socket is checked for unread input first.
@@ -314,7 +314,7 @@ def _reason(error: Exception) -> str:
 
 
 REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE"})
-"""Methods that change nothing: resent if a kept connection proves to be closed, as Go's transport does."""
+"""Methods without effects: resent if a kept connection proves to be closed, as Go's transport does."""
 ASKS_MAX: Final = 256
 """Whole requests in flight at a time; further ones wait. The gate sends no more creates than that."""
 ANSWER_MAX: Final = 3 * 2**20
@@ -336,7 +336,7 @@ class ApiServer:
             self._mine = Pool(place, Trust(place, own=True), self.outbox)
         self._asks = asyncio.Semaphore(ASKS_MAX)
         self.may_come = True
-        """Whether an API server that did not answer may do so soon: nothing in its address or certificate is wrong."""
+        """Whether an API server that did not answer may do so soon: its address and certificate are right."""
         if use_own:
             self._account.check()
 
@@ -478,7 +478,7 @@ class _Asking:
             self._future.set_exception(OutcomeUnknown(f"the API server gave no whole answer: {why}"))
 
     def clogged(self) -> None:
-        """Do nothing: the transport has the whole message."""
+        """The transport has the whole message already."""
 
     def cleared(self) -> None:
         """Send nothing more anyway."""

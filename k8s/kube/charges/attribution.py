@@ -79,7 +79,7 @@ class Holding:
 
     @property
     def full(self) -> bool:
-        """Whether nothing is left of it. A limit of 0 of which nothing is used is not full: it forbids a resource."""
+        """Whether all of it is used. An unused limit of 0 is not full: it forbids a resource."""
         return self.hard is not None and self.used is not None and self.used >= self.hard and not self.forbids
 
     @property

@@ -89,7 +89,7 @@ def footprint_of(manifest: Mapping[str, Any]) -> Footprint:
 
 
 def parts_of(manifest: Mapping[str, Any], *, resource: str | None = None) -> tuple[Part, ...]:
-    """Return what a manifest makes, in the order of its fields; nothing for kinds that make nothing or are unknown.
+    """Return what a manifest makes, in the order of its fields; no part for kinds that make no pods or are unknown.
 
     ``resource`` is ``RESOURCE[.GROUP]`` if the caller knows it. Parts of zero objects are left out. Raises
     ``FieldError`` for a malformed manifest, and for more than 16 parts.

@@ -176,7 +176,7 @@ class Election:
 
     @property
     def leader(self) -> str:
-        """The replica that has the Lease as it was last seen; empty: nobody, or nothing is known yet."""
+        """The replica that has the Lease as it was last seen; empty: the Lease is free, or was not read yet."""
         return self._candidate.record.holder
 
     def certain(self) -> bool:

@@ -61,7 +61,7 @@ IN_PLACE_MAX: Final = 4 << 20
 """Bytes that are read on the event loop; more could be 14 million brackets, which take seconds."""
 RETRY_MAX: Final = 60.0
 LINE_MAX: Final = 8 << 20  # the longest event in bytes; etcd stores no object larger than 1.5 MiB
-# RuntimeError: aiohttp connects with executor threads, and Python starts none after the main thread has returned.
+# RuntimeError: aiohttp connects with executor threads, and Python starts no thread after the main thread has returned.
 _BROKEN = (aiohttp.ClientError, TimeoutError, OSError, ValueError, RuntimeError)
 
 
@@ -171,7 +171,7 @@ class ClusterSource:
     async def named(self, path: str, name: str) -> Mapping[str, Any]:
         """Return the object of this name from the list at ``path``, which takes only the right to list.
 
-        Raises ``WatchAbsentError`` if there is none.
+        Raises ``WatchAbsentError`` if it does not exist.
         """
         page, _ = await self._read(path, [("fieldSelector", f"metadata.name={name}")], JSON)
         found = mappings(page.get("items"))

@@ -64,7 +64,7 @@ STUCK: Final = 120.0
 RETRY: Final = 60.0
 """Seconds until what was refused is tried again although no quota has changed, and what is beyond a bound is read."""
 TOLD_WHY: Final = frozenset({Seen.LEFT, Seen.RUNS})
-"""What is said of an object that does not wait although it is asked for."""
+"""The reason for an object that does not wait although it is asked for."""
 
 
 class Admitting:
@@ -81,10 +81,10 @@ class Admitting:
         certain: Callable[[], bool] = lambda: True,
         shares: Shares | None = None,
     ) -> None:
-        """Prepare; nothing is opened yet.
+        """Prepare; no connection is opened yet.
 
         ``configuration`` is one of any official client. Without a ``gate``, objects wait in the ledger that this
-        process shares for the server. ``namespaces``: those that are looked after; none: all. ``events``: whether
+        process shares for the server. ``namespaces``: those that are looked after; empty: all. ``events``: whether
         Kubernetes events are written about what waits. ``certain`` returns whether no other process can lead yet; it
         is asked right before each patch. ``shares`` bound what is kept of the objects of each namespace.
         """
@@ -209,7 +209,7 @@ class Admitting:
     # -- leading ---------
 
     async def lead(self) -> None:
-        """Let in what waits, until cancelled. Then everything is given back: whoever leads next begins anew."""
+        """Let in what waits, until cancelled. Then everything is given back: the next leader begins anew."""
         try:
             async with asyncio.timeout(READY):
                 await self._read.wait()
@@ -269,7 +269,7 @@ class Admitting:
                 return
 
     def stuck(self) -> str:
-        """Return why nothing is let in although it leads: its own rounds have stopped; empty: they go on."""
+        """Return why no object is let in although it leads: its own rounds have stopped; empty: they go on."""
         silent = self._loop.time() - self._looked if self._leads else 0.0
         return f"Jobs that wait were not looked at since {silent:.0f} s" if silent > STUCK else ""
 
@@ -355,7 +355,7 @@ class Admitting:
             return
         if case is None:
             if self._maker(kind, body) is None:
-                return  # taken up once its controller has said what it makes
+                return  # taken up once its controller has reported what it makes
             case = self._cases[uid] = Case(kind, body, self._desk)
         case.body = body
         above = self.surroundings.known_above(body)
