@@ -27,9 +27,9 @@ _COUNTED: Final = (
     "k8s/**/*.py",
     "api/**/*.py",
 )
-# Not names in code marks or braces, nor Python's `None`.
+# Not names in code marks or braces, nor the `none` of a table's cell, nor Python's `None`.
 _WORD: Final = re.compile(
-    r"(?<![{`])\b(?:[Nn]obody|[Ss]omebody|[Ww]hoever|[Ww]hatever|[Nn]othing|none|[Tt]old|[Ss]aid)\b"
+    r"(?<![{`])\b(?:[Nn]obody|[Ss]omebody|[Ww]hoever|[Ww]hatever|[Nn]othing|none(?! \|)|[Tt]old|[Ss]aid)\b"
 )
 _PROSE: Final = re.compile(
     r'"""(?:\\.|.)*?"""|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|#[^\n]*', re.DOTALL

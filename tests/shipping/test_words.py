@@ -24,7 +24,7 @@ def _checkout(root: Path, ceiling: float) -> None:
     """Write a checkout of one module and one page, 8 lines in all."""
     (root / "k8s" / "gate").mkdir(parents=True)
     (root / "k8s" / "gate" / "sample.py").write_text(MODULE)
-    (root / "README.md").write_text("None is Python's.\nFor whoever reads.\n")
+    (root / "README.md").write_text("None is Python's. | none |\nFor whoever reads.\n")
     (root / "pyproject.toml").write_text(f"[tool.words]\nceiling = {ceiling}\n")
 
 
