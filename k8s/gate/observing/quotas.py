@@ -146,7 +146,7 @@ class QuotaObserver(_AnyQuotaObserver):
         self._place = EVERYWHERE if namespace is None else namespace
         self._healthy = False
         self.retired = False
-        """Report nothing more: another observer has taken over the namespace, or it is no longer watched."""
+        """Stop reporting: another observer has taken over the namespace, or it is no longer watched."""
 
     def listed(self, version: str) -> None:
         super().listed(version)

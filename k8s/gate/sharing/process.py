@@ -164,7 +164,7 @@ class Share:
         return None if self._shared is None else self._shared.watch_record()
 
     def release(self) -> None:
-        """Leave. The last client to leave ends the watch and the events. A second call does nothing."""
+        """Leave. The last client to leave ends the watch and the events. A second call has no effect."""
         with _PROCESS.lock:
             shared, self._shared = self._shared, None
             memory = shared.leave() if shared is not None else None

@@ -89,7 +89,7 @@ class Holding:
 
     @property
     def forbids(self) -> bool:
-        """Whether its limit is 0, and nothing is used."""
+        """Whether its limit is 0, and its use, too."""
         return self.hard == 0 == self.used
 
 
@@ -289,5 +289,5 @@ def _names(quota: JSON) -> set[str]:
 
 
 def quota_name(quota: JSON) -> str:
-    """Return the name of a quota, ``?`` if it has none."""
+    """Return the name of a quota, ``?`` if it is missing."""
     return str(metadata_of(quota).get("name") or "?")

@@ -19,6 +19,6 @@ There are two ways to ask, for two kinds of callers.
   kubectl's users have and aiohttp does not know.
 
 ``rights`` lists by mode what an account must be allowed, and what is lost without it; ``doctor``, gateways, the webhook
-and ``serve`` ask the server for these. ``subjects`` asks what somebody else may do, for ``serve`` and the webhook of
+and ``serve`` ask the server for these. ``subjects`` asks what another account may do, for ``serve`` and the webhook of
 Tasks.
 """
