@@ -91,11 +91,12 @@ fix: $(STAMP) ## format the code, and mend what the linter can mend
 hooks: $(STAMP) ## run `make check` before each commit
 	$(BIN)/pre-commit install
 
-check: $(STAMP) ## formatting, lint, types, import rules, generated pages; licences and, where osv.dev answers, audit of what is shipped
+check: $(STAMP) ## formatting, lint, types, import rules, plain words, generated pages; licences and, where osv.dev answers, audit of what is shipped
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.words
 	$(BIN)/python -m tools.pages --check
 	$(BIN)/python -m tools.shipped --check --pins build/shipped.txt
 	@$(BIN)/python -m tools.audit --if-reachable build/shipped.txt

@@ -1,8 +1,7 @@
-"""The interfaces for people and machines: the command line, the status API of ``serve`` with its live page, the
-webhook.
+"""The interfaces for people and machines: the command line, ``serve`` with its live page, the webhooks, the operator.
 
-Rules of this room: only ``main`` wires the parts together, a command is imported when it is called, and no other room
-imports this one.
+Rules of this room: only ``main`` wires the parts together, a command is imported when it is called, and neither the
+cluster (``k8s``) nor the engine imports it.
 """
 
 if __name__ != "backoff_ctrl.api":  # docs/decisions/import-names.md

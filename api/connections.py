@@ -6,7 +6,7 @@ Beyond the bound a new connection takes the place of another one. That is
   keeps neither the kubelet nor an API server out;
 - else one that is no newcomer, while these are less than half: a client that asks as soon as it is connected has its
   answer within a second; where they are more, one of them, so that a flood of them takes no place of those that ask;
-- among these the one that got no good answer for longest, or none at all, handshakes included.
+- among these the one that got no good answer for longest, or never one, handshakes included.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def serving_at(
 
 @contextmanager
 def listening(option: str, address: str) -> Iterator[None]:
-    """Turn an address that can't be listened at into ``BadInput``, and nothing else."""
+    """Turn an address that can't be listened at into ``BadInput``, and no other error."""
     try:
         yield
     except OSError as error:

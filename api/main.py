@@ -31,7 +31,7 @@ _NO_FILES: Final = ":4"
 """Makes kubectl complete no file names: ShellCompDirectiveNoFileComp of cobra."""
 _FILES: Final = ":0"
 _A: Final = "backoff_ctrl.api."
-# heading: name: where the command is, and its line in --help, so that help imports none of them
+# heading: name: where the command is, and its line in --help, so that help imports no command
 SECTIONS: Final = {
     "Look at quotas and at what waits, and act": {
         "waiting": (f"{_A}commands.waiting:command", "Ask a running gate who waits, and for what."),

@@ -14,7 +14,7 @@ from backoff_ctrl.ending import SERVERS, stopped
 def main(*, as_plugin: bool = False) -> None:
     """Run the command line. From its first moment on, while it still loads, SIGTERM ends it as Ctrl-C does.
 
-    (A kubelet that changes its mind sends one within the first second.) A server that still loads has nothing to put
+    (A kubelet that changes its mind sends one within the first second.) A server that still loads has no state to put
     in order and ends at once; it sets its own handlers when it begins to serve. A ``KeyboardInterrupt`` would not do:
     CPython turns one that falls into ``__set_name__`` into a ``RuntimeError``, and one that falls into ``exec`` of a
     text, as dataclasses do, into an end by the signal, even where it is caught.

@@ -15,7 +15,7 @@ from typing import Final
 PAGE: Final = "serve"
 """The command whose probes ask at the same address as everybody."""
 STALLED: Final = 10.0
-"""Seconds for which a client of the page may read nothing of an answer before its connection is closed."""
+"""Seconds for which a client of the page may leave an answer unread before its connection is closed."""
 _SHARED: Final = "--reuse-port"
 _QUEUE: Final = 32
 _PAGE_QUEUE: Final = 128
@@ -52,8 +52,8 @@ def listening_early(host: str, port: int) -> socket.socket | None:
 def open_page(host: str, port: int, stalled: float = STALLED) -> socket.socket:
     """Return a socket for the page that listens there. Raises ``OSError``.
 
-    Its connections end by themselves if the client reads nothing for ``stalled`` seconds (where the kernel can do
-    that): a slow listener is dropped, and nothing waits for it.
+    Its connections end by themselves if the client stops reading for ``stalled`` seconds (where the kernel can do
+    that): a slow listener is dropped, and delays no other.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named: else asyncio sets no TCP_NODELAY

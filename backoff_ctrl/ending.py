@@ -1,4 +1,4 @@
-"""How a command ends that Ctrl-C or SIGTERM stopped. Loads nothing: it may be asked while all else still loads."""
+"""How a command ends that Ctrl-C or SIGTERM stopped. Imports no module: it may be asked while all else still loads."""
 
 from __future__ import annotations
 

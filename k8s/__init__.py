@@ -1,6 +1,6 @@
 """The cluster: every Kubernetes and HTTP word lives in this room.
 
-It asks the engine (``backoff_ctrl.engine``) and nothing of ``backoff_ctrl.api``. Its seven doors, and which of them
+It asks the engine (``backoff_ctrl.engine``), and never ``backoff_ctrl.api``. Its seven doors, and which of them
 know which, are in ARCHITECTURE.md. What only reads texts and manifests (``kube/answers``, ``kube/charges``) is pure and
 loads no client; the official client is imported where it is used, late, since it costs a quarter of a second.
 """

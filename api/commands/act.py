@@ -100,7 +100,10 @@ def cancel(create: str, namespace: str | None, everywhere: bool, **options: Any)
 
 
 def _id_of(create: str, namespace: str | None, everywhere: bool, options: Mapping[str, Any]) -> str:
-    """Return the id of a waiting create that is named. Raises ``Failed`` if there is none, ``BadInput`` if several."""
+    """Return the id of a waiting create that is named.
+
+    Raises ``Failed`` if it is missing, ``BadInput`` if several match.
+    """
     kind, slash, name = create.partition("/")
     if not slash:
         return create

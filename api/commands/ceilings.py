@@ -90,7 +90,7 @@ def _of_cluster(as_of: str, every: Sequence[Ceiling], chosen: Mapping[str, str |
 def _show(
     listed: Listed[Ceiling], limit: int | None, output: str | None, chosen: Mapping[str, str | None], who: str
 ) -> None:
-    """Print them; if there are none, a sentence that begins with ``who``. Raises ``ValueError``."""
+    """Print them; without any, a sentence that begins with ``who``. Raises ``ValueError``."""
     order = fullest_first(listed.items)
     if output in DOCUMENT:
         documents = [listed.documents[number] for number in order]
@@ -160,7 +160,7 @@ def _signed(trend: str | None) -> str:
 
 
 def waits_for(ceiling: Ceiling, at: datetime) -> str:
-    """Return what creates that do not fit wait for; empty where nothing is blocked."""
+    """Return what creates that do not fit wait for; empty where no create is blocked."""
     block = ceiling.block
     if block is None:
         return "room" if ceiling.waiting else ""

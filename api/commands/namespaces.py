@@ -1,7 +1,7 @@
 """``-n`` and ``-A``, as with kubectl: the context's namespace, another one, or all.
 
 A gate and a store in a file know no context, and their creates and tasks may be in any namespace: there the default is
-the namespace that the kubeconfig's context names, and all where it names none, or where there is no kubeconfig.
+the namespace that the kubeconfig's context names, and all where it has no namespace, or where there is no kubeconfig.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def namespace_options(*, at_a_gate: bool = False, several: bool = False) -> Call
 
 
 def check_namespaces(*named: str | None, everywhere: bool) -> tuple[str, ...]:
-    """Return what ``-n`` names; an empty name is none, as for kubectl. Raises ``BadInput`` for both options."""
+    """Return what ``-n`` names; an empty name counts as missing, as for kubectl.
+
+    Raises ``BadInput`` for both options.
+    """
     found = tuple(dict.fromkeys(each for each in named if each))
     if found and everywhere:
         raise BadInput("-A means all namespaces, and -n one of them: give only one of them")
@@ -86,7 +89,7 @@ def hint_elsewhere(instance: Instance, namespace: str) -> None:
 
 
 def known(namespace: str, others: Iterable[str]) -> str:
-    """Return which of the ``others`` may be meant by a name that is none of them, else some of them."""
+    """Return which of the ``others`` may be meant by an unknown name, else some of them."""
     names = sorted(others)
     if close := get_close_matches(namespace, names, 1):
         return f" (did you mean {close[0]}?)"
@@ -95,7 +98,7 @@ def known(namespace: str, others: Iterable[str]) -> str:
 
 
 def context_namespace(kubeconfig: str | None = None, context: str | None = None) -> str | None:
-    """Return the namespace that a context names, by default the current one; None if none can be read.
+    """Return the namespace that a context names, by default the current one; None if it can't be read.
 
     Of several files the first that names a current context, or has an entry of its name, counts, as for kubectl.
     """

@@ -46,7 +46,7 @@ def set_policy(given: Iterable[str], below: Mapping[str, float] | None = None) -
 
 
 def log_to_stderr(level: int) -> None:
-    """Log from this level on, within bounds, with times in UTC. Does nothing where logging is set up already."""
+    """Log from this level on, within bounds, with times in UTC. It has no effect where logging is set up already."""
     formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     formatter.converter = time.gmtime
     formatter.default_time_format, formatter.default_msec_format = "%Y-%m-%dT%H:%M:%S", "%s.%03dZ"

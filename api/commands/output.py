@@ -17,7 +17,7 @@ R = TypeVar("R")
 DOCUMENT: Final = ("json", "yaml")
 """The forms of one document."""
 LIST: Final = (*DOCUMENT, "name", "wide")
-"""The forms of a list: also the names alone, and a table with all columns and nothing cut."""
+"""The forms of a list: also the names alone, and a table with all columns, uncut."""
 
 
 def output_options(*forms: str) -> Callable[[Callable[..., R]], Callable[..., R]]:

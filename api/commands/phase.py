@@ -105,7 +105,7 @@ def _time(text: str) -> datetime:
 
 
 def _chosen(objects: list[JSON], plugins: Registry, task_type: str | None, where: str) -> tuple[JSON, _Reads]:
-    """Return the object in question, and its plugin. Raises ``BadInput`` if there is none, or more than one."""
+    """Return the object in question, and its plugin. Raises ``BadInput`` unless there is exactly one."""
     if task_type is not None:
         entry = _registered(plugins, task_type)
         if isinstance(entry, WebPluginEntry) and entry.phase_of is not None:

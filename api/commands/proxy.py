@@ -197,7 +197,7 @@ def command(listen: str, apiserver: str | None, kubeconfig: str | None, context:
             reuse_port=given["reuse_port"],
             check_rights=given["check_rights"],
         )
-        if not tls and not settings.use_own and address.path is None and settings.place.tls:  # else none is needed
+        if not tls and not settings.use_own and address.path is None and settings.place.tls:  # else it needs no token
             _logger.info("%s", _GO_DROPS_TOKENS)
         run(settings, click.echo)
     except (BindError, PlaceError, OptionError) as error:

@@ -119,7 +119,7 @@ def command(
 
 
 def _meant_in(document: dict[str, Any] | None) -> str:
-    """Return which field a refused document may mean; empty: none of its fields is misspelt."""
+    """Return which field a refused document may mean; empty: all its fields are known."""
     if document is None:
         return ""
     from backoff_ctrl.k8s.tasks.plugins.field_names import misspelt_field, model_of  # noqa: PLC0415 - the client
@@ -130,7 +130,7 @@ def _meant_in(document: dict[str, Any] | None) -> str:
 
 
 def _check_replaceable(file: Path) -> None:
-    """Raise ``BadInput`` if the file holds a kubeconfig that somebody else wrote: credentials must not be lost."""
+    """Raise ``BadInput`` if the file holds a kubeconfig of other origin: credentials must not be lost."""
     try:
         written = file.read_bytes()
     except FileNotFoundError:

@@ -112,7 +112,7 @@ def name_of(waiting: Waiting) -> str:
 
 def cells(waiting: Waiting, at: datetime, columns: Sequence[str], *, several_gates: bool) -> tuple[str, ...]:
     """Return these columns of ``WIDE`` of one waiting create, safe to print. Raises ``ValueError``."""
-    place = "-" if waiting.place is None else str(waiting.place)  # none: it is not in line
+    place = "-" if waiting.place is None else str(waiting.place)  # None: it is not in line
     found = {
         "namespace": waiting.namespace,
         "name": name_of(waiting),

@@ -1,4 +1,4 @@
-"""The end of the process, whatever still runs: Kubernetes grants 30 s, and the next leader waits for the Lease."""
+"""The end of the process, while work still runs: Kubernetes grants 30 s, and the next leader waits for the Lease."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def end_in_time(seconds: float = ENDS_WITHIN) -> None:
         finally:
             os._exit(FAILED)
 
-    # The second one writes nothing: what does not end may be a write to stderr, which holds the lock of the log.
+    # The second one writes no line: what does not end may be a write to stderr, which holds the lock of the log.
     for after, act in ((seconds, end), (seconds + WRITING, lambda: os._exit(FAILED))):
         timer = threading.Timer(after, act)
         timer.daemon = True

@@ -18,7 +18,7 @@ NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """What waits for an operator: in these ``namespaces`` (none: in all), beside the kinds that are built in.
+    """What waits for an operator: in these ``namespaces`` (empty: in all), beside the kinds that are built in.
 
     ``described`` are the resources of kinds that ``--kinds`` describes.
     """
@@ -90,7 +90,7 @@ def dropped(
     namespaces: Collection[str],
     described: Collection[str],
 ) -> Dropped:
-    """Return what is dropped by an operator for these namespaces (none: all) and with these described kinds.
+    """Return what is dropped by an operator for these namespaces (empty: all) and with these described kinds.
 
     ``deployment`` and ``kinds`` are those of the operator that runs.
     """
@@ -102,7 +102,7 @@ def dropped(
 
 
 def _namespaces_of(deployment: Mapping[str, Any]) -> Sequence[str]:
-    """Return the namespaces that a Deployment's operator works for, by its arguments; none: all."""
+    """Return the namespaces that a Deployment's operator works for, by its arguments; empty: all."""
     from .command import command  # noqa: PLC0415 - loads what other commands do not need
 
     lenient: dict[str, Any] = {"resilient_parsing": True, "ignore_unknown_options": True, "allow_extra_args": True}

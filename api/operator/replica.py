@@ -51,7 +51,7 @@ PARTLY_SHOWN: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """Where it works, and what it serves. ``namespaces``: those that it looks after; none: all."""
+    """Where it works, and what it serves. ``namespaces``: those that it looks after; empty: all."""
 
     lease: str
     lease_namespace: str
@@ -66,7 +66,7 @@ class Operator:
     """One replica."""
 
     def __init__(self, configuration: Any, given: OperatorSettings, platform: Platform) -> None:
-        """Prepare; nothing is opened yet. ``configuration`` is one of any official client."""
+        """Prepare; no connection is opened yet. ``configuration`` is one of any official client."""
         self._configuration = configuration
         self._given = given
         self._platform = platform
@@ -192,7 +192,7 @@ class Operator:
             say(f"listening on {url}")
 
     def _ready(self) -> tuple[bool, list[str]]:
-        """Say whether the API server has said who leads: a standby is ready, too."""
+        """Say whether the API server has named the leader: a standby is ready, too."""
         leader = self._election.leader
         said = [f"{leader} leads" if leader else "nobody leads yet", *self._rights.lacking]
         if self._trouble:

@@ -2,7 +2,7 @@
 
 The pod of a hook may be killed at any point. So one patch sets a field and notes on the object what was there. A run
 that comes later finds the note, and puts that back if it fails, too; putting back removes the note. The chart renders
-the annotation empty, so that an upgrade forgets a note that nobody used.
+the annotation empty, so that an upgrade forgets an unused note.
 
 Helm applies on the server: a field that another manager owns is a conflict. So no field stays ours.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.kube.cluster.objects import Objects
 
 STOPPED: Final = "backoff-ctrl.dev/stopped"
-"""The annotation that notes what a field was, as the JSON ``{"was": ...}``; empty or missing: nothing is set aside."""
+"""The annotation that notes what a field was, as the JSON ``{"was": ...}``; empty or missing: no field is set aside."""
 MANAGER: Final = "backoff-ctrl-uninstall"
 """The name under which the API server notes who changed a field."""
 TRIES: Final = 10
@@ -32,7 +32,7 @@ NOT_FOUND: Final = 404
 _MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 _AS_US: Final = [("fieldManager", MANAGER)]
 _NO_MANAGER: Final[list[dict[str, Any]]] = [{}]
-"""What empties the list of managers: the API server takes an empty list for none given."""
+"""What empties the list of managers: the API server reads an empty list as a missing one."""
 
 Change = Callable[[Any], Any]
 """Returns what a field is set to. What it returns, it leaves as it is."""
@@ -58,7 +58,7 @@ class Switch:
                 return False
             now = self._value(found)
             to = self.change(now)
-            if to == now:  # set by an earlier run, or there is nothing to set
+            if to == now:  # set by an earlier run, or there is no field to set
                 await self._disown(objects)
                 return _noted(found) is not None
             if await self._patched(objects, found, self._setting(to), json.dumps({"was": now})):
@@ -121,7 +121,7 @@ class Switch:
 
 
 def _noted(body: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the note of an earlier run; None: there is none, or nothing that one of ours has written."""
+    """Return the note of an earlier run; None: there is no note, or it is not one of ours."""
     try:
         found = json.loads(annotations_of(body).get(STOPPED) or "null")
     except (ValueError, TypeError, RecursionError):

@@ -1,4 +1,4 @@
-"""``backoff-ctrl uninstall``: leave a cluster, or a part of it, so that nothing waits for an operator that is gone."""
+"""``backoff-ctrl uninstall``: leave a cluster, or a part of it, so that no object waits for a removed operator."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _narrow_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("-n", "--namespace", help="The namespace of the operator's Deployment; default: the context's.")
 @click.option("--operator", metavar="NAME", help="Its Deployment and its Lease: it is stopped first.")
 @click.option("--webhook", metavar="NAME", help="Its webhooks' configurations, which are removed.")
-@click.option("--if-installed", is_flag=True, help="Do nothing where there is no Deployment --operator.")
+@click.option("--if-installed", is_flag=True, help="Leave all as it is where there is no Deployment --operator.")
 @_narrow_options
 @KINDS
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -80,10 +80,10 @@ def command(
 ) -> int:
     """Stop the operator, remove its webhooks, let all Jobs go that wait, and take its finalizers off Tasks.
 
-    The Helm chart does this before a release is deleted, or its operator switched off. Afterwards nothing in the
-    cluster waits for backoff-ctrl: Jobs run whether their quota has room or not, and Tasks are kept, but nobody carries
-    them out. What can't be let go is said; then the operator and its webhooks are put back. What they were is noted on
-    them, so that the next run puts them back where one was killed.
+    The Helm chart does this before a release is deleted, or its operator switched off. Afterwards no object in the
+    cluster waits for backoff-ctrl: Jobs run whether their quota has room or not, and Tasks are kept, but no operator
+    carries them out. It reports each object that it can't let go; then it puts the operator and its webhooks back. What
+    they were is noted on them, so that the next run puts them back where one was killed.
 
     With --narrow the operator goes on for less: what it covers no longer is let go, and its webhooks suspend no such
     object. It is stopped until `helm upgrade`, which the chart's hook precedes, starts it with its new arguments.
@@ -145,13 +145,13 @@ async def _leave(configuration: Any, namespace: str, kinds: Sequence[AdmissibleK
 
 
 async def _taken_in_order(leaving: _Leaving) -> bool:
-    """Nothing is let go where the operator or its webhooks can't be stopped: they would have it wait again.
+    """Let no object go where the operator or its webhooks can't be stopped: they would have it wait again.
 
-    What was stopped is put back if anything fails, or if the process is told to end.
+    What was stopped is put back if a step fails, or if the process gets a signal to end.
     """
     stopping: list[tuple[str, Step]] = []
     ending: list[tuple[str, Step]] = []
-    if leaving.operator:  # first: it would hold Tasks again, and without the webhooks nobody judges them
+    if leaving.operator:  # first: it would hold Tasks again, and without the webhooks no check judges them
         stopping.append(("the operator", lambda: _stop(leaving)))
     if leaving.webhook:
         stopping.append(("the webhooks", lambda: _silence(leaving)))
@@ -211,7 +211,7 @@ def _deployment(namespace: str, name: str) -> str:
 
 
 async def _stop(leaving: _Leaving) -> str:
-    """Scale the Deployment to nothing; wait until its leader has given the Lease back."""
+    """Scale the Deployment to 0; wait until its leader has given the Lease back."""
     name, namespace = leaving.operator or "", leaving.namespace
     switch = Switch(_deployment(namespace, name), ("spec", "replicas"), lambda _: 0)
     leaving.back.append(("the operator", partial(_turned_back, leaving.objects, switch, "started again")))
@@ -225,9 +225,9 @@ async def _stop(leaving: _Leaving) -> str:
 
 
 async def _ended(objects: Objects, deployment: str, namespace: str, name: str) -> bool:
-    """Wait until no replica is left, and the Lease is nobody's. Return whether there was a Deployment.
+    """Wait until no replica is left, and the Lease is free. Return whether there was a Deployment.
 
-    A leader whose node is gone never gives its Lease back: one that is not renewed for its duration counts as nobody's.
+    A leader whose node is gone never gives its Lease back: one that is not renewed for its duration counts as free.
     """
     lease = path_to("/apis/coordination.k8s.io/v1", "leases", namespace=namespace, name=name)
     clock = asyncio.get_running_loop().time
@@ -247,9 +247,9 @@ async def _ended(objects: Objects, deployment: str, namespace: str, name: str) -
 
 
 async def _silence(leaving: _Leaving) -> str:
-    """Have the API server call none of them, or (narrowed) not for what is let go.
+    """Have the API server call no webhook of ours, or (narrowed) not for what is let go.
 
-    They are removed in the end, when nothing is left to put back.
+    They are removed in the end, when no step is left to put back.
     """
     silenced = False
     for kind in _KINDS if leaving.dropped is None else (_MUTATING,):  # Tasks are judged wherever they are

@@ -51,7 +51,7 @@ _END_OF_KEY: Final = b"-----END PRIVATE KEY-----\n"
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the Secret holds. ``former``: the certificate of the authority before this one; empty: there is none."""
+    """What the Secret holds. ``former``: the certificate of the authority before this one, or empty."""
 
     authority: bytes
     former: bytes
@@ -75,7 +75,7 @@ def kept_in(data: Mapping[str, bytes]) -> Kept:
 
 
 def renewed(kept: Kept, names: Sequence[str], now: datetime, trusted: bytes) -> Kept:
-    """Return what to keep from now on; ``kept`` itself if nothing is due.
+    """Return what to keep from now on; ``kept`` itself if no renewal is due.
 
     ``trusted``: the bundle that the API server has. One step at a time: call it again once it has taken effect.
     """
@@ -134,7 +134,7 @@ class KeptCertificate:
         self._keeper = keeper
         self._loaded = b""
         self.ends: datetime | None = None
-        """When the served certificate expires; None: there is none yet."""
+        """When the served certificate expires; None: it has none yet."""
 
     async def renew(self) -> None:
         """Run the keeper once, and load the certificate if it has changed. Raises ``KeepingError``, ``OSError``."""
@@ -146,7 +146,7 @@ class KeptCertificate:
             self.ends = x509.load_pem_x509_certificate(kept.leaf).not_valid_after_utc
 
     def _load(self, pem: bytes) -> None:
-        with tempfile.NamedTemporaryFile() as file:  # mode 0600; ssl reads nothing but files
+        with tempfile.NamedTemporaryFile() as file:  # mode 0600; ssl reads files alone
             file.write(pem)
             file.flush()
             listener_context().load_cert_chain(file.name)  # if it is damaged, the previous one stays in use

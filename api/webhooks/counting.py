@@ -26,7 +26,7 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class Reviews:
-    """Reviews by namespace and outcome, and requests that were none."""
+    """Reviews by namespace and outcome, and malformed requests."""
 
     def __init__(self) -> None:
         self.malformed = 0
@@ -41,7 +41,7 @@ class Reviews:
 
 
 class Listed:
-    """What the last list had, by namespace; nothing while it can't be listed."""
+    """What the last list had, by namespace; empty while it can't be listed."""
 
     def __init__(self) -> None:
         self.by_namespace: dict[str, int] | None = None

@@ -45,7 +45,7 @@ def answer(body: bytes, settings: SidecarSettings, server: tuple[int, int] | Non
 
 
 def allowed(request: JSON, patch: Sequence[JSON] = (), warnings: Iterable[str] = ()) -> JSON:
-    """Return the answer that lets a request pass: with an RFC 6902 patch, and with warnings for whoever made it."""
+    """Return the answer that lets a request pass: with an RFC 6902 patch, and with warnings for its sender."""
     response: JSON = {"uid": request["uid"], "allowed": True}
     if shown := [_short(each) for each in warnings]:
         response["warnings"] = shown

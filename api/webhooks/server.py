@@ -127,7 +127,10 @@ class Bodies:
 
 
 async def _whole(request: web.Request) -> bytes:
-    """Return a body. Unlike ``request.read`` it leaves none at the request, which lives as long as its connection."""
+    """Return a body.
+
+    Unlike ``request.read`` it leaves no copy at the request, which lives as long as its connection.
+    """
     parts, size = list[bytes](), 0
     async for part in request.content.iter_any():
         size += len(part)

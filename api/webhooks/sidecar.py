@@ -74,7 +74,7 @@ class SidecarSettings:
 
 
 def sidecar_in(spec: Mapping[str, Any]) -> JSON | None:
-    """Return the sidecar of a pod, which the webhook or a person has put there; None: it has none."""
+    """Return the sidecar of a pod, which the webhook or a person has put there, or None."""
     for each in spec.get("initContainers") or ():
         if each.get("name") == NAME and each.get("restartPolicy") == "Always":
             found: JSON = each
@@ -195,9 +195,9 @@ def sidecar_resources(spec: Mapping[str, Any], settings: SidecarSettings) -> dic
     """Return the sidecar's requests and limits in a pod of this spec.
 
     It always has cpu and memory, since a quota of ``limits.*`` answers "must specify" otherwise, with three exceptions.
-    In a BestEffort pod, which such a quota refuses anyway, it has none: other quotas would apply to the pod then. In a
-    Guaranteed pod requests and limits are equal. It has none of the resources that the pod has as a whole, which its
-    containers share.
+    In a BestEffort pod, which such a quota refuses anyway, it has no amounts: other quotas would apply to the pod then.
+    In a Guaranteed pod requests and limits are equal. It has no amounts of the resources that the pod has as a whole,
+    which its containers share.
     """
     quality = quality_of(spec)
     if quality is Quality.BEST_EFFORT:
@@ -211,7 +211,10 @@ def sidecar_resources(spec: Mapping[str, Any], settings: SidecarSettings) -> dic
 
 
 def wrong_amounts(requests: Mapping[str, str], limits: Mapping[str, str]) -> str:
-    """Return what is wrong with the amounts of a sidecar; empty: nothing. With wrong ones all its pods are refused."""
+    """Return what is wrong with the amounts of a sidecar, or an empty text.
+
+    With wrong ones all its pods are refused.
+    """
     found: dict[str, dict[str, int]] = {"requests": {}, "limits": {}}
     for part, given in (("requests", requests), ("limits", limits)):
         for name, amount in given.items():

@@ -82,13 +82,13 @@ def _suspended(
             return Suspension("suspended", [*operations(body, merged(cleaned, suspension(kind)))])
         warnings = (f"backoff-ctrl: {kind.may_not_be_suspended(body)}",) if left is Left.UNFIT else ()
         return Suspension(left.name.lower(), [*operations(body, cleaned)], warnings)
-    except Exception as error:  # noqa: BLE001 - nobody has validated it, or a bug of ours: it is created as it is
+    except Exception as error:  # noqa: BLE001 - it is not validated yet, or a bug of ours: it is created as it is
         note_bug(error, f"a {kind.kind} could not be suspended")
         return Suspension("failed")
 
 
 def operations(body: Mapping[str, Any], merge: Mapping[str, Any], path: str = "") -> Iterator[JSON]:
-    """Yield a merge patch as operations of RFC 6902: a webhook can answer with nothing else."""
+    """Yield a merge patch as operations of RFC 6902: a webhook can answer with no other form."""
     for name, value in merge.items():
         there, below = body.get(name), f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
         if value is None:
@@ -106,7 +106,7 @@ def operations(body: Mapping[str, Any], merge: Mapping[str, Any], path: str = ""
 async def ungated(
     source: ClusterSource, excluded: Collection[str] = (), kinds: Sequence[AdmissibleKind] = KINDS
 ) -> Counter[str]:
-    """List what should have waited, and count what runs although nobody let it in, by namespace.
+    """List what should have waited, and count what runs without having been let in, by namespace.
 
     It was created while the webhook did not answer, or before its namespace got the label. Raises what
     ``ClusterSource.pages`` raises, but for kinds that the server lacks.
@@ -127,7 +127,7 @@ async def ungated(
 def runs_ungated(
     kind: AdmissibleKind, body: Mapping[str, Any], *, asked: bool, kinds: Sequence[AdmissibleKind] = KINDS
 ) -> bool:
-    """Return whether an object runs that should have waited: nobody has suspended it, let it in or released it."""
+    """Return whether an object runs that should have waited: it was neither suspended nor let in nor released."""
     let_in = is_admitted(body) and not kind.never_waited(body)  # the operator notes it on what others let run, too
     known = not let_in and not {SUSPENDED_BY, RELEASED_BY} & annotations_of(body).keys()
     runs = not (kind.is_suspended(body) or kind.has_ended(body) or is_going(body))

@@ -1,4 +1,4 @@
-"""Tasks that ``kubectl`` creates or changes: may whoever asks have that done, and is the change one that may be made?
+"""Tasks that ``kubectl`` creates or changes: may the user have that done, and is the change one that may be made?
 
 The operator carries Tasks out with its own account, which may create more than most people may. So it is asked of each:
 may this account create that kind of object in that namespace (``tasks/permitting``, as over HTTP)? When a Task is
@@ -62,7 +62,7 @@ class TaskReviews:
             self._judge(request)
         except _Refusal as why:
             return refused(request, why.code, why.reason, why.message), namespace_of(request), why.outcome
-        except Exception as error:  # noqa: BLE001 - a bug of ours lends nobody the operator's rights
+        except Exception as error:  # noqa: BLE001 - a bug of ours lends no user the operator's rights
             note_bug(error, "a Task could not be judged")
             told = "backoff-ctrl could not judge this Task: the log of its webhooks says why"
             return refused(request, 500, "InternalError", told), namespace_of(request), "failed"
@@ -84,7 +84,7 @@ class TaskReviews:
     def _insist_on_author(self, request: JSON) -> None:
         """Raise ``_Refusal`` for an author who may not write the Task: no API server asks about one.
 
-        Any client that reaches the port may ask. It learns nothing of accounts that have nothing to do with Tasks.
+        Any client that reaches the port may ask. It learns no account that has no part in Tasks.
         """
         verbs = ("create",) if request.get("operation") == "CREATE" else ("update", "patch")
         name = text(request.get("name")) if "create" not in verbs else ""  # the rights to create are to any name
@@ -141,7 +141,7 @@ class TaskReviews:
             raise _Refusal("invalid", 422, "Invalid", told) from None
 
     def _insist(self, request: JSON, rights: Iterable[Right]) -> None:
-        """Raise ``_Refusal`` if whoever asks lacks one of these rights in the Task's namespace."""
+        """Raise ``_Refusal`` if the user lacks one of these rights in the Task's namespace."""
         subject, namespace = Subject.of(mapping(request.get("userInfo"))), namespace_of(request)
         for right in rights:
             if self._may(subject, namespace, right):

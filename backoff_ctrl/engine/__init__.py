@@ -7,15 +7,15 @@ creates wait in order, and the server is asked only where it may say yes.
 **What it knows.** A *ceiling* is one resource of one quota: how much is allowed, and how much is used. It is
 *learned* from the text of a refusal, or *observed* in the quota object. Each fact has a time, and an older fact
 never replaces a newer one. A fact teaches only what it proves: a refusal names the resources that were
-exceeded, and says nothing of the others. So *headroom* (allowed, less used, held and reserved) is a hint. The
+exceeded, and proves no amount of the others. So *headroom* (allowed, less used, held and reserved) is a hint. The
 server decides.
 
 **Holds.** From the moment a create is sent until the quota shows its charge, its amounts are *held*. A charge
 may be seen before or after the answer, and a recount may miss it for a moment. Holds are handed over from one
-to the other so that nothing is counted twice and nothing is lost.
+to the other so that no charge is counted twice or lost.
 
 **The backlog.** Who does not fit waits in the line of its namespace. Its place is the time it came, less a step
-for each point of priority. Two that wait never change places, so nothing is ever sorted again. Equal requests
+for each point of priority. Two that wait never change places, so the line is never sorted again. Equal requests
 form a *row*, of which only the head is ever weighed: a thousand equal pods cost no more than one. A smaller
 request may overtake a larger one that is blocked, but only for so often and so long. Then room is *kept* for
 the larger one until it is in.
@@ -27,7 +27,7 @@ the back-off grows by a step. A block belongs to the ceiling and not to the requ
 one probe. Where a watch reports the quota there are no probes: news of room wakes those who fit, after a moment
 in which the server's own cache catches up.
 
-**First contact and overload.** Where nothing is known, creates in flight grow from one upward, as in TCP. When
+**First contact and overload.** Where no quota is known, creates in flight grow from one upward, as in TCP. When
 the server itself is overloaded, a window per server and credential shrinks and grows again. A namespace whose
 webhooks fail or whose quota objects are fought over is slowed alone.
 
@@ -36,11 +36,11 @@ it fits. Its amounts are *reserved* from then on, and each member *draws* its sh
 gangs that lack room the younger gives way, so they never wait for each other.
 
 **Seats.** A caller that hangs up may retry. Its place is kept for some seconds as an empty *seat*, known by who
-asks and for what. A seat is not a request: it is never admitted and takes no room. A caller that was told to
+asks and for what. A seat is not a request: it is never admitted and takes no room. A caller that was asked to
 retry leaves its request in line, *away*: it is not sent, and holds the room it would get until its caller is due.
 
 **For those who look.** The engine can say why a request waits, at which ceilings, at which place, and about how
-long. What it shows comes in pages of a millisecond, since nobody else is served meanwhile.
+long. What it shows comes in pages of a millisecond, since no create is served meanwhile.
 
 **What is pure.** All of it. The engine reads no clock, does no I/O, starts no thread and knows no word of
 Kubernetes or HTTP. Names of namespaces, quotas, resources and scopes are texts to it. Time and randomness are

@@ -50,7 +50,7 @@ class Controller:
     """
 
     def __init__(self, policy: Policy | None = None, rng: random.Random | None = None, sequence: int = 0) -> None:
-        """Start with nothing known. Without ``rng`` the jitter comes from ``random.Random(0)``.
+        """Start without any knowledge. Without ``rng`` the jitter comes from ``random.Random(0)``.
 
         ``sequence``: that of the controller that this one replaces, for those who follow the changes.
         """
@@ -71,7 +71,7 @@ class Controller:
         self._halted: dict[str, None] = {}
         self._expire_at = FOREVER
         self._to_expire: list[str] = []  # namespaces that are yet to be looked at, the next one last
-        self._due_at = FOREVER  # the next alarm or expiry: ``advance`` has nothing to do before it
+        self._due_at = FOREVER  # the next alarm or expiry: ``advance`` returns at once before it
 
     def submit(self, request: Request, now: float, identity: Identity | None = None) -> None:
         """Add a new request; ``advance`` returns its ticket or refusal in time. ``TicketError`` if it is not new.
@@ -143,7 +143,7 @@ class Controller:
         """Let each part of a gang that keeps its room have at most so many members at a time from now on.
 
         What it may draw beyond is given back in one step; the room of members that live beyond is, when they end.
-        More than it has now changes nothing. ``GangError`` for counts that do not fit the gang.
+        A count above the present one has no effect. ``GangError`` for counts that do not fit the gang.
         """
         now = self._clock(now)
         gangs = self._gangs(gang.namespace)
@@ -151,9 +151,9 @@ class Controller:
             gangs.resize(gang, counts, now)
 
     def absorb(self, gang: Gang, other: Gang, now: float) -> None:
-        """Let a gang that keeps its room take over another one, which ends: nobody else gets any of its room.
+        """Let a gang that keeps its room take over another one, which ends: no other create gets any of its room.
 
-        ``GangError``, and nothing has changed, if one is over, the gang has no such parts, or draws are under way.
+        ``GangError``, without any change, if one is over, the gang has no such parts, or draws are under way.
         """
         now = self._clock(now)
         gangs = self._gangs(gang.namespace)
@@ -164,7 +164,7 @@ class Controller:
     def members_told(self, namespace: str, now: float, *, told: bool) -> None:
         """Note that from now on every end of a gang's member is reported (``told``), or that some may be missed.
 
-        Report those that were missed before. Until told otherwise, none is.
+        Report those that were missed before. A namespace counts as unfollowed until this is called.
         """
         self._handler(namespace).follow_members(self._clock(now), told=told)
 
@@ -199,19 +199,19 @@ class Controller:
         """Take a request out of the line; no effect if it does not wait.
 
         ``seat`` keeps its place for that caller, for ``Policy.seat_ttl`` or twice the ``retry_after`` (in seconds) that
-        the caller was told, whichever is longer: submit a new request with that identity when it comes again.
+        the caller was given, whichever is longer: submit a new request with that identity when it comes again.
         """
         now = self._clock(now)
         if request.state == "waiting":
             self._handler(request.namespace).withdraw(request, now, seat, retry_after)
 
     def leave(self, request: Request, now: float, identity: Identity, retry_after: float) -> bool:
-        """Keep a waiting request in line unsent: its caller was told to come again after ``retry_after`` seconds.
+        """Keep a waiting request in line unsent: its caller was asked to come again after ``retry_after`` seconds.
 
         It holds the room that it would be given until its caller is due, and for as long after that as callers take:
         at most a second. ``come_back`` has it sent again. A new request of that ``identity`` takes its place, as it
         takes a seat (an equal one of that caller only once it is overdue), and this one is refused ("place-taken").
-        The caller withdraws it if nobody comes back. False: it does not wait, or belongs to a gang.
+        The gate withdraws it if that caller stays away. False: it does not wait, or belongs to a gang.
         """
         now = self._clock(now)
         return request.state == "waiting" and self._handler(request.namespace).leave(
@@ -224,7 +224,7 @@ class Controller:
         return request.state == "waiting" and self._handler(request.namespace).come_back(request, now)
 
     def withdraw_all(self, requests: Iterable[Request], now: float) -> None:
-        """Take these requests out of the line in one step, so that none is admitted because another has left."""
+        """Take these requests out of the line in one step, so that the leaving of one admits no other."""
         for request in requests:
             self.withdraw(request, now)
 
@@ -309,7 +309,7 @@ class Controller:
         return taken
 
     def next_deadline(self) -> float | None:
-        """Return when ``advance`` is due next if nothing else happens, or None."""
+        """Return when ``advance`` is due next if no other call comes before, or None."""
         while self._alarms and self._alarms[0][0] != self._alarms[0][2].wake_at:
             heapq.heappop(self._alarms)
         at = min(self._alarms[0][0] if self._alarms else FOREVER, self._expire_at)
@@ -385,7 +385,7 @@ class Controller:
         return self._watched.get(namespace, self._watching_all)
 
     def namespace(self, name: str, now: float) -> NamespaceSnapshot | None:
-        """Show one namespace; None: nothing is known of it."""
+        """Show one namespace; None: it is unknown."""
         now = self._clock(now)
         handler = self._handlers.get(name)
         return None if handler is None else namespace_snapshot(handler, now)
@@ -443,7 +443,7 @@ class Controller:
     def waiting(self, after: Cursor | None, limit: int, now: float, namespace: str | None = None) -> WaitingPage:
         """Show up to ``limit`` waiting requests, of one namespace or of all, from behind ``after`` on.
 
-        A page may have fewer, or none, before the last one. Who waits all the while is on exactly one page.
+        A page before the last one may have fewer, or be empty. Who waits all the while is on exactly one page.
         """
         return self._register.waiting(after, limit, self._clock(now), namespace, self._shared)
 
@@ -513,7 +513,7 @@ class Controller:
                 handler.watch(healthy=healthy, now=now)
         else:
             if healthy == self._watching_all:
-                self._watched.pop(namespace, None)  # as all others: short-lived namespaces leave nothing behind
+                self._watched.pop(namespace, None)  # as all others: short-lived namespaces leave no entry behind
             else:
                 self._watched[namespace] = healthy
             self._handler(namespace).watch(healthy=healthy, now=now)
@@ -565,7 +565,7 @@ class Controller:
         steps = EXPIRE_STEPS
         while left and steps > 0:
             name = left.pop()
-            handler = self._handlers[name]  # nothing else forgets one
+            handler = self._handlers[name]  # only expiry forgets one
             steps -= 1 + handler.knowledge.size + len(handler.knowledge.shapes)
             if handler.forget_idle(limit, now):
                 del self._handlers[name]

@@ -62,7 +62,7 @@ class GangAdmission:
             self._admission.rescan(now)
 
     def draw(self, draw: Draw, now: float) -> None:
-        """Send one member of an admitted gang, or let it wait at the gang's place. ``GangError``: none is left."""
+        """Send one member of an admitted gang, or let it wait at the gang's place. ``GangError``: all are drawn."""
         expect_new(draw)
         admission = self._admission
         gang = draw.gang
@@ -87,7 +87,7 @@ class GangAdmission:
         self._admission.rescan(now)
 
     def appeared(self, gang: Gang, uid: str, charged: Demand, now: float, among: Sequence[int] | None = None) -> bool:
-        """Take a member that others created out of what is reserved, and hold its real charge; False: it is none.
+        """Take a member that others created out of what is reserved, and hold its real charge; False: it is a stranger.
 
         It counts once per ``uid``; one more than the gang has is a stranger.
         """
@@ -131,7 +131,7 @@ class GangAdmission:
     def adopt(self, gang: Gang, uid: str, charged: Demand, now: float, among: Sequence[int] | None = None) -> bool:
         """Let a member that quotas have counted take the place of one that may still be drawn; False: it is known."""
         if not gang.keeps:
-            raise GangError(f"the gang {gang.id} does not keep its room: a member that lives is none of it")
+            raise GangError(f"the gang {gang.id} does not keep its room: a living pod can't be its member")
         if self._is_known(gang, uid):
             return False
         part = gang.part_of(charged, among)
@@ -159,7 +159,7 @@ class GangAdmission:
             self._admission.rescan(now)
 
     def follow_members(self, now: float, *, told: bool) -> None:
-        """Note that every end of a member is told from now on, or that some may be missed."""
+        """From now on every end of a member is reported (``told``), or some may be missed."""
         self.members.follow(now, told=told)
         self._admission.rescan(now)
 
@@ -209,7 +209,7 @@ class GangAdmission:
     def looked(self, now: float, *, readable: bool | None) -> None:
         """Note the end of a read of the quotas that a ``Look`` asked for; what it found was reported before.
 
-        ``readable``: None if the read failed, which says nothing about the next.
+        ``readable``: None if the read failed; the next one may succeed.
         """
         if self.reads.ended(now, readable=readable):
             self._admission.rescan(now)
@@ -217,7 +217,7 @@ class GangAdmission:
     # -- the line ---------
 
     def halt(self, now: float, *, halted: bool) -> None:
-        """Note that nothing is sent from now on, or again. Limits of gangs are paused meanwhile: nothing is drawn."""
+        """Stop drawing from gangs (``halted``), or go on. Their limits are paused meanwhile."""
         was = self._admission.pace.halted
         if halted and not was:
             self._halted_at = now
@@ -226,7 +226,7 @@ class GangAdmission:
                 gang.pause_limit(self._halted_at, now)
 
     def given_back_at(self, gang: Gang, now: float) -> float:
-        """Return when the limit of a gang ends if nothing of it is drawn, and the halt, if any, ends now."""
+        """Return when the limit of a gang ends if no member of it is drawn, and the halt, if any, ends now."""
         paused = now - max(gang.since, self._halted_at) if self._admission.pace.halted else 0.0
         return gang.since + gang.limit + paused
 
@@ -280,7 +280,7 @@ class GangAdmission:
             self._admission.refuse(
                 request,
                 "quotas-unreadable",
-                f"the quotas of {request.namespace} can't be read, so nothing tells whether the whole gang fits",
+                f"the quotas of {request.namespace} can't be read, so it is unknown whether the whole gang fits",
             )
         return True
 
@@ -314,6 +314,7 @@ class GangAdmission:
             self._next_draw = min(self._next_draw, gang.not_before)
             return False
         if gang.whole:
+            # Strangers may have taken reserved room since: gangs are covered in the order of their places.
             self._balance()
             backed = self._is_backed(gang, shape)
             blocks = NO_BLOCKS if backed else admission.probing.ready_blocks(shape, now, gang.free)
@@ -351,7 +352,7 @@ class GangAdmission:
     # -- the end of a draw, and of a gang ---------
 
     def draw_ended(self, ticket: Ticket, now: float, *, stored: bool, uid: str = "") -> None:
-        """Note how a draw ended: what was not stored may be drawn again. ``uid``: by which its end will be told."""
+        """Note how a draw ended: what was not stored may be drawn again. ``uid``: by which its end will be reported."""
         draw = ticket.request
         assert isinstance(draw, Draw)
         gang = draw.gang
@@ -373,7 +374,8 @@ class GangAdmission:
                     self.members.ended(uid, now)
         self._end_if_complete(gang)
         if not (gang.whole and self.knowledge.observing):
-            # The next one may go. Where nobody reports room, a probe may, too: less is reserved than when it was asked.
+            # The next one may go. Where no watch reports room, a probe may, too: less is reserved than when it was
+            # asked.
             self._admission.rescan(now)
 
     def refuses_return(self, request: Request) -> bool:
@@ -440,7 +442,7 @@ class GangAdmission:
         return self.reads.is_due(now) or now >= self._next_draw
 
     def next_due(self, now: float) -> float:
-        """Return when something is due of gangs; infinity if nothing is."""
+        """Return when a gang is due next, or infinity."""
         admission = self._admission
         gangs = self.knowledge.gangs
         lasting = () if admission.pace.halted else gangs

@@ -4,8 +4,8 @@ Two tables drive it: ``blocks.BLOCKS`` and ``requests.REQUESTS``. ``admission`` 
 ``gang_admission`` about several as one, ``scanning`` about all who wait, in their order. ``knowledge`` holds what is
 known, ``line`` who waits, ``keeping`` for whom room is kept, ``probing`` when to test for room.
 
-A call that may let somebody in does not do so by itself. It asks for a scan, and the ``advance`` that follows goes over
-the line once, however much has happened.
+A call that may make room for a request does not admit it. It asks for a scan, and the ``advance`` that follows goes
+over the line once, however much has happened.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ComputeResourceAwareBackOffHandler:
     """One namespace: learns its ceilings from rejections and observations and gates its creates.
 
     ``gangs`` and ``away`` are made with the first of them: a namespace without pays for neither. ``changed`` is the
-    number of its last change that somebody may have missed; ``seen``: somebody has looked at it since.
+    number of its last change that a reader may have missed; ``seen``: it was read since.
     """
 
     __slots__ = (
@@ -94,7 +94,7 @@ class ComputeResourceAwareBackOffHandler:
         if row is None or row.priority != request.priority or row.flow != request.flow:
             row = line.rows.get((key, request.priority, request.flow)) if line.rows else None
         if row is not None and (len(line.newest) < line.open_to or line.call_roll()):
-            # Equal requests wait already: it waits behind them, and nothing needs to be weighed.
+            # Equal requests wait already: it waits behind them, without being weighed.
             request.state = "waiting"
             request.demand = row.demand
             request.row = row
@@ -112,7 +112,7 @@ class ComputeResourceAwareBackOffHandler:
             self._arrive(request, shape, now)
 
     def reclaim_seat(self, request: Request, identity: Identity, now: float) -> bool:
-        """Submit a new request at the place that its caller left; False: it left none, or the line is full."""
+        """Submit a new request at the place that its caller left; False: it left no seat, or the line is full."""
         away = self.away
         if away is None or request.state != "new" or self.line.size >= self.policy.waiters_max:
             return False
@@ -149,7 +149,7 @@ class ComputeResourceAwareBackOffHandler:
         self._set_alarm(now)
 
     def draw(self, draw: Draw, now: float) -> None:
-        """Send one member of an admitted gang, or let it wait at the gang's place. ``GangError``: none is left."""
+        """Send one member of an admitted gang, or let it wait at the gang's place. ``GangError``: all are drawn."""
         gangs = self._ensure_gangs()
         gangs.draw(draw, now)
         self._set_alarm(now)
@@ -157,7 +157,7 @@ class ComputeResourceAwareBackOffHandler:
     def withdraw(self, request: Request, now: float, seat: Identity | None = None, retry_after: float = 0.0) -> None:
         """Take a waiting request out of the line; keep its place if it leaves a seat.
 
-        Gangs and draws leave none: a gang keeps what it has itself.
+        Gangs and draws leave no seat: a gang keeps its own room.
         """
         of_gang = self.gangs is not None and self.gangs.leaves_line(request)
         if self.away is not None:
@@ -204,7 +204,7 @@ class ComputeResourceAwareBackOffHandler:
         self._admission.rescan(now)
 
     def halt(self, now: float, *, halted: bool) -> None:
-        """Send nothing from now on, or go on; what was sent is still learned from."""
+        """Stop sending in this namespace (``halted``), or go on; answers to earlier creates still teach."""
         if self.gangs is not None:
             self.gangs.halt(now, halted=halted)
         self.pace.halted = halted
@@ -223,7 +223,7 @@ class ComputeResourceAwareBackOffHandler:
         return ticket
 
     def _join_row(self, request: Request, shape: Shape, now: float) -> None:
-        """Let a request wait behind those that are equal to it, or decide on it if there are none."""
+        """Let a request wait behind those that are equal to it, or decide on it if it is the first of its kind."""
         row = self.line.rows.get((request.demand.key, request.priority, request.row_mark or request.flow))
         if row is None or self.line.size >= self.policy.waiters_max:
             self._arrive(request, shape, now)
@@ -244,6 +244,7 @@ class ComputeResourceAwareBackOffHandler:
             self._scanning.refuse_never(request, shape)
             return
         admit = self._scanning.try_to_admit
+        # Holds are ended in batches while no request waits: one whose time is over may be all that lacks.
         if not (admit(request, shape, now) or (knowledge.end_holds(now, self.policy) and admit(request, shape, now))):
             request.happens("submit")
             row = self.line.enqueue(request, shape)
@@ -256,11 +257,12 @@ class ComputeResourceAwareBackOffHandler:
         """Do all that is due by ``now``: tickets lapse, room settles, holds end, waiting requests are admitted."""
         knowledge = self.knowledge
         while knowledge.outstanding:
+            # A dict keeps the order of sending: if the first has not lapsed, no other has.
             oldest = next(iter(knowledge.outstanding))
             if oldest.sent + self.policy.ticket_max > now:
                 break
             self.settle(oldest, Expired(), now)
-            oldest.ended = "lapsed"
+            oldest.ended = "lapsed"  # its sender may still report the end: that is no second one
         if self.seen:
             self._shared.touch(self)
         admission = self._admission
@@ -320,7 +322,7 @@ class ComputeResourceAwareBackOffHandler:
             self._shared.touch(self)
         admission = self._admission
         cut, admission.resume = admission.resume, place
-        self.pace.turn = window
+        self.pace.turn = window  # the window admits one create in this scan, and counts it as the namespace's turn
         self._scanning.scan(now)
         self.pace.turn = None
         admission.resume = min((place for place in (cut, admission.resume) if place is not None), default=None)
@@ -548,7 +550,7 @@ class ComputeResourceAwareBackOffHandler:
         self._ensure_gangs().follow_members(now, told=told)
 
     def forget_idle(self, limit: float, now: float) -> bool:
-        """Drop shapes and learned ceilings unused since ``limit``; say whether nothing at all is left."""
+        """Drop shapes and learned ceilings unused since ``limit``; say whether the namespace is empty."""
         self.probing.drop_rested(now)
         seats = 0 if self.away is None else self.away.empty_seats(now)
         self.knowledge.forget_shapes(limit, {row.shape for row in self.line.rows.values()})

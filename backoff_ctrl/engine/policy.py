@@ -120,7 +120,7 @@ class Policy:
     gang_limit: float = 300.0
     """What a gang reserved is given back when this long no member was drawn: it would only keep others out."""
     gang_blind: GangBlind = "refuse"
-    """What happens to a gang where quotas can't be read, so that nothing can tell whether the whole of it fits."""
+    """What happens to a gang where quotas can't be read, so that it is unknown whether the whole of it fits."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -1,6 +1,6 @@
 """Goes over the waiting line in order, and lets in who may be let in.
 
-Only heads of rows are looked at, whatever they are: single creates and gangs' draws, whole gangs, and creates whose
+Only heads of rows are looked at: single creates and gangs' draws, whole gangs, and creates whose
 callers are away. What may end a wait without a send is here, too: a request that never fits, or has waited too long.
 """
 

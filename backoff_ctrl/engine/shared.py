@@ -31,13 +31,13 @@ class Shared:
     rng: random.Random
     wake: Callable[[Woken, float], None]
     settle_time: float
-    touch: Callable[[Any], None]  # call it with a handler that somebody has ``seen`` when advancing it changes it
+    touch: Callable[[Any], None]  # call it with a handler that a reader has ``seen``, when ``advance`` changes it
     effects: list[Effect] = field(default_factory=list)
     flows: dict[str, Window] = field(default_factory=dict)
     contended: dict[Window, None] = field(default_factory=dict)
     blocked: dict[str, None] = field(default_factory=dict)  # namespaces where a block began, until ``take_blocked``
     lengthened_at: float = float("-inf")  # when the settle time grew last
-    answer_time: float = 0.0  # recent mean in seconds, over creates in namespaces that wait for news; 0: none so far
+    answer_time: float = 0.0  # recent mean in seconds, over creates in namespaces that wait for news; 0: no mean
     trailing: float = 0.0  # the settle time as a multiple of ``answer_time``, learned at ``learned_at``
     learned_at: float = 0.0
 

@@ -59,7 +59,7 @@ class AsyncGate(AnyGate):
         return set()
 
     async def create(self, creation: Creation, transport: AsyncTransport) -> Answer:
-        """Wait for a turn, send, and return the server's last answer, whatever its status.
+        """Wait for a turn, send, and return the server's last answer, of any status.
 
         Raises ``WaitedTooLong`` when the time limit has passed, ``GateClosed`` when the gate is closed, and the
         transport's ``NotSent`` or ``OutcomeUnknown`` after some tries. Cancelled before it is sent, the create
@@ -85,7 +85,7 @@ class AsyncGate(AnyGate):
         """Wait until the whole gang is admitted; then its members are created within the block, by ``gang.create``.
 
         As ``Gate.gang``. ``on_wait`` is given what waits, before the line is joined: it can be asked why it waits. A
-        wait that is cancelled leaves nothing behind.
+        wait that is cancelled leaves no trace.
         """
         wait = GangWait(self, asked)
         wait.thread = threading.get_ident()
@@ -102,7 +102,7 @@ class AsyncGate(AnyGate):
 
     async def drain(self) -> None:
         """Wait until what was sent through this gate is answered, at most 40 s: then the server has ended it, too."""
-        loop = asyncio.get_running_loop()  # another one, that was closed, answers nothing any more
+        loop = asyncio.get_running_loop()  # another one, that was closed, answers no more
         while here := [each for each in list(self._in_flight) if each.get_loop() is loop]:
             _, unanswered = await asyncio.wait(here, timeout=SERVER_LIMIT)
             if unanswered:
@@ -113,7 +113,7 @@ class AsyncGate(AnyGate):
     async def _drive(
         self, living: Life | GangLife, create: Unfinished, transport: Any, call: asyncio.Task[Any] | None = None
     ) -> None:
-        """Resume a life with what it asks for. Cancelled after a send, it goes on in a task of its own (law 17).
+        """Resume a life with what it asks for. Cancelled after a send, it goes on in a task of its own.
 
         ``call`` is under way already.
         """

@@ -34,7 +34,7 @@ class AnyGate(ABC):
     names and jitter repeatable. ``signature`` names this gate and those whose create ids it keeps. ``ledger`` shares
     the ledger of another gate; policy, clock, randomness and signature are then that gate's.
 
-    A gate with a mode and nothing else joins the shared ledger of the first client that it is given to. Any other is
+    A gate with a mode alone joins the shared ledger of the first client that it is given to. Any other is
     a line of its own, which learns from refusals only. Raises ``OptionError`` for an unknown mode.
     """
 

@@ -20,8 +20,8 @@ from .unfinished import Unfinished
 class Create(Unfinished):
     """One create, from the moment it was asked for. Any thread may look at it; ``life`` alone changes it.
 
-    ``machine`` decides what it does. One that waits for its first turn has none yet, nor a name: that takes a third of
-    the memory of a crowd. ``in_doubt``: a send was not answered, so the object may be stored.
+    ``machine`` decides what it does. One that waits for its first turn has no machine yet, nor a name: that takes a
+    third of the memory of a crowd. ``in_doubt``: a send was not answered, so the object may be stored.
     """
 
     __slots__ = (
@@ -81,7 +81,7 @@ class Create(Unfinished):
         return None if self.machine is None else self.machine.rejection
 
     def refusal(self, wait: Wait | None) -> Answer | None:
-        """Return the refusal by the quota that it waits for, as the server gave it or would give it; None: none is."""
+        """Return the refusal by the quota that it waits for, as the server gave it or would give it, or None."""
         return self.machine.refusal(wait) if isinstance(self.machine, Conversation) else None
 
     @property
@@ -116,7 +116,7 @@ class Create(Unfinished):
         return f"{line} ({self.wait().why})" if self.waits else line
 
     def leave(self) -> bool:
-        """Let it wait on unsent: its caller was told to come again. False: it does not wait in line."""
+        """Let it wait on unsent: its caller was asked to come again. False: it does not wait in line."""
         return self.ledger.line.leave(self)
 
     def come_back(self) -> None:

@@ -42,7 +42,7 @@ _PART: Final = re.compile(r"\b(?P<how>by|a member of) part (?P<number>\d+)")
 
 
 class GangRefused(Exception):  # noqa: N818 - the engine's word for it
-    """A gang was not admitted, and nothing of it was created; the message says why, with the part and the amount.
+    """A gang was not admitted, and no member of it was created; the message says why, with the part and the amount.
 
     ``reason`` is the engine's word: ``never-fits``, ``quotas-unreadable``, ``too-many-waiting``, ``given-back``;
     ``detail`` is its sentence.
@@ -217,7 +217,7 @@ def why_never(asked: GangAsked, found: Outlook) -> str:
 class AdmittedGang:
     """Room for a whole gang: create its members with ``create``, then leave the ``with`` block.
 
-    ``gate`` is the gate that it waited at. Without ``gang`` nothing is reserved: the gate does not enforce, or failed;
+    ``gate`` is the gate that it waited at. Without ``gang`` no room is reserved: the gate does not enforce, or failed;
     its members are then created like any others.
 
     A gang that ``keeps`` its room lasts until ``give_back``, or the end of the object that it is made from. When a
@@ -246,7 +246,7 @@ class AdmittedGang:
 
     @property
     def whole(self) -> bool:
-        """Whether the whole was found to fit. False: quotas can't be read, or nothing is reserved."""
+        """Whether the whole was found to fit. False: quotas can't be read, or no room is reserved."""
         return self.gang is not None and self.gang.whole
 
     @property
@@ -266,7 +266,7 @@ class AdmittedGang:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is reserved any more: all were drawn, it was given back, or its limit has passed."""
+        """Whether its reservation is over: all were drawn, it was given back, or its limit has passed."""
         return self.gang is None or self.gang.end is not None
 
     def create(self, creation: Creation, transport: Any) -> Any:
@@ -274,7 +274,7 @@ class AdmittedGang:
         return self.gate.create(replace(creation, gang=self), transport)
 
     def appeared(self, uid: str, manifest: Mapping[str, Any], resource: str = "pods") -> bool:
-        """Note a member that somebody else created, by its uid and its manifest as stored; say whether it counts."""
+        """Note a member that another client created, by its uid and its manifest as stored; say whether it counts."""
         if self.gang is None or self.engine is None:
             return False
         return self._ledger.appeared(self.gang, self.engine, uid, manifest, resource)
@@ -289,7 +289,7 @@ class AdmittedGang:
         return self._ledger.adopt(self.label, self.gang, self.engine, uid, manifest, resource)
 
     def charged(self, uid: str, demand: Demand, resource: str, *, lived: bool) -> bool:
-        """Note an object beside its pods that somebody else made for this gang; say whether it counts.
+        """Note an object beside its pods that another client made for this gang; say whether it counts.
 
         ``lived``: before this gang, as ``adopt`` says. Its end is reported by ``ledger.member_ended``.
         """
@@ -301,13 +301,13 @@ class AdmittedGang:
         """Have at most so many members at a time, by part, from now on. The gang keeps its room.
 
         What is undrawn beyond is given back in one step, what lives beyond when it ends. A count above that of now
-        changes nothing. Raises ``GangError`` for counts that are not one per part.
+        has no effect. Raises ``GangError`` for counts that are not one per part.
         """
         if self.gang is not None and self.engine is not None:
             self._ledger.resize(self.gang, self.engine, counts)
 
     def absorb(self, other: AdmittedGang) -> None:
-        """Take over another gang of such parts, which is over then; nobody else gets any of its room in between.
+        """Take over another gang of such parts, which is over then; no other create gets any of its room in between.
 
         Raises ``GangError`` if either is over, or the parts differ.
         """
@@ -336,7 +336,7 @@ class AdmittedGang:
             self._ledger.give_back(self.gang, self.engine)
 
     def member(self, engine: Controller, _: float, number: str, demand: Demand, flow: str) -> Draw | None:
-        """Describe a create of this demand as a draw; None: it is no member, or none is left. The lock is held."""
+        """Describe a create of this demand as a draw; None: it is no member, or all are drawn. The lock is held."""
         gang = self.gang
         if gang is None or engine is not self.engine:
             return None
@@ -414,9 +414,9 @@ class GangWait(Unfinished):
 
 
 def gang_life(wait: GangWait, gate: AnyGate, *, may_read: bool) -> GangLife:
-    """Take a gang through the line. ``may_read``: the quotas of its namespace can be read, where nothing watches them.
+    """Take a gang through the line. ``may_read``: the quotas of its namespace can be read, where no watch reports them.
 
-    After an error of ours, and where the gate does not enforce, nothing is reserved and nothing waits.
+    After an error of ours, and where the gate does not enforce, no room is reserved and no create waits.
     """
     ledger, reads = wait.ledger, False
     try:
@@ -434,7 +434,7 @@ def gang_life(wait: GangWait, gate: AnyGate, *, may_read: bool) -> GangLife:
                     yield from _read(wait)
                 else:
                     _take(wait, gate)
-            except Exception as error:  # noqa: BLE001 - law 18; and a read that fails is asked for again
+            except Exception as error:  # noqa: BLE001 - fails open; and a read that fails is asked for again
                 if not reads or raised_by_us(error):
                     ledger.failed_open(error)
                 if not reads:

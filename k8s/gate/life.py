@@ -8,10 +8,10 @@ pool, which it leaves free while it waits (``threads.Posted``).
 A caller that goes away closes the generator: its ``finally`` leaves the line and settles the ticket. A driver that must
 not break off a call that was sent, as its task is cancelled, goes on with the generator elsewhere instead.
 
-Law 18, a bug of ours never stops a platform, is kept by the one guard in ``life``. After an error of ours the caller
+The one guard in ``life`` makes creates fail open: no bug of ours stops a platform. After an error of ours the caller
 gets the server's answer to the create, if that is there; else the create goes on without the engine, under the name
-that was drawn for it; and where that could store it twice, the caller gets the error. Nothing that ``life`` calls needs
-a guard.
+that was drawn for it; and where that could store it twice, the caller gets the error. No function that ``life`` calls
+needs a guard.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def life(create: Create, gate: AnyGate, *, lists_quotas: bool) -> Life:  # noqa:
                 _end(create, action)
             except KeyReusedError as error:
                 action = Raise(error)
-            except Exception as error:  # noqa: BLE001 - law 18
+            except Exception as error:  # noqa: BLE001 - fails open
                 action = _instead(create, gate, error)
                 if create.over:
                     break
@@ -163,12 +163,12 @@ def life(create: Create, gate: AnyGate, *, lists_quotas: bool) -> Life:  # noqa:
 
 
 def _prepare(create: Create, gate: AnyGate) -> None:
-    if create.digits:
+    if create.digits:  # an error of ours brought it back here: its mode and its name stay
         return
     ledger, creation = create.ledger, create.creation
     ledger.line.track(create)
     create.mode = gate.mode(creation.namespace)
-    create.digits = gate.names.getrandbits(128) | 1
+    create.digits = gate.names.getrandbits(128) | 1  # never 0, which means that it is not prepared yet
     if create.mode != "enforce":
         create.machine = ungated(creation, gate.names, ledger.signature)
     elif creation.key is not None or (creation.named is not None and creation.named.keyed):
@@ -201,7 +201,7 @@ def _before_the_line(create: Create, gate: AnyGate, lists_quotas: bool) -> Gener
 
 
 def _list_first(create: Create) -> Generator[Turn | Call, Any, None]:
-    """List the quotas of the namespace, or wait for another create's list, unless a list or a watch has told them."""
+    """List the quotas of the namespace, or wait for another create's list, unless they are listed or watched."""
     line = create.ledger.line
     first = line.first_step(create)
     if first == "go":
@@ -217,7 +217,7 @@ def _list_first(create: Create) -> Generator[Turn | Call, Any, None]:
 def _may_fit_by_now(create: Create, turn: Turn) -> bool:
     """Prepare for another list if the create is refused as too large by one that was read for an earlier create.
 
-    The quota may have been raised since, and where nothing waits nothing is watched.
+    The quota may have been raised since, and where no create waits no quota is watched.
     """
     if (
         not isinstance(turn.value, Refusal)
@@ -254,7 +254,7 @@ def _list_quotas(create: Create) -> Generator[Call, Any, None]:
         ledger.attempt(ledger.read, namespace, answer, sent)
     except (NotSent, OutcomeUnknown, TimeoutError) as error:
         log.debug("the quotas of %s can't be listed: %s", namespace, error)
-    finally:
+    finally:  # after a failed list, too: other creates wait for this one
         ledger.line.listed(namespace)
     create.awaiting = None
 
@@ -391,7 +391,7 @@ def _next(create: Create, gate: AnyGate, event: Event | None) -> Action:
 
 
 def _stop_of(create: Create) -> Cancelled | TimedOut | None:
-    """Return what has stopped a create that is under way; None: nothing has."""
+    """Return what has stopped a create that is under way; or None."""
     if create.stopped is not None:
         return Cancelled(create.stopped)
     return _timed_out(create, None) if create.timed and create.late else None
@@ -490,7 +490,7 @@ def _set_end(create: Create, action: Return | Raise) -> None:
 
 
 def _break_off(create: Create, error: BaseException | None) -> None:
-    """End it where it stands: no thread and no task is left to go on with it. Nothing here waits for a lock."""
+    """End it where it stands: no thread and no task is left to go on with it. No step here waits for a lock."""
     ending = create.ending
     if create.awaiting is _LIST:
         create.ledger.line.listed(create.creation.namespace)

@@ -10,9 +10,8 @@ something itself. So the lock is reentrant, and a call that finds it ``_deciding
 queue, which is emptied once the decision is made; a question is an error, and a create that asks goes on without the
 engine. ``soon`` puts on the same queue what no one waits for, such as the end of a create.
 
-*Failing open* (law 18). An engine that raises is replaced here, and here alone: ``on_replace`` lets all who wait go on
-without it, what the watch has reported is reported to the new one, and the error is counted, and logged once. What
-fails closed: nothing.
+*It fails open.* An engine that raises is replaced here, and here alone: ``on_replace`` lets all waiting creates go on
+without it, the new one gets what the watch has reported, and the error is counted, and logged once.
 """
 
 from __future__ import annotations
@@ -181,7 +180,7 @@ class LockedEngine:
             deadline = engine.next_deadline()
             if deadline is not None and (self._alarm is None or not now < self._alarm[0] <= deadline):
                 self._arm(deadline)
-        except BaseException as error:  # noqa: BLE001 - law 18; and a Ctrl-C leaves the engine half changed
+        except BaseException as error:  # noqa: BLE001 - fails open; and a Ctrl-C leaves the engine half changed
             self._replace(error)
             stop = None if isinstance(error, Exception) else error
         if began:
@@ -280,7 +279,7 @@ class LockedEngine:
         """Do what only helps, or is done in another way else: an error is counted, and returned as a ``Failure``."""
         try:
             return do(*given, **more)
-        except Exception as error:  # noqa: BLE001 - law 18
+        except Exception as error:  # noqa: BLE001 - fails open
             self.failed_open(error)
             return Failure(error)
 

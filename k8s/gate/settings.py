@@ -4,7 +4,7 @@ Whoever needs one asks ``settings()``. It reads the environment each time, since
 it makes a client. ``backoff-ctrl doctor`` prints ``in_force()``; the tables in docs/settings.md are made of
 ``VARIABLES``. What a platform sets for all of its tasks has a file and flags as well: ``plugins/config``.
 
-A typo must not stop a platform (law 18): it is reported once, as an error in the log, and by ``backoff-ctrl doctor``.
+A typo must not stop a platform: it is reported once, as an error in the log, and by ``backoff-ctrl doctor``.
 The wrong part of ``BACKOFF_CTRL_MODE`` then counts as ``shadow``, under which creates are sent at once, as without the
 gate; another value that is wrong counts as not set. A variable of an unknown name is reported as a warning: when the
 library is imported, and by each command on stderr.
@@ -312,7 +312,7 @@ _LOGGED: Final[set[str]] = set()
 
 
 def unknown_variables(given: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence for each variable that looks like one of ours and is none: nothing reads it."""
+    """Yield a sentence for each variable that looks like one of ours, but that no module reads."""
     ours = {each.name for each in VARIABLES.values() if each.ours}
     links = [name.removesuffix(_LINKED) for name in given if name.startswith(PREFIX[:-1]) and name.endswith(_LINKED)]
     linked = tuple(f"{name}_{part}" for name in links for part in ("SERVICE_", "PORT"))

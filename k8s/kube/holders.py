@@ -197,5 +197,5 @@ def _paid(claim: JSON, name: str, pods: Mapping[str, tuple[JSON, Live]]) -> Mapp
 
 
 def _group_version(found: object) -> str:
-    """Return the ``groupVersion`` of an APIGroup entry, empty if it has none."""
+    """Return the ``groupVersion`` of an APIGroup entry, or an empty text."""
     return text(mapping(found).get("groupVersion"))

@@ -38,7 +38,7 @@ _RUNS: Final = re.compile(
 )
 _OF_FORMS: Final = frozenset({b"text/plain", b"multipart/form-data", b"application/x-www-form-urlencoded"})
 """Content types that a page may send to any site without a preflight request. A body without a type can come only from
-a script, which sends its origin, or from client-go's raw requests, which send none."""
+a script, which sends its origin, or from client-go's raw requests, which send no origin."""
 
 
 class Caller(asyncio.Protocol):
@@ -118,7 +118,7 @@ class Caller(asyncio.Protocol):
     def notice_unread(self, if_unread: Callable[[], object] | None) -> None:
         """Call ``if_unread`` if the connection breaks before the answer just written can have been read.
 
-        It may have broken already. A clean end says nothing: callers that have read everything end so, too.
+        It may have broken already. A clean end proves no failure: callers that have read everything end so, too.
         """
         self.transport.flush()
         self._unread = None if if_unread is None else (self.loop.time(), if_unread)
@@ -280,7 +280,7 @@ class Caller(asyncio.Protocol):
         self._pump()
 
     def _end_if_done(self) -> None:
-        """Close once a caller that sends nothing more has all its answers; a partial request will never be whole."""
+        """Close once a caller that sends no more has all its answers; a partial request will never be whole."""
         current = self._current
         if not self.sends_no_more or self.reader.parts or self._lingers or self._tunnel is not None:
             return
@@ -313,7 +313,7 @@ class Caller(asyncio.Protocol):
             self._regulate()
 
     def _regulate(self) -> None:
-        """Stop reading while nothing more can be accepted."""
+        """Stop reading while no more can be accepted."""
         current = self._current
         if self._lingers:
             stop = False
@@ -345,7 +345,7 @@ class Caller(asyncio.Protocol):
         elif self._current is None:
             if self._blocked_writing:
                 if waited > limits.idle_s:
-                    self.transport.abort()  # it reads nothing, not even an orderly end
+                    self.transport.abort()  # it does not read, not even an orderly end
             elif self._amid and now - self._amid > limits.head_s:
                 self.refuse(RefusedError(408, f"the head of the request took longer than {limits.head_s:g} s"))
             elif not self._amid and waited > (limits.head_s if self in self.shared.silent else limits.idle_s):
@@ -393,8 +393,8 @@ def _refused_to_pages(asked: Asked) -> RefusedError | None:
 
     Where the proxy adds its own credentials, any page in a browser of this machine could use them. A browser sends the
     page's origin with requests that may change something, says in ``Sec-Fetch-Site`` how the page is related to this
-    address, and asks in a preflight request before it sends a content type that forms don't have. Programs do none of
-    this.
+    address, and asks in a preflight request before it sends a content type that forms don't have. Programs do neither
+    of this.
     """
     host = asked.head.get(b"host") or b""
     if not is_loopback(host.decode("latin-1")):

@@ -53,7 +53,10 @@ def check_owner(folder: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove half-written files of killed processes. Call it with the lock, which proves that nobody is writing."""
+    """Remove half-written files of killed processes.
+
+    Call it with the lock, which proves that no other process is writing.
+    """
     with _explained(folder, "used"):
         for path in folder.iterdir():
             if path.name.startswith(_BEGUN):
@@ -73,7 +76,7 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 def write(path: Path, content: bytes, mode: int) -> None:
-    """Replace a file by one with this content and mode, whatever the umask, unless it is the same already."""
+    """Replace a file by one with this content and mode, under any umask, unless it is the same already."""
     if read(path, mode) == content:
         return
     begun = path.with_name(f"{_BEGUN}{secrets.token_hex(8)}")
@@ -91,7 +94,7 @@ def write(path: Path, content: bytes, mode: int) -> None:
 def read(path: Path, mode: int) -> bytes | None:
     """Return the content of a file of ours, and give it this mode; None if it is missing or not ours.
 
-    A hard link is not followed: somebody may have put it there to have the mode of another file of ours changed.
+    A hard link is not followed: an attacker may have put it there to have the mode of another file of ours changed.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -109,7 +112,7 @@ def read(path: Path, mode: int) -> bytes | None:
 
 
 def link(path: Path, target: Path) -> None:
-    """Make a symbolic link, in place of whatever file is there; the target need not exist on this side."""
+    """Make a symbolic link, in place of any file there; the target need not exist on this side."""
     begun = path.with_name(f"{_BEGUN}{secrets.token_hex(8)}")
     with _explained(path.parent, "written"):
         if path.is_symlink() and path.readlink() == target:
@@ -210,7 +213,8 @@ class GivenCertificate:
 class ClientAuthority:
     """Who signs the certificates of a listener's clients: a file of PEM, which others may renew.
 
-    A client need not have a certificate: whoever answers it asks ``has_certificate``, since probes have none.
+    A client need not have a certificate: the handler of a request asks ``has_certificate``, since probes have no
+    certificate.
     """
 
     def __init__(self, file: Path, context: ssl.SSLContext) -> None:
@@ -222,7 +226,7 @@ class ClientAuthority:
         self.renew()
 
     def renew(self) -> None:
-        """Trust what the file has now, beside what it had before. Raises ``CertificatesError``, and nothing changes."""
+        """Trust what the file has now, beside what it had before. Raises ``CertificatesError`` without a change."""
         try:
             found = self._file.read_bytes()
             if found == self._read:

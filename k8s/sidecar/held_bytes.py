@@ -1,4 +1,4 @@
-"""The bytes of bodies that are held, within a bound: none of those that hold them has more than it leaves free."""
+"""The bytes of bodies that are held, within a bound: each holder has at most what it leaves free."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def _bind_path(path: Path, option: str, *, private: bool) -> socket.socket:
             path.unlink()
         bound.bind(str(path))
         if private:
-            path.chmod(0o600)  # nobody can connect before it listens
+            path.chmod(0o600)  # no client can connect before it listens
         bound.listen()
     except OSError as error:
         bound.close()

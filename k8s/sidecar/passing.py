@@ -30,7 +30,7 @@ class Limits:
     """Limits of sizes and times."""
 
     connections: int = 2000
-    """Connections of callers. One more replaces another (``crowding``); if none may end, it gets a 503 at once."""
+    """Connections of callers. One more replaces another (``crowding``); if all are in use, it gets a 503 at once."""
     head_s: float = 10.0
     """Seconds for a connection's first head, and for a later head from its first byte."""
     idle_s: float = 180.0
@@ -333,7 +333,7 @@ class Passage:
     # From the API server: see ``Taker``.
 
     def informed(self, raw: bytes) -> None:
-        """Pass 100 Continue and the like on; HTTP/1.0 has none."""
+        """Pass 100 Continue and the like on; HTTP/1.0 has no such answers."""
         if not self._asked.old:
             self._caller.transport.write(raw)
 
@@ -518,7 +518,7 @@ class Held:
         caller.finished(self, close=close)
 
     def flush(self) -> None:
-        """Send nothing: the body is kept."""
+        """Keep the body: the server does not get it."""
 
     def gone(self) -> None:
         """Give up the create."""
@@ -529,7 +529,7 @@ class Held:
             self._pieces = []
 
     def full(self) -> None:
-        """A caller that reads slowly slows nothing: its answer is written in one piece, at the end."""
+        """A caller that reads slowly delays no other: its answer is written in one piece, at the end."""
 
     def emptied(self) -> None:
-        """Nothing was paused: see ``full``."""
+        """Resume no reading: see ``full``."""

@@ -1,4 +1,4 @@
-"""The address for probes: liveness, readiness, and metrics for Prometheus; nothing else."""
+"""The address for probes: liveness, readiness, and metrics for Prometheus, and no other path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backoff_ctrl.k8s.sidecar.http.requests import Asked, Part, RequestReader
 from .passing import Shared
 
 CONNECTIONS_MAX: Final = 32
-"""Connections at a time. One more replaces the oldest that has sent nothing yet, else the oldest of all."""
+"""Connections at a time. One more replaces the oldest without a request, else the oldest of all."""
 PATIENCE: Final = 10.0
 """Seconds that a connection may take for its one request."""
 _TEXT: Final = "text/plain; charset=utf-8"

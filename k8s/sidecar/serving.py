@@ -120,7 +120,7 @@ def run(settings: Settings, say: Callable[[str], None]) -> None:
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return uvloop's, which halves the work per request, where it is installed."""
     try:
-        import uvloop  # noqa: PLC0415 - of the extra `proxy`; none on Windows
+        import uvloop  # noqa: PLC0415 - of the extra `proxy`; absent on Windows
     except ImportError:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
@@ -146,7 +146,7 @@ class _Life:
 
     async def serve(self) -> None:
         at_signals(_ending(), self._over.set)
-        async with RUNTIME.lent(), AsyncExitStack() as ends:  # in reverse order, whatever fails
+        async with RUNTIME.lent(), AsyncExitStack() as ends:  # in reverse order, also after a failure
             await self._serve(ends)
 
     async def _serve(self, ends: AsyncExitStack) -> None:

@@ -84,6 +84,7 @@ class UpstreamConnection(asyncio.Protocol):
     def silent(self) -> bool:
         """Return whether the socket has no unread input, such as the end of the connection."""
         assert self.transport is not None
+        # Asked of the kernel: the event loop reads the end only in its next round, after the request was written.
         poll = select.poll()
         poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN | select.POLLHUP)
         return not poll.poll(0)
@@ -173,7 +174,7 @@ class UpstreamConnection(asyncio.Protocol):
         if taker is None:
             return
         head = self._reader.head
-        if head is not None and head.framing is Framing.CLOSE and exc is None:
+        if head is not None and head.framing is Framing.CLOSE and exc is None:  # the end of such an answer is this
             head.kept = False
             taker.continued(b"", whole=True)
         else:
@@ -225,7 +226,7 @@ class Pool:
         return len(self._open)
 
     def take(self, *, careful: bool) -> UpstreamConnection | None:
-        """Return an idle connection, the one used last; None if there is none.
+        """Return an idle connection, the one used last; or None.
 
         ``careful``: for requests that must not be sent twice. The server may have closed the connection just now, so
         the socket is checked for unread input first.
@@ -234,7 +235,7 @@ class Pool:
         if now - self._looked_at >= _LOOK_AGAIN:
             self._look(now)
         while self._idle:
-            found = self._idle.pop()
+            found = self._idle.pop()  # the one used last: the others grow old, and are closed
             if not found.alive:
                 continue
             if careful and now - found.idle_since > _FRESH and not found.silent():
@@ -269,6 +270,7 @@ class Pool:
             raise Unreachable(_reason(error), may_come=not isinstance(error, ssl.SSLError | UnicodeError)) from error
         assert connection.transport is not None
         bound = connection.transport.get_extra_info("socket")
+        # A watch may be silent for minutes: without it a server that lost power is never noticed.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._open.add(connection)
         return connection
@@ -281,7 +283,7 @@ class Pool:
     def _look(self, now: float) -> None:
         """Use new certificates, and drop old connections."""
         self._looked_at = now
-        if self._trust.renewed():
+        if self._trust.renewed():  # those that are kept were made with certificates that may have been revoked
             self._drop(self._idle)
         self._drop([each for each in self._idle if now - each.idle_since > IDLE_MAX])
 
@@ -312,7 +314,7 @@ def _reason(error: Exception) -> str:
 
 
 REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE"})
-"""Methods that change nothing: resent if a kept connection proves to be closed, as Go's transport does."""
+"""Methods without effects: resent if a kept connection proves to be closed, as Go's transport does."""
 ASKS_MAX: Final = 256
 """Whole requests in flight at a time; further ones wait. The gate sends no more creates than that."""
 ANSWER_MAX: Final = 3 * 2**20
@@ -334,7 +336,7 @@ class ApiServer:
             self._mine = Pool(place, Trust(place, own=True), self.outbox)
         self._asks = asyncio.Semaphore(ASKS_MAX)
         self.may_come = True
-        """Whether an API server that did not answer may do so soon: nothing in its address or certificate is wrong."""
+        """Whether an API server that did not answer may do so soon: its address and certificate are right."""
         if use_own:
             self._account.check()
 
@@ -476,7 +478,7 @@ class _Asking:
             self._future.set_exception(OutcomeUnknown(f"the API server gave no whole answer: {why}"))
 
     def clogged(self) -> None:
-        """Do nothing: the transport has the whole message."""
+        """The transport has the whole message already."""
 
     def cleared(self) -> None:
         """Send nothing more anyway."""

@@ -1,4 +1,4 @@
-"""What people and machines see of a gate, without slowing it (law 21).
+"""What people and machines see of a gate, without slowing it (looking is free).
 
 *The table.* ``endpoints`` lists the URLs: what each takes, as a dataclass, and what it answers, as one of ``shapes``.
 Two servers are made from it. A gate serves it from its own process, for this machine alone: ``server`` is aiohttp.web

@@ -184,7 +184,7 @@ class StatusServer:
             response = _problem(error, path)
         except ConnectionError:
             raise
-        except Exception as error:  # law 18: status only helps
+        except Exception as error:  # fails open: status only helps
             self.endpoints.failed(error)
             if request.writer.output_size:  # the head of another answer is out already
                 raise ConnectionError("an answer broke off") from error

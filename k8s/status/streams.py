@@ -162,7 +162,7 @@ class Streams(Generic[T]):
                 self._spent = 0.0
                 await self._round()
                 await asyncio.sleep(min(max(PAUSE, self._spent / SHARE), PAUSE_MAX))
-        except Exception:  # law 18: a stream only helps
+        except Exception:  # fails open: a stream only helps
             log.exception("the stream of decisions failed; its listeners have to connect again")
             for listener in self._listeners:
                 listener.end()

@@ -10,7 +10,7 @@ others watch, and take over when the lease lapses. ``cluster`` is another store:
 
 The manager runs a ``reconciler``. It takes in every unfinished task, and makes one step after the other of each
 (``stepping``): a step does at most one thing in the cluster, through an executor (``executing``), and its result is
-written before the next one. A task's step is due when somebody writes a wish, when the cluster has news of its object,
+written before the next one. A task's step is due when a user writes a wish, when the cluster has news of its object,
 when a task that it needs has progressed, and at the latest after half a minute. ``queue`` gives a task to one worker at
 a time.
 

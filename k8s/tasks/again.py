@@ -43,7 +43,7 @@ def read_change(text: str) -> tuple[str, Any]:
 
 
 def read_path(path: str) -> str:
-    """Return a path as it is. Raises ``TaskSpecError`` if it is none."""
+    """Return a path as it is. Raises ``TaskSpecError`` for other texts."""
     if not path or _end_of_path(path) != len(path):
         raise TaskSpecError(path[:60], "this is no path: write one such as spec.resources.requests.memory")
     return path

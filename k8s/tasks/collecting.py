@@ -1,4 +1,4 @@
-"""Forgets tasks that have ended long ago, so that a store does not fill with what nobody looks at any more.
+"""Forgets tasks that have ended long ago, so that a store does not fill with tasks that are not needed any more.
 
 How long a task is kept, ``tasks.gc.max-ttl`` says for all, and ``spec.ttl`` for one that need not be kept so long. One
 that another task still needs stays until that one has begun or ended, for a task that is gone counts as not created
@@ -58,7 +58,7 @@ class Collector:
         self._clock = clock
         self._doubt = doubt
         self.counts: Counter[str] = Counter()
-        """Tasks by outcome: deleted, already_gone (by somebody else) or failed."""
+        """Tasks by outcome: deleted, already_gone (by another client) or failed."""
 
     async def run(self) -> None:
         """Look for them until cancelled. Raises ``BrokenStoreError`` and ``LeaseLostError``."""

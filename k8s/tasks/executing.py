@@ -1,6 +1,6 @@
 """The input of the executor that carries attempts out: a core plugin, made for the time of one lease.
 
-It gets a task as a ``TaskContext``, and keeps nothing beyond the state that it returns: after a restart it is called
+It gets a task as a ``TaskContext``, and keeps no more than the state that it returns: after a restart it is called
 again with that state.
 """
 

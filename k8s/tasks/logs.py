@@ -1,6 +1,6 @@
 """A task's log: the output of the containers of its pods, once or as it comes.
 
-The pods are the present attempt's object itself, or those made of it. While it has none, the log of the last attempt
+The pods are the present attempt's object itself, or those made of it. While it has no log, the log of the last attempt
 that had one is shown, with a note that says so. The log of a pod that is gone is lost.
 """
 
@@ -83,10 +83,10 @@ class TaskLog:
         self._read = read
         self._container = container
         self.note = ""
-        """What to tell people beside the lines, once the first one is there: whose log this is; empty: nothing."""
+        """What to tell people beside the lines, once the first one is there: whose log this is, or an empty text."""
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Yield the present log, pod by pod; where the present attempt has none, that of an earlier one, with a note.
+        """Yield the present log, pod by pod; where the present attempt has no log, that of an earlier one, with a note.
 
         Raises ``LogError`` and ``ClusterError``.
         """
@@ -167,7 +167,7 @@ class TaskLog:
             await asyncio.gather(*reading, return_exceptions=True)
 
     def _earlier(self, task: Stored) -> TaskObject | None:
-        """Return the object of the present attempt, or while it has none, that of an earlier one; and note which."""
+        """Return the object of the present attempt, or of an earlier one while there is no object; and note which."""
         made, earlier = task.status.object, task.status.earlier_object
         if made is None and earlier is not None:
             attempt = task.status.earlier_attempt + 1

@@ -117,7 +117,7 @@ class Manager:
         self.reconciler: Reconciler | None = None
         """Runs while this manager has the lease."""
         self.held_by = ""
-        """The other holder of the lease; empty: this manager has it, or nobody yet."""
+        """The other holder of the lease; empty: this manager has it, or it is free."""
 
     async def acquire(self) -> bool:
         """Take the lease if it is free; return whether this manager has it."""
@@ -185,7 +185,7 @@ class Manager:
                 await asyncio.wait({each})
 
     async def _renew(self) -> None:
-        """Renew the lease. If the store can't be written it may lapse: nobody else could take it then either."""
+        """Renew the lease. If the store can't be written it may lapse: no other manager could take it then either."""
         while True:
             await asyncio.sleep(self._lease.pause)
             try:

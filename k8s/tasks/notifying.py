@@ -1,7 +1,7 @@
 """Tells receivers of tasks, and of attempts at them, that have ended, as the gate tells them of creates.
 
-Only receivers that name these events in their file get them. What is told has been stored before: after a crash in
-between nobody is told, and nobody is told twice.
+Only receivers that name these events in their file get them. Each event has been stored before it is sent: after a
+crash in between a receiver gets no event, and never the same event twice.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ class TaskNotifier:
 
 
 def make_notifier(file: str | None = None) -> TaskNotifier | None:
-    """Return a notifier of the receivers in a file, by default that of ``BACKOFF_CTRL_NOTIFY``; None: there are none.
+    """Return a notifier of the receivers in a file, by default that of ``BACKOFF_CTRL_NOTIFY``; or None.
 
     Never raises: a file that can't be used is logged, since notifications only help.
     """
     try:
         named = read_settings().notify if file is None else file
         notifier = TaskNotifier(read_receivers(Path(named)), gate_name()) if named else None
-    except Exception as error:  # noqa: BLE001 - law 18: notifications only help
+    except Exception as error:  # noqa: BLE001 - fails open: notifications only help
         log.error("notifications of tasks are off: %s", error)  # noqa: TRY400 - a sentence, no traceback
         return None
     return notifier if notifier is not None and notifier.deliveries else None

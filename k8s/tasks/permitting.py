@@ -1,8 +1,9 @@
-"""What somebody needs so that a task is made, ended or run again for them: the same over HTTP and with ``kubectl``.
+"""The rights that a user needs so that a task is made, ended or run again for them: the same over HTTP and with
+``kubectl``.
 
 The manager's account may create more than they may. So a task needs the right to create its object in its namespace:
 with that, Kubernetes lets people mount any Secret and use any service account of that namespace, and a task asks for
-nothing more there. A task without an object needs a right for each of those instead (``rights`` of its plugin).
+no other right there. A task without an object needs a right for each of those instead (``rights`` of its plugin).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> frozenset[str]:
 
 
 def fingerprint(spec: Mapping[str, Any]) -> str:
-    """Return a hash of what must not change in a spec: equal for the same JSON, in whatever order its fields are."""
+    """Return a hash of what must not change in a spec: equal for the same JSON, in any order of its fields."""
     return hashlib.sha256(_canonical(_fixed(spec)).encode()).hexdigest()
 
 

@@ -20,7 +20,7 @@ CONNECTOR: Final = "connector"
 
 
 JUST_ASKED: Final = 1.0
-"""Seconds for which what connectors told is new."""
+"""Seconds for which an answer of a connector counts as new."""
 
 
 class Platform:
@@ -97,7 +97,7 @@ class Platform:
             log.warning("%sno plugin reads plugins.%s", where, ", plugins.".join(others))
 
     def _registry_of(self, chosen: TaskPlugins, described: Sequence[Entry]) -> Registry:
-        """Return the registry with these operators, and with the task types that connectors have told."""
+        """Return the registry with these operators, and with the task types that connectors have named."""
         from backoff_ctrl.k8s.tasks.services.connector.entry import entry_of  # noqa: PLC0415 - likewise
 
         from .builtin import registry  # noqa: PLC0415 - loads pydantic

@@ -1,1 +1,1 @@
-"""What others create. ``admitting`` lets suspended Jobs, and other kinds that can be suspended, begin when they fit."""
+"""Objects of other creators: ``admitting`` lets suspended Jobs and other suspended kinds begin once they fit."""

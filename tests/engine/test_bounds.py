@@ -1,4 +1,4 @@
-"""Laws 12 and 13: deterministic and bounded. Limits have a stated outcome, idle state expires, alarms stay few."""
+"""Deterministic and bounded. Limits have a stated outcome, idle state expires, alarms stay few."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_withdrawals_do_not_change_the_order_of_the_rest(data: st.DataObject, co
     assert [t.request for t in tickets(line.later(1))] == [r for r in requests if r not in leavers]
 
 
-# -- law 12 ------------------------------------------------------------------------------------------------------
+# -- deterministic -----------------------------------------------------------------------------------------------
 
 
 def test_an_earlier_now_counts_as_the_last_one() -> None:

@@ -1,4 +1,4 @@
-"""Law 13: idle state is forgotten, state in use is not."""
+"""Bounded: idle state is forgotten, state in use is not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_idle_namespaces_shapes_and_ceilings_expire() -> None:
 
 
 def test_many_idle_namespaces_are_forgotten_in_slices() -> None:
-    """Law 21: whoever decides waits for one slice at most, however many namespaces there are. One in use stays."""
+    """A decision waits for one slice at most, however many namespaces there are. A namespace in use stays."""
     line = Timeline(Policy(idle_ttl=100))
     for i in range(1000):
         line.observe(0, 4, namespace=f"n{i}")

@@ -1,4 +1,4 @@
-"""Law 14: every waiting request can say what it waits for, its place, the next probe and an estimate."""
+"""Explains itself: every waiting request can say what it waits for, its place, the next probe and an estimate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The windows of law 15: additive increase, multiplicative decrease, turns among namespaces."""
+"""Lanes: the windows on creates in flight: additive increase, multiplicative decrease, turns among namespaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Law 21: pages show what a snapshot shows, each once; who follows the changes misses none; a page is bounded."""
+"""Looking is free: pages show what a snapshot shows, each item once; the changes are complete; a page is bounded."""
 
 from __future__ import annotations
 

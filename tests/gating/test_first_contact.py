@@ -147,7 +147,7 @@ FULL = ObservedQuota({"pods": 8 * 10**9}, {"pods": 8 * 10**9}, {"pods": 8 * 10**
 
 
 async def test_a_list_never_undoes_what_a_watch_told_while_it_was_read() -> None:
-    """Law 5: by the list there is room, by the watch, which is newer, there is none: the create waits."""
+    """By the list there is room, by the watch, which is newer, there is none: the create waits."""
     gate = AsyncGate()
     gate.ledger.line.list_quotas_first(QUIET)
 
@@ -191,7 +191,7 @@ async def test_a_create_is_not_refused_as_too_large_by_a_list_for_an_earlier_one
 
 
 async def test_nothing_is_listed_where_quotas_are_watched() -> None:
-    """Law 5: not before the first create there, nor after a quiet time. Once the watch is lost, it is listed again."""
+    """Not before the first create there, nor after a quiet time. Once the watch is lost, it is listed again."""
     gate = AsyncGate()
     gate.ledger.line.list_quotas_first(0.0)  # every create comes after a quiet time
     gate.ledger.watching("team")

@@ -1,4 +1,4 @@
-"""Law 17, the wait never harms the waiter: time limits, cancellation, and requests in flight meanwhile."""
+"""The wait harms no waiter: time limits, cancellation, and requests in flight meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Law 21 at the ledger: long answers are gathered page by page, and others have the lock in between."""
+"""Looking is free, at the ledger: long answers are gathered page by page, and others have the lock in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Law 18: a bug of ours never stops a platform. Enforce, shadow, off, and what fails open."""
+"""Fails open: a bug of ours never stops a platform. Enforce, shadow, off, and what fails open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Law 16, never twice: whatever is lost between the gate and the server, one create makes at most one object."""
+"""Never twice: whatever is lost between the gate and the server, one create makes at most one object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Law 20 through the ledger: what a proxy needs to give a caller its place back."""
+"""A place survives, through the ledger: what a proxy needs to give a caller its place back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The controller as a rule-based state machine beside the naive twin: laws 2, 3, 5, 6, 8, 12; none is forgotten."""
+"""The controller as a rule-based state machine beside the naive twin, which checks what docs/promises.md says.
+
+It never over-admits, sends one probe, learns from facts what they prove, starts gently, wakes on news and is
+deterministic; and no request is forgotten.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +106,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     def effects(self, one: list[Effect], other: list[Effect]) -> None:
         """Compare the two engines' effects; check each admission against the laws."""
-        assert [repr(e) for e in one] == [repr(e) for e in other], "law 12: the same calls gave other effects"
+        assert [repr(e) for e in one] == [repr(e) for e in other], "deterministic: the same calls gave other effects"
         for effect, twin in zip(one, other, strict=True):
             assert isinstance(effect, Ticket | Refusal)
             request = effect.request
@@ -115,7 +119,7 @@ class ControllerMachine(RuleBasedStateMachine):
                 assert request.demand.amounts.get("cpu", 0) > self.smallest[request.namespace]
                 continue
             assert isinstance(twin, Ticket)
-            assert request.id not in self.away, "law 20: sent, though its caller is away"
+            assert request.id not in self.away, "a place survives: sent, though its caller is away"
             demand = request.demand
             create, broken = self.laws.admit(
                 request.namespace, dict(demand.amounts), demand.scopes, effect.probe, self.engine.now
@@ -201,7 +205,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(namespace=st.sampled_from(NAMESPACES), cpu=st.integers(0, 6), priority=st.integers(0, 2), pick=PICKS)
     def come_again(self, namespace: str, cpu: int, priority: int, pick: int) -> None:
-        """Submit a create with an identity: law 20, it has the place that its caller left, if it left one."""
+        """Submit a create with an identity: it has the place that its caller left, if it left one."""
         demand, identity = Demand({"cpu": cpu, "pods": 1}), Identity(pick % 2, pick % 3)
         request = self.engine.request(namespace=namespace, priority=priority, demand=demand)
         twin = self.copy.request(namespace=namespace, priority=priority, demand=demand)
@@ -322,7 +326,7 @@ class ControllerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.lists)
     @rule(pick=PICKS)
     def receive_list(self, pick: int) -> None:
-        """Deliver a list: law 5, a list that is surely older than what is known is not believed."""
+        """Deliver a list: one that is surely older than what is known is not believed."""
         namespace, sent, quotas = self.lists.pop(pick % len(self.lists))
         for name, state in quotas.items():
             seen = seen_of(state)
@@ -330,7 +334,7 @@ class ControllerMachine(RuleBasedStateMachine):
             now = self.engine.now
             believed = self.engine.controller.observe_quota(namespace, name, seen, now, sent)
             assert self.copy.controller.observe_quota(namespace, name, seen, now, sent) == believed
-            assert not (believed and too_old), f"law 5: a list of {sent} overwrote newer news of {namespace}/{name}"
+            assert not (believed and too_old), f"a list of {sent} overwrote newer news of {namespace}/{name}"
             if believed:
                 self.laws.listed(namespace, name, state, sent, now)
             self.advance()
@@ -381,7 +385,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @invariant()
     def a_looker_that_follows_the_changes_knows_all(self) -> None:
-        """Law 21: what it was told last of a namespace is what a snapshot shows now, but for the passing of time."""
+        """The last change that it read of a namespace is what a snapshot shows now, but for the passing of time."""
         self.follower.catch_up(self.engine.controller, self.engine.now)
         seen = self.engine.controller.snapshot(self.engine.now).namespaces
         assert self.follower.told == {name: timeless(shown) for name, shown in seen.items()}
@@ -394,7 +398,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_waiting_request_has_an_explanation(self) -> None:
-        """Law 14: no request waits without a reason, and each place is one more than those ahead."""
+        """Explains itself: no request waits without a reason, and each place is one more than those ahead."""
         line = sorted(self.waiting.values(), key=self.place)
         for request in line:
             why = self.engine.controller.explain(request, self.engine.now)

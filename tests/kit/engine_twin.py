@@ -165,17 +165,17 @@ class TwinLaws:
                 lacking.append((name, resource))
                 what = f"{name}/{resource}: {ceiling.used} used + {held} held + {amount} > {ceiling.limited}"
                 if not probe:
-                    broken.append(f"law 2: over-admission at {what}")
+                    broken.append(f"never over-admits: over-admission at {what}")
                 if now < ceiling.quiet_until:
-                    broken.append(f"law 3: asked again {ceiling.quiet_until - now} s too early at {what}")
+                    broken.append(f"one probe: asked again {ceiling.quiet_until - now} s too early at {what}")
                 if known.observed and self.healthy.get(namespace) and not known.contradicted:
-                    broken.append(f"law 8: probed though changes are reported at {what}")
+                    broken.append(f"wakes on news: probed though changes are reported at {what}")
                 if any((name, resource) in other.lacked_room_at for other in self.outstanding(namespace)):
-                    broken.append(f"law 3: a second probe at {what}")
+                    broken.append(f"one probe: a second probe at {what}")
         unproven = not meets and not self.healthy.get(namespace, False)
         flying = sum(c.unproven for c in self.outstanding(namespace))
         if unproven and flying >= min(self.unproven_max, 1 + self.successes.get(namespace, 0)):
-            broken.append(f"law 6: {flying + 1} unproven in flight")
+            broken.append(f"gentle start: {flying + 1} unproven in flight")
         create = TwinCreate(namespace, amounts, scopes, now, probe, unproven, lacking)
         self.creates.append(create)
         return create, broken
@@ -336,7 +336,7 @@ class TwinWaiter(NamedTuple):
 
 
 class TwinPassing:
-    """Law 4 beside a server of which all is told at once: who passed whom since when, by the whole line."""
+    """Bounded overtaking beside a server that reports all at once: who passed whom since when, by the whole line."""
 
     def __init__(self, at_most: float, tolerance: float) -> None:
         """``at_most``: how long after the first that passed others may still pass; ``tolerance``: for what settles."""
@@ -353,7 +353,9 @@ class TwinPassing:
                 continue
             since = self.first.setdefault(following.name, now)
             if now > since + self.at_most:
-                broken.append(f"law 4: {one.name} passed {following.name} {now - since} s after the first that did")
+                broken.append(
+                    f"overtaking: {one.name} passed {following.name} {now - since} s after the first that did"
+                )
         return broken
 
 

@@ -1,4 +1,4 @@
-"""The parts of pages that show what the code says: tables of metrics, settings, the chart's values; diagrams; walks.
+"""The parts of pages that show what the code says: tables of metrics, settings, the chart's values; diagrams.
 
 Each stands on its page between two lines, ``<!-- table: NAME, ... -->`` and ``<!-- end: NAME -->``.
 """
@@ -21,8 +21,6 @@ from backoff_ctrl.k8s.gate.settings import SERIES_MAX, VARIABLES
 from backoff_ctrl.k8s.kube.operators.sections import Section
 from backoff_ctrl.k8s.status.catalogue import METRICS
 from backoff_ctrl.k8s.tasks.plugins.config import Backoff, CoPilot, K8sPluginConfig, TaskPlugins
-
-from . import walks
 
 VALUES: Final = Path(__file__).parents[2] / "helm" / "backoff-ctrl" / "values.yaml"
 _State = TypeVar("_State", bound=str)
@@ -137,7 +135,6 @@ PAGES: Final = {
     "ARCHITECTURE.md": with_parts(
         blocks=lambda: diagram(BLOCKS, "shut"),
         requests=lambda: diagram(REQUESTS, "new"),
-        **{f"walk-{name}": partial(walks.walk, name) for name in walks.WALKS},
     ),
     "docs/concepts.md": with_parts(
         overtaking=lambda: f"By default room is kept {Policy().until_kept()} that passed.\n"

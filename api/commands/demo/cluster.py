@@ -110,7 +110,7 @@ def _as_ctrl_c(_: int, __: FrameType | None) -> None:
 
 @contextmanager
 def _handling(signals: Iterable[signal.Signals], handler: Callable[..., None] | signal.Handlers) -> Iterator[None]:
-    """Install a signal handler for the block. In other threads than the main one this does nothing."""
+    """Install a signal handler for the block. It has no effect in other threads than the main one."""
     ours = threading.current_thread() is threading.main_thread()
     before = {each: signal.signal(each, handler) for each in signals} if ours else {}
     try:

@@ -1,9 +1,9 @@
 """``backoff-ctrl demo``: compare plain retries, Flyte 1's back-off and the gate on one recorded workload.
 
 The clients, the workload and the references are in ``k8s/lab/replay``; this module chooses, runs and shows them: in
-virtual time, then over HTTP on an embedded sandbox or, with ``demo_cluster``, on a real cluster. The run in virtual
+virtual time, then over HTTP on an embedded sandbox or, with ``cluster``, on a real cluster. The run in virtual
 time comes first in any case: its length decides the speed-up with which all clients together take about the wanted
-time. ``demo_loop`` is ``--keep-going``: one gate on one sandbox replays slice after slice.
+time. ``loop`` is ``--keep-going``: one gate on one sandbox replays slice after slice.
 """
 
 from __future__ import annotations

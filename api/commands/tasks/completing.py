@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 WITHIN: Final = 8.0
-"""Seconds until nothing is offered, loading included: somebody waits for it."""
+"""Seconds until it gives up, loading included: a person waits for it."""
 
 
 def existing(_: TaskItem) -> bool:
@@ -70,7 +70,7 @@ def _types(given: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _soon(read: Callable[[], Iterable[T]]) -> Iterable[T]:
-    """Return what is found in time; nothing where it can't be read."""
+    """Return what is found in time; an empty list where it can't be read."""
     found: list[T] = []
 
     def work() -> None:

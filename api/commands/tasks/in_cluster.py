@@ -16,11 +16,11 @@ class TasksInCluster:
     """A store of the cluster on an event loop of its own. A context manager; its methods raise ``StoreError``."""
 
     def __init__(self, cluster: ClusterAccess, namespaces: Sequence[str] = ()) -> None:
-        """``namespaces``: those that are listed; none: all."""
+        """``namespaces``: those that are listed; empty: all."""
         self._store = ClusterStore(cluster.configuration, namespaces)
 
     def __enter__(self) -> Self:
-        """Open the session; nothing is asked yet."""
+        """Open the session, without a request."""
         self._runner = asyncio.Runner()
         self._runner.run(self._store.__aenter__())
         return self

@@ -112,7 +112,7 @@ def cluster_of(given: Mapping[str, Any]) -> ClusterAccess:
 def in_store(
     given: Mapping[str, Any], ask: Callable[[Tables | TasksInCluster], T], namespaces: Sequence[str] = ()
 ) -> T:
-    """Ask the store itself, which need not exist for a list. ``namespaces``: those of a cluster to list; none: all.
+    """Ask the store itself, which need not exist for a list. ``namespaces``: those of a cluster to list; empty: all.
 
     Raises ``BadInput``, and ``Failed`` for an absent task.
     """

@@ -41,7 +41,7 @@ class RemoteTasks:
         return self._instance.everything("/v1/tasks", {"namespace": namespace}, TaskItem).items
 
     def show(self, namespace: str, name: str) -> TaskDocument:
-        """Return one task with all details. Raises ``Failed`` if there is none."""
+        """Return one task with all details. Raises ``Failed`` if it does not exist."""
         return self._asked(lambda: self._instance.one(f"/v1/tasks/{namespace}/{name}", TaskDocument))
 
     def abort(self, namespace: str, name: str) -> TaskDocument:
@@ -49,7 +49,7 @@ class RemoteTasks:
         return self._asked(lambda: self._instance.post(target, b"{}", TaskDocument)[0])
 
     def signal(self, namespace: str, name: str, value: Any) -> TaskDocument:
-        """Signal a task. Raises ``Failed`` if there is none, or it takes no signal."""
+        """Signal a task. Raises ``Failed`` if it does not exist, or takes no signal."""
         target, body = f"/v1/tasks/{namespace}/{name}/signal", json.dumps({"value": value}).encode()
         return self._asked(lambda: self._instance.post(target, body, TaskDocument)[0])
 
@@ -70,13 +70,13 @@ class RemoteTasks:
         return self._instance.post(target, body, TaskDocument)[0]
 
     def delete(self, namespace: str, name: str) -> TaskDocument:
-        """Forget a task that has ended. Raises ``Failed`` if there is none, or it has not ended."""
+        """Forget a task that has ended. Raises ``Failed`` if it does not exist, or has not ended."""
         return self._asked(lambda: self._instance.delete(f"/v1/tasks/{namespace}/{name}", TaskDocument))
 
     def log(
         self, namespace: str, name: str, container: str, say: Callable[[str], object], *, follow: bool
     ) -> Iterator[bytes]:
-        """Yield a task's log as it comes; ``say`` gets a note about it. Raises ``Failed`` where there is none."""
+        """Yield a task's log as it comes; ``say`` gets a note about it. Raises ``Failed`` where it does not exist."""
         query = urlencode({**({"container": container} if container else {}), "follow": "true" if follow else "false"})
         try:
             yield from self._instance.text(f"/v1/tasks/{namespace}/{name}/log?{query}", say)

@@ -47,7 +47,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 def wishes_in(files: Sequence[str], namespace: str, platform: Platform) -> list[Wish]:
-    """Return the tasks in files; ``namespace`` is for those that name none. Raises ``BadInput``."""
+    """Return the tasks in files; ``namespace`` is for those without one. Raises ``BadInput``."""
     wishes: dict[tuple[str, str], Wish] = {}
     for where, manifest in manifests_in(files):
         try:
@@ -82,7 +82,7 @@ class Run:
         *,
         namespaces: Sequence[str] = (),
     ) -> None:
-        """Prepare; nothing is opened yet. ``at`` are the options in hints that lead to the store and the cluster.
+        """Prepare; no store is opened yet. ``at`` are the options in hints that lead to the store and the cluster.
 
         Without a ``file`` the tasks are in these namespaces of the cluster: few people may list those of all.
         """
@@ -121,7 +121,7 @@ class Run:
     async def _again(self, store: Store, again: Again) -> list[Stored]:
         """Replace a task that has ended by its next run, and with it those that failed by their need of it.
 
-        Raises ``BadInput`` for a change that can't be made; then nothing is replaced.
+        Raises ``BadInput`` for a change that can't be made; then the old one stays.
         """
         there = await store.get(again.namespace, again.name)
         ended = {each.name: each for each in await _ended(store, there.namespace)}

@@ -34,7 +34,7 @@ WIDE: Final = (*HEAD[:-1], "plugin", "object", HEAD[-1])
 NUMBERS: Final = ("try", "age", "place", "estimate")
 REASON_WIDTH: Final = 100
 BEGINS: Final = frozenset({"Queued", "Initializing"})
-"""The phases between the create and the run: what is under way there is said as it changes."""
+"""The phases between the create and the run: what is under way there is shown as it changes."""
 
 
 def row(item: TaskItem, now: float) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def row(item: TaskItem, now: float) -> tuple[str, ...]:
 
 
 def wide_row(item: TaskItem, now: float) -> tuple[str, ...]:
-    """Return the columns of ``WIDE``; nothing is cut."""
+    """Return the columns of ``WIDE``, uncut."""
     made = "" if item.object is None else f"{item.object.kind}/{item.object.name}"
     return *row(item, now)[:-1], printable(item.plugin or ""), made, reason_of(item, None)
 
@@ -145,7 +145,7 @@ def _why(found: TaskDocument) -> Iterator[str]:
 
 
 class View:
-    """Shows the progress of tasks; this one shows none, for ``--json``."""
+    """Shows the progress of tasks; this one is silent, for ``--json``."""
 
     def changed(self, item: TaskItem) -> None:
         """A task has changed."""
@@ -155,7 +155,7 @@ class View:
         click.echo(line, err=True)
 
     def close(self) -> None:
-        """Leave the last state, and show nothing more."""
+        """Leave the last state, and end the display."""
 
 
 class Lines(View):

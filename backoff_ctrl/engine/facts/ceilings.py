@@ -15,7 +15,7 @@ NO_FACT: Final = float("-inf")
 TREND_SPAN: Final = 150.0
 """Seconds: a trend looks back one to two of them."""
 FADES: Final = 1200.0  # seconds of waiting after which a rate counts for a third
-_ENOUGH: Final = 8.0  # creates that got in, faded: fewer say nothing of a rate
+_ENOUGH: Final = 8.0  # creates that got in, faded: fewer show no rate
 AHEAD_MIN: Final = 5  # a wait for fewer is chance: the next one that ends decides it, soon or late
 
 
@@ -23,8 +23,8 @@ class Drain:
     """How fast a ceiling's waiting creates get in, and what that says of a create's wait: an estimate, never a promise.
 
     A smaller create passes larger ones that wait. So amounts are counted by size, in classes of powers of two, and a
-    create is taken to wait for those of its own class and below. Old rates fade; time in which nobody waited does not
-    count. Rates are floats: they decide nothing, and no amount is ever derived from one.
+    create is taken to wait for those of its own class and below. Old rates fade; time without a waiter does not
+    count. Rates are floats: they take part in no decision, and no amount is ever derived from one.
     """
 
     __slots__ = ("_classes",)
@@ -33,7 +33,7 @@ class Drain:
         self._classes: dict[int, list[float]] = {}  # by bit length: amount, seconds, creates, and when it faded last
 
     def add(self, amount: int, since: float, now: float) -> None:
-        """Count a create of this amount that was admitted; somebody has waited ``since`` then without a break."""
+        """Count a create of this amount that was admitted; the line has not been empty ``since`` then."""
         of_class = self._classes.get(amount.bit_length())
         if of_class is None:
             self._classes[amount.bit_length()] = [0.0, 0.0, 1.0, now]  # time begins to count
@@ -115,7 +115,7 @@ class Ceiling:
         self.epoch = 0
         self.drain: Drain | None = None  # how fast creates get in that wait here
         self.answered = NO_FACT  # when the newest fact about it was received
-        self.span_at = NO_FACT  # when the trend's present span began; none before the second fact
+        self.span_at = NO_FACT  # when the trend's present span began; not before the second fact
         self.used_at_span = used
         self.used_before: int | None = None
         self.seen = used  # as last observed: a rejection's amounts leave it alone, so that no rise is missed

@@ -44,7 +44,7 @@ class Demand:
 class Selector:
     """Which scope classes a quota applies to: every clause must hold.
 
-    A clause ``(wanted, facts)`` holds when the demand has one of ``facts`` (``wanted`` true) or none of
+    A clause ``(wanted, facts)`` holds when the demand has one of ``facts`` (``wanted`` true) or lacks all of
     them (``wanted`` false). No clause: the quota applies to everything.
     """
 

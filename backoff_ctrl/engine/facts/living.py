@@ -1,4 +1,4 @@
-"""Our creates that are known to live: ``used`` cannot be less than their charges, whatever a recount says.
+"""Our creates that are known to live: ``used`` cannot be less than their charges, even if a recount says so.
 
 The quota controller recounts from a cache of its own. In a busy second that cache lacks what was created a moment ago,
 and the recount says too little. Where the ends of our creates are reported to us, we know better: ``used`` is at least
@@ -11,7 +11,7 @@ namespace, creates and ends may hide the error. Therefore the older lives are fo
 
 A create that ends while a recount is in doubt may be one that this recount lacked. The next recount then adds it,
 unless the controller has seen its end by then. Therefore young creates *linger*: they are counted until the next
-recount, or for a moment if there is none.
+recount, or for a moment if no recount comes.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Living:
         return wrong or bool(due)
 
     def _turn(self, ceilings: Iterable[Ceiling], now: float) -> None:
-        """Begin a new span. It lasts a second, or longer if nothing is in doubt."""
+        """Begin a new span. It lasts a second, or longer if no count is in doubt."""
         if not self._doubted or now >= self._turned_at + 2 * TRAILS_MAX:
             self._calm_at = now
         self._turned_at, self._doubted = now, False

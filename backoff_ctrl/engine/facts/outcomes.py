@@ -70,7 +70,7 @@ class Rejected(Outcome):
 
 
 class Overloaded(Outcome):
-    """Nothing was stored; the create has to be sent again later.
+    """No object was stored; the create has to be sent again later.
 
     ``scope`` says what is overloaded. ``"flow"``: the server, which asked for patience. ``"quota"``: the create lost
     a race to update a quota object. ``"namespace"``: anything else that concerns one namespace only, such as a failing
@@ -87,7 +87,7 @@ class Overloaded(Outcome):
 
 
 class Uncounted(Outcome):
-    """Nothing was stored: a quota names what the create asks, and the quota controller has not counted that yet.
+    """No object was stored: a quota names what the create asks, and the quota controller has not counted that yet.
 
     Creates of other shapes go on. This one is sent again after a pause, or once news of a quota comes.
     """
@@ -97,7 +97,7 @@ class Uncounted(Outcome):
 
 
 class Failed(Outcome):
-    """The server refused the create for good: nothing was stored, and the request is over."""
+    """The server refused the create for good: no object was stored, and the request is over."""
 
     __slots__ = ()
     event: ClassVar[RequestEvent] = "failed"

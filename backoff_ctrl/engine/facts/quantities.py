@@ -35,8 +35,8 @@ _GRAMMAR: Final = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:([KMGTPE]i|[numk
 def parse_quantity(value: str | float | Decimal) -> int:
     """Read a Quantity as nano-units, exactly; anything finer than one nano-unit is rounded away from zero.
 
-    Floats are read through ``repr``: ``0.1`` is one tenth. Raises ``QuantityError`` for whatever Kubernetes would
-    refuse (``"1 Gi"``, ``"1gb"``, ``""``, ``True``, NaN), and for amounts and texts beyond the bounds above.
+    Floats are read through ``repr``: ``0.1`` is one tenth. Raises ``QuantityError`` for each value that Kubernetes
+    would refuse (``"1 Gi"``, ``"1gb"``, ``""``, ``True``, NaN), and for amounts and texts beyond the bounds above.
     """
     if type(value) is str:
         if len(value) <= 18 and value.isascii():  # as servers write them: digits, then a suffix

@@ -113,7 +113,7 @@ class Holds:
     def ended_since(self, ceiling: Ceiling, since: float) -> Iterator[tuple[float, int]]:
         """Yield (answered, amount) of each ended hold of a ceiling that was answered after ``since``, newest first.
 
-        Creates whose life is known are left out: nobody doubts those.
+        Creates whose life is known are left out: they are not in doubt.
         """
         for at, charges, life, _ in reversed(self._recent):
             if at <= since:
@@ -125,12 +125,12 @@ class Holds:
                     yield at, amount
 
     def hand_over(self, before: float) -> None:
-        """Without a watch, count the holds answered before then as used: what the server said later contains them."""
+        """Without a watch, count the holds answered before then as used: later answers of the server contain them."""
         while self.answered and self.answered[0][0] < before:
             self._use_oldest()
 
     def use_old(self, now: float, lasting: float) -> None:
-        """Without a watch, count holds answered ``lasting`` seconds ago as used: nothing else will end them."""
+        """Without a watch, count holds answered ``lasting`` seconds ago as used: no event will end them."""
         while self.answered and self.answered[0][0] + lasting <= now:
             self._use_oldest()
 
@@ -160,7 +160,7 @@ class Quota:
 
     def applies(self, scopes: frozenset[str]) -> bool | None:
         """Say whether creates of this scope class are charged here; None while that is unknown."""
-        if self.selector is None or self.classes.get(scopes):  # a refusal proves yes, whatever the spec says
+        if self.selector is None or self.classes.get(scopes):  # a refusal proves more than the spec
             return self.classes.get(scopes)
         return self.selector.applies(scopes)
 
@@ -224,7 +224,7 @@ class Settling:
                 self.add(at, ceiling, room)
 
     def next_at(self) -> float:
-        """Return when the next room settles; infinity if none is unsettled."""
+        """Return when the next room settles; infinity if all has settled."""
         return self._heap[0][0] if self._heap else FOREVER
 
     def release(self, now: float) -> bool:

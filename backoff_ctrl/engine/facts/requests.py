@@ -55,12 +55,12 @@ class Request:
         "seq", "state",
     )  # fmt: skip
 
-    passes_line = False  # it overtakes nobody, since what it takes is its own
-    has_own_room = False  # nobody overtakes it: what it waits for is kept for it elsewhere
+    passes_line = False  # it overtakes no request: it takes room of its own
+    has_own_room = False  # no request overtakes it: its room is kept for it elsewhere
     row_mark = ""  # with whom it waits in one row, beside those of equal demand and priority; empty: of equal flow
 
     def __init__(self, id: str, namespace: str, demand: Demand, priority: int = 0, flow: str = "") -> None:  # noqa: A002
-        """Describe the create; nothing happens before ``Controller.submit``."""
+        """Describe the create; ``Controller.submit`` begins it."""
         self.id = id
         self.namespace = namespace
         self.demand = demand

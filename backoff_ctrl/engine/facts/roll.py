@@ -40,7 +40,7 @@ class Roll(Generic[Thing]):
         """``key`` returns what a thing is sorted by."""
         self._key = key
         self._parts: list[list[Thing]] = []
-        self._ends: list[Any] = []  # of each part: no key of it is greater, none of the next part is less
+        self._ends: list[Any] = []  # of each part: keys of it are not greater, those of the next part not less
 
     def extend(self, things: list[Thing]) -> None:
         """Add at most ``PART`` things in order, which as a rule come last. May keep the list."""

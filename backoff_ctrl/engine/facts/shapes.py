@@ -55,7 +55,7 @@ class Shape:
         """Expect to be charged what is asked; no quota is known to apply yet."""
         self.demand = demand
         self.amounts: Mapping[str, int] = demand.amounts  # what the server charges, as far as known
-        self.charged_key = demand.key  # of the newest answer: an equal one teaches nothing new
+        self.charged_key = demand.key  # of the newest answer: an equal one teaches no new amount
         self.scopes = demand.scopes  # as the server sees them: defaults may change them
         self.version = -1
         self.parts: tuple[tuple[Shape, int], ...] = ()  # of a gang: the shapes of its members, and how many of each
@@ -64,11 +64,11 @@ class Shape:
         self.unsure: tuple[Quota, ...] = ()
         self.never: tuple[str, str, int, int] | None = None  # never fits: quota, resource, asked, limited
         self.verdict: tuple[str, str] | None = None  # never fits, by two refusals: quota and resource
-        self.suspected: float | None = None  # when a refusal first said that it never fits
+        self.suspected: float | None = None  # when a refusal first showed that it never fits
         self.suspected_next = 0.0  # not sent again before that
         self.resend_at = 0.0  # not sent before that, since a quota has not counted it yet; 0: they all have
         self.uncounted = 0  # so often in a row
-        self.uncounted_at = 0.0  # when that was last said
+        self.uncounted_at = 0.0  # when a refusal last showed that
         self.used_at = 0.0
 
     def blocking(self) -> list[Ceiling]:

@@ -1,7 +1,7 @@
 """A gang: several creates that are admitted as one. Its reservation, what was drawn of it, and what it lacks.
 
 The whole waits in line as one request. Once admitted, its amounts are *reserved*, and each member that is sent *draws*
-its amounts from there: they become held, and nobody's room changes. ``covered`` is the part of what is still needed
+its amounts from there: they become held, and no other room changes. ``covered`` is the part of what is still needed
 that is backed by room; what strangers took of it is the gang's *deficit*. Room that is missing is taken from the
 youngest gang first, so that of two gangs that lack room the elder is completed, and they never wait for each other.
 
@@ -46,13 +46,13 @@ class Reservation(Request):
         *,
         keeps: bool = False,
     ) -> None:
-        """Describe the gang; nothing happens before ``Controller.reserve``. Without a limit, the policy's counts.
+        """Describe the gang; ``Controller.reserve`` begins it. Without a limit, the policy's counts.
 
-        ``GangError`` for a limit that is not above 0, and for one of a gang that ``keeps`` its room: it has none.
+        ``GangError`` for a limit that is not above 0, and for one of a gang that ``keeps`` its room: it has no limit.
         """
         if keeps and limit is not None:
             raise GangError(f"the gang {id} keeps its room until it is given back: it has no limit")
-        if limit is not None and not limit > 0:  # NaN is above nothing
+        if limit is not None and not limit > 0:  # NaN is above no number
             raise GangError(f"the limit of the gang {id} is a number of seconds above 0, not {limit!r}")
         super().__init__(id, namespace, parts, priority, flow)
         self.parts = parts
@@ -75,14 +75,14 @@ class Draw(Request):
         self.gang = gang
         self.part = part
         self.has_own_room = gang.whole
-        self.row_mark = f"{flow}\0{gang.id}"  # members of one gang wait together, and with nobody else
+        self.row_mark = f"{flow}\0{gang.id}"  # members of one gang wait together, and with no other request
 
 
 class Gang:
     """A gang that was admitted. Amounts are nano-units.
 
     ``undrawn`` counts the members of each part that may still be drawn, ``drawn`` those that were. ``whole`` is false
-    where the quotas can't be read: then its members go one by one, and nothing is reserved for them.
+    where the quotas can't be read: then its members go one by one, without a reservation.
     Of a gang that ``keeps`` its room, ``drawn`` counts the members that live, ``alive`` the same by part, and
     ``wanted`` the members that each part is to have at a time.
     """
@@ -94,7 +94,7 @@ class Gang:
     )  # fmt: skip
 
     def __init__(self, request: Reservation, shapes: Sequence[Shape], limit: float, now: float, *, whole: bool) -> None:
-        """Start with nothing drawn and nothing covered; ``shapes`` are those of the parts, in order."""
+        """Start without drawn members and covered amounts; ``shapes`` are those of the parts, in order."""
         self.id = request.id
         self.namespace = request.namespace
         self.priority = request.priority
@@ -156,7 +156,7 @@ class Gang:
             self.waiting_of[draw.part] -= 1
 
     def recount(self) -> None:
-        """Count afresh what is needed where, as the shapes say now; nothing of it is reserved at this moment.
+        """Count afresh what is needed where, as the shapes say now; no part of it is reserved at this moment.
 
         All of it is covered at first, but for what was lacking before: that is made up at the gang's place in line.
         """
@@ -266,7 +266,7 @@ class Gang:
         return next(iter([*self._like(charged, parts), *parts]), 0)
 
     def part_as(self, shape: Shape, like: int) -> int | None:
-        """Return the part of this shape, that of the same number if possible; None: there is none."""
+        """Return the part of this shape, that of the same number if possible, or None."""
         same = [part for part, each in enumerate(self.shapes) if each is shape]
         return like if like in same else next(iter(same), None)
 

@@ -2,7 +2,7 @@
 
 When such a member ends, its gang reserves its room again in the same step. The quota still charges the member then, so
 that room counts twice until ``used`` falls: ``Ceiling.returning`` is how far room may be below zero for that reason,
-without any gang giving up what it has. The fall that follows is *explained* by the end, whoever it belongs to: amounts
+without any gang giving up what it has. The fall that follows is *explained* by the end, of any member: amounts
 are all alike.
 
 The two come by different watches. A fall that no end explains may belong to a member whose end is not known yet. So as
@@ -12,8 +12,8 @@ the members is lost, only when it is back. An end that comes meanwhile says whos
 A member is charged before it appears. A rise that no hold claims may be such a charge (``Ceiling.early``): room may be
 below zero for it, and the member that appears then is not held, since ``used`` has it.
 
-Every expectation ends by time, so that nothing is counted twice for long, whatever was missed. Where changes were
-missed, none is expected any more: it would explain the fall of another member, whose room would be given away.
+Every expectation ends by time, so that no charge is counted twice for long, even after missed events. Where changes
+were missed, expectations are dropped: one would explain the fall of another member, whose room would be given away.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LOST_MAX: Final = 60.0
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A living member. ``gang`` is None once its gang is over: nobody keeps its room, but its end explains a fall."""
+    """A living member. ``gang`` is None once its gang is over: its room is free, but its end explains a fall."""
 
     gang: Gang | None
     part: int
@@ -95,7 +95,7 @@ class Members:
         self._doubted: dict[Ceiling, list[Doubted]] = {}
         self._early: dict[Ceiling, Early] = {}
         self._twice: deque[tuple[float, Charges]] = deque()  # until when
-        self._told_at: float | None = NO_FACT  # since when all ends are told; None: some may be missed
+        self._told_at: float | None = NO_FACT  # since when all ends are reported; None: some may be missed
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._by_uid
@@ -137,7 +137,7 @@ class Members:
         return True
 
     def other_ended(self, charged: Charges, now: float) -> bool:
-        """Take the fall of a create of ours that has ended, no member, for anybody's; False: it is charged nothing.
+        """Take the fall of a create of ours that has ended, no member, for anybody's; False: it has no charge here.
 
         It is not expected for long, since it may have been seen before, when there was no doubt about it.
         """
@@ -162,7 +162,7 @@ class Members:
     def give_up(self, gang: Gang, room: Iterable[tuple[Ceiling, int]], *, ended: bool = True) -> None:
         """Note that so much of a gang's room is no longer wanted. Falls that are to come are anybody's.
 
-        Not ``ended``: no member has, and there will be none.
+        Not ``ended``: no member has ended, and no end will follow.
         """
         for ceiling, amount in list(room):
             left = min(amount, gang.returning.get(ceiling, 0))
@@ -287,7 +287,7 @@ class Members:
     def _undoubt(self, ceiling: Ceiling, amount: int, kept: int, *, known: bool) -> int:
         """Doubt up to this much room no longer; return how much that was. The ``kept`` first part of it counts now.
 
-        ``known``: it was that of somebody whose end is known by now.
+        ``known``: it was that of a member whose end is known by now.
         """
         left, to_keep = amount, kept
         doubted = self._doubts(ceiling)
@@ -312,7 +312,7 @@ class Members:
     # -- time ---------
 
     def follow(self, now: float, *, told: bool) -> None:
-        """Note whether all ends of members are told from now on; those that were missed have been told before."""
+        """Note whether all ends of members are reported from now on; those missed have been reported."""
         self._told_at = now if told else None
         if told:
             self._expect_no_more(kept=False)
@@ -321,7 +321,7 @@ class Members:
         """Note that the quotas are shown after changes of them were missed: any fall may have been among these.
 
         One that comes nevertheless is doubted like others that no end explains. Where less is used than members are
-        charged, some have ended: what else is left is doubted as far, until their ends are told.
+        charged, some have ended: what else is left is doubted as far, until their ends are reported.
         """
         self._expect_no_more(kept=True)
         for ceiling in {ceiling for member in self._by_uid.values() for ceiling, _ in member.shape.meets}:
@@ -351,7 +351,7 @@ class Members:
         return self._told_by(doubted.seen, doubted.seen + self._lag)
 
     def _told_by(self, seen: float, usual: float) -> float:
-        """Return by when the members' watch has told of what was ``seen``; as a rule that is the ``usual`` time."""
+        """Return by when the members' watch has reported what was ``seen``; as a rule that is the ``usual`` time."""
         last = seen + LOST_MAX
         return last if self._told_at is None else min(last, max(usual, self._told_at + self._lag))
 

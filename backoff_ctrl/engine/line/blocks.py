@@ -1,9 +1,9 @@
 """Blocks: what shapes wait for at one (namespace, quota, resource), with its back-off, and the probes that test it.
 
 While a block holds, only one waiting request at a time is sent, to test for room: the probe. Between probes the server
-is not called at all. After a probe succeeds the next may be sent at once. A block that nobody probes goes back step by
-step, and ends: by then a refusal is no longer expected. A block ends with time or with news. It stays when nobody waits
-at it any more.
+is not called at all. After a probe succeeds the next may be sent at once. A block without probes goes back step by
+step, and ends: by then a refusal is no longer expected. A block ends with time or with news. It stays when its line is
+empty at it any more.
 
 A shape may send a probe when every block that it meets is ready; one probe counts for all of them. A watched quota
 needs no probes, since its changes are reported: it has a block only if a refusal contradicted what was observed.
@@ -40,7 +40,7 @@ BLOCKS: Final[dict[BlockState, dict[BlockEvent, BlockState]]] = {
     "probing": {
         "refused": "shut",  # this block refused the probe: one step of back-off
         "passed": "ready",  # the next probe may be sent at once
-        "elsewhere": "shut",  # another quota refused the probe first: nothing was learned, the same step again
+        "elsewhere": "shut",  # another quota refused the probe first: no fact was learned, the same step again
         "undecided": "ready",  # overloaded, failed or never sent: no quota was asked
         "late": "probing",
     },

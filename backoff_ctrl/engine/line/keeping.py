@@ -120,7 +120,7 @@ class Keeping:
     def keeps_for_gang(self, gang: Gang, ceiling: Ceiling, now: float) -> bool:
         """Keep what an admitted gang lacks here, at its place; say whether it may take the room there is.
 
-        A gang of which something was drawn holds quota and computes nothing: for it, keeping never pauses. Nor for one
+        A gang that is partly drawn holds quota without computing: for it, keeping never pauses. Nor for one
         that keeps its room.
         """
         kept = self.kept.get(ceiling)

@@ -39,7 +39,7 @@ class Knowledge:
     )  # fmt: skip
 
     def __init__(self, *, observing: bool, ends_told: bool) -> None:
-        """Start with nothing known. ``observing``: changes of quotas are reported; ``ends_told``: ends of creates."""
+        """Start without any facts. ``observing``: changes of quotas are reported; ``ends_told``: ends of creates."""
         self.quotas: dict[str, Quota] = {}
         self.shapes: dict[str, Shape] = {}
         self.outstanding: dict[Ticket, None] = {}  # in the order they were sent
@@ -154,6 +154,7 @@ class Knowledge:
     def restructure(self) -> None:
         """Begin a new version of the structure, and count what is held afresh."""
         self.version += 1
+        # Counted afresh instead of corrected: the sums do not show which holds a changed quota charges.
         for ceiling in self.ceilings():
             ceiling.room += ceiling.held + ceiling.reserved
             ceiling.held = ceiling.reserved = ceiling.kept = ceiling.members = 0
@@ -182,7 +183,7 @@ class Knowledge:
 
         Say whether any answered hold ended. While a gang lacks members a hold lasts longer: one that ends before its
         charge was read would cost the gang its room. This is so for its members, too, up to the last: their charges
-        are often told before they are, and then confirm no hold.
+        are often reported before they are, and then confirm no hold.
         """
         handed = False
         life = self.living.begin(stored, now) if self.observing else None
@@ -194,6 +195,7 @@ class Knowledge:
                     ceiling.held -= amount  # the room stays taken: it is used now
         shape.used_at = now
         if self.outstanding:
+            # A refusal of a create that is under way may have been decided before this one was charged.
             self.recent.append((now, shape))
             oldest = next(iter(self.outstanding)).sent
             while self.recent and self.recent[0][0] < oldest:
@@ -226,7 +228,7 @@ class Knowledge:
             if ceiling is None:
                 ceiling = quota.ceilings[name] = Ceiling(quota.name, name, limited, used)
                 structural = True
-            elif sent <= ceiling.answered:
+            elif sent <= ceiling.answered:  # the server decided it, perhaps, before the fact that is known
                 continue
             elif limited != ceiling.limited:
                 structural = True  # never-fits depends on it
@@ -272,13 +274,14 @@ class Knowledge:
         structural = first or quota.selector != seen.selector or dict(quota.spec) != dict(seen.spec)
         if first:
             quota.observed = True
+            # Its `used` may contain creates that were counted before: the first state is no rise that confirms holds.
             for ceiling in quota.ceilings.values():
                 ceiling.seen = seen.used.get(ceiling.resource, 0)
         else:
             quota.note_history(now)
         if quota.selector != seen.selector:
             quota.selector = seen.selector
-            quota.classes.clear()
+            quota.classes.clear()  # refusals and admissions proved it of the selector that was
         quota.spec = dict(seen.spec)
         rooms = []
         for resource, limited in seen.hard.items():
@@ -372,9 +375,9 @@ class Knowledge:
         return ended
 
     def next_end(self, policy: Policy, delay: float) -> float:
-        """Return when the next hold ends by time alone; infinity if there is none.
+        """Return when the next hold ends by time alone; or infinity.
 
-        ``delay``: an answered one may be ended this long after its 201, if that is later: nobody waits for it.
+        ``delay``: an answered one may be ended this long after its 201, if that is later: no request waits for it.
         """
         at = FOREVER
         if self.outstanding:

@@ -1,11 +1,11 @@
 """The waiting line of a namespace: who waits, and in which order.
 
 A request's place is its *rank*: the time it joined less ``age_step`` per step of priority. Priority thus rises by one
-for each ``age_step`` waited, and two waiting requests never change places: nothing is ever sorted again.
+for each ``age_step`` waited, and two waiting requests never change places: the line is never sorted again.
 
 Waiting requests of one shape, priority and flow form a *row*, first in first out. Only the head of a row is ever
 examined, so a row of a thousand equal creates costs no more than one create. Those who look at the line use its *roll*,
-which is brought up to date when somebody looks or leaves, or a few hundred have joined.
+which is brought up to date when a reader looks, a request leaves, or a few hundred have joined.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from backoff_ctrl.engine.facts.shapes import Row, Shape
 
 ROWS_MAX: Final = 64  # rows looked at for an estimate: 2 us each
 RowKey: TypeAlias = tuple[str, int, str]  # the demand's key, priority, flow (of a gang's member: and gang)
-NEWEST_MAX: Final = 256  # put on the roll within 0.2 ms, whatever their priorities
+NEWEST_MAX: Final = 256  # put on the roll within 0.2 ms, in any mix of priorities
 _RANK: Final = attrgetter("rank")
 
 
@@ -49,7 +49,7 @@ class Line:
         self.rows: dict[RowKey, Row] = {}
         self.latest: dict[str, Row] = {}  # by the demand's key: where such creates wait; not draws
         self.seq = 0  # of the newest request, whether or not it had to wait
-        self.oldest = FOREVER  # no waiting request joined before that; infinity: none waits
+        self.oldest = FOREVER  # no waiting request joined before that; infinity: the line is empty
 
     @property
     def size(self) -> int:
@@ -149,7 +149,7 @@ class Line:
                 row.dead = 0
 
     def overdue(self, now: float, wait_max: float) -> list[Request]:
-        """List the requests that have waited ``wait_max`` seconds by now; O(1) while there can be none."""
+        """List the requests that have waited ``wait_max`` seconds by now; O(1) while no request can have."""
         if self.oldest + wait_max > now:
             return []
         late = []
@@ -187,15 +187,18 @@ class Line:
 
     @property
     def head_joined(self) -> float:
-        """When the first in line joined it; infinity: none waits."""
+        """When the first in line joined it; infinity: the line is empty."""
         return self.order[0][2].waiting[0].joined if self.order else FOREVER
 
     def first_joined(self, age_step: float) -> float:
-        """When the one joined that waits longest; infinity: none waits. With one priority that is the first in line."""
+        """When the one joined that waits longest; infinity: the line is empty.
+
+        With one priority that is the first in line.
+        """
         first = FOREVER
         least = min(self._priorities, default=0)
         for rank, _, row in self.order:
-            if rank + least * age_step >= first:  # nobody behind joined earlier
+            if rank + least * age_step >= first:  # no request behind joined earlier
                 break
             first = min(first, row.waiting[0].joined)
         return first

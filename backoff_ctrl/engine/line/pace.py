@@ -1,4 +1,4 @@
-"""How many creates of one namespace may be in flight: slow start where nothing is known, a brake after conflicts.
+"""How many creates of one namespace may be in flight: slow start where no quota is known, a brake after conflicts.
 
 Where no quota is known, creates in flight grow 1, 2, 4, ... to ``unproven_max``, as in TCP's slow start: one more for
 each that is created. A quota conflict, an evaluation time-out or a broken webhook slows this namespace only.
@@ -29,7 +29,7 @@ class Pace:
         self._policy = policy
         self._rng = rng
         self.brake: Window | None = None
-        self.halted = False  # an operator wants nothing sent
+        self.halted = False  # an operator has stopped all sending
         self._by_race = False  # a lost race put the brake on
         self._released_at = 0.0  # the window size at which the brake is released
         self.turn: Window | None = None  # the contended window at which it is this namespace's turn
@@ -113,7 +113,7 @@ class Pace:
         return made
 
     def next_open(self, now: float) -> float:
-        """Return when the brake's pause ends; infinity if there is none."""
+        """Return when the brake's pause ends; or infinity."""
         if self.brake is not None and self.brake.not_before > now:
             return self.brake.not_before
         return FOREVER

@@ -26,13 +26,13 @@ class QuotaReads:
         self._namespace = namespace
         self._shared = shared
         self.block: Block | None = None  # the pace
-        self.unreadable = False  # the quotas can't be read: nothing can tell whether a whole gang fits
+        self.unreadable = False  # the quotas can't be read: it is unknown whether a whole gang fits
         self.wanted = False  # a gang waits for one
         self.weighing = False  # gangs are weighed by what was read; it may be settling still
         self.in_vain = True  # what was read has let no gang in
 
     def may_try_again(self, now: float) -> bool:
-        """Say whether quotas that could not be read are to be tried again: somebody may have allowed it since."""
+        """Say whether quotas that could not be read are to be tried again: the right may have been granted since."""
         return self.block is None or self.block.state != "shut" or now >= self.block.due
 
     def ended(self, now: float, *, readable: bool | None) -> bool:
@@ -72,7 +72,7 @@ class QuotaReads:
         return self.wanted and self.block is not None and self.block.is_ready(now)
 
     def next_at(self, *, awaited: bool) -> float:
-        """Return when time alone changes something. ``awaited``: somebody waits in line."""
+        """Return when time alone changes the outcome. ``awaited``: a gang waits in line."""
         if self.block is None or self.block.state == "probing":
             return self.lapses_at
         return self.block.due if self.wanted and awaited else FOREVER
@@ -87,7 +87,7 @@ class QuotaReads:
             self.block.passed(now)
 
     def dropped(self, now: float) -> None:
-        """Nobody waits any more for what was read."""
+        """Drop what was read: no gang waits for it any more."""
         assert self.block is not None
         self.weighing = False
         self.block.undecided(now)

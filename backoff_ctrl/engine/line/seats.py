@@ -2,9 +2,9 @@
 
 A caller with a time-out shorter than the wait would else start at the end of the line each time, and never get in.
 There are two kinds. A caller that hung up leaves an *empty seat*: no waiting request, but the right to a place. It is
-never admitted, takes no room, is overtaken by nobody, and ends by itself. A caller that was told to come again after
-some seconds leaves its request in line, *away*: it counts as waiting and is not sent. Until its caller is due back,
-and for as long as callers usually take, it holds the room that it would be given, once; then others go first.
+never admitted, takes no room, is overtaken by no request, and ends by itself. A caller that was asked to come again
+after some seconds leaves its request in line, *away*: it counts as waiting and is not sent. Until its caller is due
+back, and for as long as callers usually take, it holds the room that it would be given, once; then others go first.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Leave:
     held: Charges = ()
 
     def give_back(self) -> None:
-        """Hold nothing for the moment."""
+        """Hold no room for the moment."""
         for ceiling, amount in self.held:
             ceiling.set_apart(-amount)
         self.held = ()
@@ -182,7 +182,7 @@ class Away:
         return seat
 
     def leave(self, request: Request, identity: Identity, retry_after: float, now: float) -> None:
-        """Keep a waiting request in line, away: its caller was told to come again after ``retry_after`` seconds."""
+        """Keep a waiting request in line, away: its caller was asked to come again after ``retry_after`` seconds."""
         late = LATE_MAX if len(self._late) < _FEW else min(LATE_MAX, max(self._late))
         seat = self.keep_seat(request, identity, retry_after, now)
         seat.request, seat.due_until = request, now + retry_after + late
@@ -221,13 +221,13 @@ class Away:
         return len(self.seats)
 
     def begin_scan(self) -> None:
-        """Hold nothing: each request is asked again when its turn comes."""
+        """Release all held room: each request is asked again when its turn comes."""
         for leave in self._holding:
             leave.give_back()
         self._holding.clear()
 
     def recount(self) -> None:
-        """Note that what is set apart is counted afresh; nothing of it is held before the next scan."""
+        """Note that what is set apart is counted afresh; no room is held before the next scan."""
         for leave in self._holding:
             leave.held = ()
         self._holding.clear()
@@ -235,7 +235,7 @@ class Away:
     def take_turn(
         self, request: Request, meets: Charges, kept: dict[Ceiling, Place], now: float, *, probes: bool
     ) -> float | None:
-        """Hold the room that this request would be given now; return until when, None if it holds none any more.
+        """Hold the room that this request would be given now; return until when, or None if it holds room no more.
 
         ``probes``: where it lacks room, those behind could test for it. ``kept`` then keeps them from it.
         """

@@ -1,4 +1,4 @@
 """For those who look: why a request waits, what would become of one, page by page; what outlives a restart.
 
-Looking changes nothing, and takes a millisecond a page: nobody else is served meanwhile.
+Looking has no effect, and takes a millisecond a page: no create is served meanwhile.
 """

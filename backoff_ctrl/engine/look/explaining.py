@@ -36,7 +36,7 @@ class Explanation:
     """Why a request waits. Amounts are nano-units; times other than ``waited`` are seconds from now, or None.
 
     ``quota`` and ``resource`` are empty if no quota is the reason. ``place`` is 1 for the first in line.
-    ``estimate`` is a guess from how fast others got in lately; None where that says nothing, as for the first few in
+    ``estimate`` is a guess from how fast others got in lately; None where that gives no basis, as for the first few in
     line. ``latest``: by the same rate it is in by then 19 times of 20. ``beside``: further resources of that quota
     which lack room for it, each with the amounts asked, left and limited.
     """
@@ -62,7 +62,7 @@ class CeilingSnapshot:
     ``doubt`` is the part of ``used`` that the quota object does not show: charges of our own creates that are known to
     live, or that have ended since the last recount. ``reserved`` is what admitted gangs may still draw.
     ``unsettled`` is the part of ``headroom`` that is news still. ``trend`` is by how much ``used`` rose in the last
-    minutes, less than 0 if it fell; None: it is not known for so long, or nothing was heard of it since.
+    minutes, less than 0 if it fell; None: it is not known for so long, or there was no news since.
     """
 
     limited: int
@@ -86,8 +86,8 @@ class NamespaceSnapshot:
     """One namespace: its ceilings by quota and resource, and its counts of waiting requests and creates in flight.
 
     ``observing``: changes of its quotas are reported; ``ends_told``: so are the ends of what we create there;
-    ``oldest``: how long the one has waited that waits longest, in seconds, None if none waits. ``seats``: places kept
-    for callers that went away. ``overtakings`` and ``stale`` (refusals by a state older than ours, by quota) count
+    ``oldest``: how long the one has waited that waits longest, in seconds, None if the line is empty. ``seats``: places
+    kept for callers that went away. ``overtakings`` and ``stale`` (refusals by a state older than ours, by quota) count
     since the namespace is known. ``gangs`` are the admitted ones that are not complete.
     """
 

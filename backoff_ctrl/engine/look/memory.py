@@ -55,7 +55,7 @@ def remember(knowledge: Knowledge, now: float) -> dict[str, RememberedQuota]:
 
 
 def recall(knowledge: Knowledge, quotas: Mapping[str, RememberedQuota], oldest: float, now: float) -> bool:
-    """Restore the remembered quotas of which nothing is known yet; say whether there were any.
+    """Restore the remembered quotas that are unknown so far; say whether there were any.
 
     Facts older than ``oldest`` seconds are dropped; a fact from the future counts as received now.
     """

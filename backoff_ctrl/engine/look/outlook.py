@@ -1,4 +1,4 @@
-"""What would become of a create that nobody has submitted: the answer to "would this fit, and if not, why not?"."""
+"""What would become of a create that was not submitted: the answer to "would this fit, and if not, why not?"."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Outlook:
     """What would happen. ``estimate`` is seconds from now until it is admitted; None where there is no basis.
 
     ``blockers`` are the ceilings in the way. ``kept``: there is room, but it is kept for a create that has waited long.
-    ``learned``: what is known comes from refusals, so that there may be quotas that nobody knows of here.
+    ``learned``: what is known comes from refusals, so that there may be quotas that are unknown here.
     ``limits`` names the resources that each quota limits that applies to any of the demands. ``why_never`` is a
     sentence where the prospect is never.
     """
@@ -46,7 +46,7 @@ class Outlook:
 
 
 def nothing_known(*, observing: bool) -> Outlook:
-    """Return the outlook in a namespace without any known quota: all its quotas are known (``observing``), or none."""
+    """Return the outlook in a namespace without known quotas: it has no quota (``observing``), or they are unknown."""
     return Outlook("now" if observing else "unknown", (), None, kept=False, learned=not observing, limits={})
 
 
@@ -58,7 +58,8 @@ def outlook(
 ) -> Outlook:
     """Say what would happen to creates that come now, each demand so many times, all at once.
 
-    ``elsewhere`` is what other gates hold and reserve, by quota and resource. Nothing is learned or reserved by asking.
+    ``elsewhere`` is what other gates hold and reserve, by quota and resource. Asking teaches no fact and reserves no
+    room.
     """
     knowledge = handler.knowledge
     asked: dict[Ceiling, int] = {}
@@ -95,7 +96,7 @@ def outlook(
 
 
 def _shape(knowledge: Knowledge, demand: Demand) -> Shape:
-    """Return the shape of a demand, or one to be thrown away: nothing is kept of who only asks."""
+    """Return the shape of a demand, or one to be thrown away: a question leaves no trace."""
     shape = knowledge.shapes.get(demand.key)
     if shape is None:
         shape = Shape(demand)

@@ -3,9 +3,9 @@
 A look delays decisions, so a page takes about a millisecond at most, however many namespaces and waiters
 there are: it ends early where there is much to show. Look at page after page, and let others in between them.
 
-For that the namespaces are sorted twice: by name, and by their last change. Each change could concern somebody who
+For that the namespaces are sorted twice: by name, and by their last change. Each change could concern a reader who
 looks, but to count each would slow down every decision. Therefore a namespace gets a new change number only with its
-first change after somebody has looked at it (``seen``): nobody can tell the difference.
+first change after a reader has looked at it (``seen``): readers can't tell the difference.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Changes:
     """The namespaces that have changed since some change, as they are now, and those that were ``gone`` since.
 
     ``upto`` goes into the next call; ``more`` says that there are further changes already. ``lost``: the question goes
-    back too far, and nothing is answered; begin with 0, and forget all that was known.
+    back too far, and there is no answer; begin with 0, and forget all that was known.
     """
 
     items: Mapping[str, NamespaceSnapshot]
@@ -181,7 +181,7 @@ class Register:
     ) -> WaitingPage:
         """Show up to ``limit`` waiting requests, of one namespace or of all, from behind ``after`` on.
 
-        A page may have fewer, or none, before the last one. Who waits all the while is on exactly one page.
+        A page before the last one may have fewer, or be empty. Who waits all the while is on exactly one page.
         """
         limit = min(max(1, limit), WAITERS_MAX)
         steps = STEPS_MAX

@@ -23,8 +23,9 @@ What is surprising:
 - *Options are no arguments*, since the generated methods validate theirs: they are a context variable.
 - *async_req.* The client's pool has one thread. A create that waited on it would block the deletion that makes room, so
   a create runs there in steps, and holds no thread between them (``threads.PendingCreate``).
-- *The gate reads each answer first*, and asks for JSON whatever the caller accepts. The caller still gets its bytes.
-- *Law 18.* What the client calls of ours can't be guarded at its first instruction. Behind that, an error of ours lets
-  a call pass ungated (``Gating.prepared``), and never loses the answer to what is stored (``Gating.respond``).
+- *The gate reads each answer first*, and always asks for JSON. The caller still gets its bytes.
+- *It fails open.* The client's call into our code can't be guarded at its first instruction. Behind that, an error of
+  ours lets a call pass ungated (``Gating.prepared``), and never loses the answer about a stored object
+  (``Gating.respond``).
 - *Imports.* Only the client that is used is imported: threads load no aiohttp, and asyncio does without ``kubernetes``.
 """

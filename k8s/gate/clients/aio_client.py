@@ -30,7 +30,7 @@ from .transport import ClientTransport, headers_to_send
 
 __all__ = ["AsyncGatedApiClient", "AsyncWaitTimeout", "waiting"]
 
-_Client: Any = object  # an ``ApiClient``, of whose package nothing is known here
+_Client: Any = object  # an ``ApiClient``, of a package that is not imported here
 
 
 class AioTransport(ClientTransport):
@@ -99,7 +99,7 @@ class MadeResponse:
         return json.loads(self._body)
 
     def release(self) -> None:
-        """Do nothing: no connection is held."""
+        """Hold no connection."""
 
     close = release
 

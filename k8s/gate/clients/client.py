@@ -15,7 +15,7 @@ from backoff_ctrl.k8s.gate.threads import Gate
 from .gating import GatedClient, waiting
 from .generations import is_since_37
 
-if is_since_37("kubernetes"):  # says what to do if there is none; else the client can be imported
+if is_since_37("kubernetes"):  # says what to do if it is missing; else the client can be imported
     from .threads import Since37 as Adapter
 else:
     from .threads import Until36 as Adapter

@@ -22,7 +22,7 @@ class LastAnswerShown(WaitedTooLong):
     """Makes an ``ApiException`` of a time-out: its status, headers and body are those of the last answer."""
 
     def __init__(self, cause: WaitedTooLong) -> None:
-        """Show the last answer as the client would; status 0: there was none."""
+        """Show the last answer as the client would; status 0: no answer came."""
         answer = cause.answer
         status = 0 if answer is None else answer.status
         super(WaitedTooLong, self).__init__(status=status, reason=str(cause))  # type: ignore[call-arg]  # ApiException
@@ -40,7 +40,7 @@ class LastAnswerShown(WaitedTooLong):
 class AsyncWaitTimeout(LastAnswerShown, _AnApiException):  # type: ignore[misc]
     """The time limit has passed: a ``TimeoutError``, and the ``ApiException`` of the client for asyncio that is used.
 
-    It carries the last answer (status 0: none).
+    It carries the last answer (status 0: no answer came).
     """
 
 

@@ -61,7 +61,7 @@ class gang:  # noqa: N801 - a context manager, as ``waiting``
         priority: int | None = None,
         limit: float | None = None,
     ) -> None:
-        """Check what is asked for; nothing waits yet."""
+        """Check what is asked for, before it waits."""
         check_options(timeout, priority, None, None)
         self._client: Any = getattr(core, "api_client", core)
         if not isinstance(self._client, GatedClient):
@@ -90,7 +90,7 @@ class gang:  # noqa: N801 - a context manager, as ``waiting``
 
     @property
     def whole(self) -> bool:
-        """Whether the whole was found to fit. False: quotas can't be read, or nothing is reserved."""
+        """Whether the whole was found to fit. False: quotas can't be read, or no room is reserved."""
         return self._admitted.whole
 
     @property
@@ -174,14 +174,14 @@ class gang:  # noqa: N801 - a context manager, as ``waiting``
 
 
 def _namespace_of(manifests: Sequence[Any]) -> str:
-    """Return the namespace of the first manifest that names one. Raises ``GangError`` if none does."""
+    """Return the namespace of the first manifest that names one. Raises ``GangError`` if all lack one."""
     for manifest in manifests:
         if namespace := metadata_of(manifest).get("namespace"):
             return str(namespace)
     raise GangError("a gang needs a namespace: give `namespace`, or metadata.namespace in its pods")
 
 
-# -- all of them, or none ---------
+# -- all of them, or no pod ---------
 
 
 class GangFailed(Exception):  # noqa: N818 - a result, as ``GangRefused``
@@ -273,7 +273,7 @@ async def _create_async(core: Any, asked: gang, pods: Sequence[Any]) -> list[Any
         tasks = [asyncio.ensure_future(create(asked.namespace, pod)) for pod in pods]
         stored: list[Any] = []
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)  # as ``gather``, but cancels none of them
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)  # as ``gather``, but cancels no task
             stored = [task.result() for task in tasks if task.done()]
         finally:
             if len(stored) < len(pods):

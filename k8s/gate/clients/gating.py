@@ -139,8 +139,8 @@ class Gating(Generic[G]):
     ) -> tuple[Create, Any] | None:
         """Prepare a create and its way to the server, by the ``sender``; ``limit`` is its caller's own, of one request.
 
-        None: the call passes ungated. So it does after an error of ours (law 18); with a key that is raised instead:
-        without the gate the create could be stored a second time.
+        None: the call passes ungated. It does so after an error of ours, too (fails open). With an idempotency key that
+        error is raised: without the gate the create could be stored a second time.
         """
         try:
             target = read_collection(self.configuration.host, url) if method.upper() == "POST" else None

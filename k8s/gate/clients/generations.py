@@ -49,7 +49,7 @@ def asyncio_package(configuration: Any) -> str:
 
     Without a configuration that is the package which has a default configuration (``load_kube_config`` sets it), else
     the one that is imported, else the one that is installed. Raises ``TypeError`` if two are left, or if the
-    configuration is not for asyncio, and ``ImportError`` if there is none.
+    configuration is not for asyncio, and ``ImportError`` if it is missing.
     """
     if configuration is not None:
         modules = [each.__module__ for each in type(configuration).__mro__]
@@ -88,7 +88,7 @@ def _is_importable(package: str) -> bool:
 
 
 def installed() -> Iterator[tuple[str, str, str]]:
-    """Yield name and version of each official client that is installed, and what is wrong with it: empty if nothing."""
+    """Yield name and version of each official client that is installed, and what is wrong with it, or an empty text."""
     for name in SUPPORTED:
         try:
             found = version(name)

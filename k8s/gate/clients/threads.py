@@ -84,7 +84,7 @@ class ThreadTransport(ClientTransport):
 
 
 class WaitTimeout(LastAnswerShown, ApiException, TimeoutError):  # noqa: N818 - the engine's word
-    """The time limit has passed: an ``ApiException`` with the last answer (status 0: none), and a ``TimeoutError``."""
+    """The time limit has passed: an ``ApiException`` with the last answer (status 0: no answer), a ``TimeoutError``."""
 
 
 def rewrapped(answer: Answer) -> urllib3.HTTPResponse:
@@ -105,7 +105,7 @@ class PendingCreate:
     """A create with ``async_req``, as ``multiprocessing.pool.AsyncResult``. It holds no thread while it waits.
 
     Its steps run on the client's own pool; only callers of ``get`` and ``wait`` block. The client's object is made when
-    somebody gets it: by ``conclude(create, *call)``, which raises the create's error.
+    a caller gets it: by ``conclude(create, *call)``, which raises the create's error.
     """
 
     __slots__ = ("_call", "_conclude", "_ended", "_pool", "_running", "_value", "create")

@@ -10,8 +10,8 @@ error. ``treatments`` is its table: what to do about each lane of answers, and w
 ``ungated`` is the second machine, with the same interface: creates in mode shadow or off, and those that continue after
 an internal error. ``wait`` describes what a create waits for, for callbacks, errors, log lines and the status API.
 
-Nothing here does I/O, reads a clock or starts a thread. ``gate.life`` drives both machines for threads, asyncio and
-pools alike; ``gated`` and the proxy build the creates.
+This room does no I/O, reads no clock and starts no thread. ``gate.life`` drives both machines for threads, asyncio and
+pools alike; ``gate/clients`` and the sidecar build the creates.
 
 What is surprising: a 403 of a full quota may hide a 409, since quota admission answers before storage sees that the
 name is taken, so a name that may exist is looked up first. A 403 for missing rights may come from an API server that

@@ -173,7 +173,7 @@ class TimedOut:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """The caller has gone: nothing new is sent, but a request in flight still counts."""
+    """The caller has gone: no further request is sent, but a request in flight still counts."""
 
     error: BaseException
 

@@ -25,7 +25,7 @@ PATH: Final = re.compile(
 )
 _MALFORMED: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 UNSTORED: Final = frozenset({"bindings", "localsubjectaccessreviews.authorization.k8s.io"})
-"""Collections whose POST stores no object, so that there is nothing to look up or to charge."""
+"""Collections whose POST stores no object, so that there is no object to look up or to charge."""
 NO_SCOPES: Final[frozenset[str]] = frozenset()
 URL_MAX: Final = 1024
 """Characters of a URL that is remembered: all of them together take a few megabytes at most."""
@@ -37,7 +37,7 @@ URGENT: Final = frozenset({"events", "events.events.k8s.io", "leases.coordinatio
 class Target:
     """A namespaced path: ``resource`` with its group (``jobs.batch``), ``rest`` the name and subresource, if any.
 
-    ``dry_run``: it stores nothing, or is refused at once for a ``dryRun`` that means nothing.
+    ``dry_run``: it stores no object, or is refused at once for a ``dryRun`` without a meaning.
     """
 
     namespace: str
@@ -100,7 +100,7 @@ def quotas_url(host: str, namespace: str) -> str:
 
 @_remembered
 def read_collection(host: str, url: str) -> Target | None:
-    """Parse the URL of a POST; None if it creates nothing that waits its turn: no object of a namespaced collection."""
+    """Parse the URL of a POST; None if it creates no object of a namespaced collection, which would wait its turn."""
     target = read_target(host, url)
     if target is None or target.rest or target.dry_run or target.resource in UNSTORED or target.resource in URGENT:
         return None
@@ -145,7 +145,7 @@ class Passed(NamedTuple):
     def taught(self, target: Target) -> tuple[frozenset[str], Rejected] | None:
         """Read a quota's refusal: the scope facts of what was sent, and the amounts; None: it is no such refusal.
 
-        The refusal of a subresource teaches nothing: anybody may ask for ``exec`` in any namespace, and no quota
+        The refusal of a subresource teaches no fact: anybody may ask for ``exec`` in any namespace, and no quota
         refuses it. The exception is the resize of a pod, which a quota may refuse.
         """
         if self.status != 403 or (target.is_subresource and not target.rest.endswith("/resize")):

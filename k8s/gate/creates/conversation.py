@@ -4,10 +4,10 @@ Each state is named for the action whose reply is awaited. ``TABLE`` lists the e
 that handles each. ``gate.life`` drives this machine for threads, asyncio and pools alike, so what holds for one holds
 for the others.
 
-Two rules decide most of what follows. *Nothing is stored twice*: the name is drawn before the first send, and whenever
-an object may be stored already (an answer was lost, a key was used before, a full quota hides a 409) that name is
-looked up first. *A ticket ends exactly once*: each action that leaves a ticket behind carries the outcome that ends it,
-and ``_worth`` is its outcome if the create stopped now.
+Two rules decide most of what follows. *No object is stored twice*: the name is drawn before the first send, and
+whenever an object may be stored already (an answer was lost, a key was used before, a full quota hides a 409) that name
+is looked up first. *A ticket ends exactly once*: each action that leaves a ticket behind carries the outcome that ends
+it, and ``_worth`` is its outcome if the create stopped now.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Conversation:
             action = self._within_limits(action, self._stopped)
         if isinstance(action, Send):
             self.sends += 1
-            self._worth = _EXPIRED
+            self._worth = _EXPIRED  # broken off from now on, it may or may not be stored
         elif isinstance(action, JoinLine | Pause):
             if action.outcome is not None:
                 self._holding = False
@@ -163,7 +163,7 @@ class Conversation:
         return action
 
     def abandon(self, error: BaseException) -> Raise:
-        """End at once, whatever the state: it can't continue."""
+        """End at once, in any state: it can't continue."""
         self.state = State.OVER
         return Raise(error, self._held_worth())
 
@@ -171,7 +171,7 @@ class Conversation:
         return self._worth if self._holding else None
 
     def _within_limits(self, action: Action, stop: TimedOut | Cancelled) -> Action:
-        """Allow no more waiting after a time-out, and nothing new at all after a cancellation."""
+        """Allow no more waiting after a time-out, and no further request after a cancellation."""
         if isinstance(action, Return | Raise):
             return action
         if isinstance(stop, TimedOut) and not isinstance(action, JoinLine | Pause):
@@ -228,7 +228,7 @@ class Conversation:
     def _declined(self, event: Declined) -> Action:
         if event.reason == "waited-too-long":
             return Raise(self._waited_too_long(event.detail, None))
-        if self.last is not None:
+        if self.last is not None:  # the server's own words say more to a client than ours
             return Return(self.last)
         if event.never is not None:
             quota, resource, *amounts = event.never
@@ -268,6 +268,7 @@ class Conversation:
             return False
         if now < self._in_doubt_until:
             return True
+        # A name of our own that was never in doubt is not taken: its suffix is one of 2 * 10^14.
         foreign = not self.named.minted or self.named.keyed
         return foreign and now - self._looked_at >= LOOK_AGAIN
 
@@ -298,7 +299,7 @@ class Conversation:
         return self._blind()
 
     def _refresh(self, event: Answered, *_: object) -> Action:
-        if self.creation.relayed:
+        if self.creation.relayed:  # the credentials are the caller's: only it can renew them
             return self._give_back(event)
         self._worth = Failed()
         return Refresh()
@@ -392,7 +393,7 @@ class Conversation:
         if not self._holding:
             return JoinLine()
         if self._why is Why.REFUSED:
-            self._in_doubt_until = _LONG_AGO  # answered, and not there: none of our sends is in flight
+            self._in_doubt_until = _LONG_AGO  # answered, and not there: no send of ours is in flight
             return JoinLine(self._worth)
         return self._resend()
 

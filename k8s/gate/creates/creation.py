@@ -31,7 +31,7 @@ class OptionError(ValueError, TypeError):
 
 
 class KeyReusedError(ValueError):
-    """An idempotency key was used before for another body. Nothing was sent."""
+    """An idempotency key was used before for another body. No create was sent."""
 
     def __init__(self, key: str | None, label: str) -> None:
         """``label`` says which create met the key's object."""
@@ -107,7 +107,7 @@ class Creation:
 
     @property
     def name(self) -> str:
-        """The name in the manifest; its ``generateName`` followed by ``*`` where it has none."""
+        """The name in the manifest; its ``generateName`` followed by ``*`` where the name is missing."""
         metadata = metadata_of(self.body)
         return metadata.get("name") or f"{metadata.get('generateName') or ''}*"
 

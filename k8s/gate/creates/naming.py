@@ -57,7 +57,7 @@ UNSIGNED: Final = Signature()
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A create with its final name. ``name`` is empty if the body names none: the server will refuse that."""
+    """A create with its final name. ``name`` is empty if the body has no name: the server will refuse that."""
 
     given: Mapping[str, Any]  # the caller's body
     name: str
@@ -66,7 +66,7 @@ class Named:
     keyed: bool  # derived from an idempotency key: an earlier process may have made it already
     body_hash: str  # of the requested body, where there is a key; empty: not known
     kept: bool  # the id is that of a trusted gate in front of this one: the body carries it already
-    applied: bool = False  # a server-side apply: sending it again changes nothing, so its object needs no id
+    applied: bool = False  # a server-side apply: sending it again has no effect, so its object needs no id
 
     def made(self, annotations: object) -> bool:
         """Return whether an object with these annotations is the one that this create made, or would make."""

@@ -92,7 +92,10 @@ def created_as(answer: Answer, sent: Mapping[str, Any], resource: str) -> Create
 
 
 WAITED_OUT: Final = 30.0
-"""Seconds of nothing but denials after which they count. (A new kube-apiserver denies for about a second.)"""
+"""Seconds in which all answers are denials, after which they count.
+
+(A new kube-apiserver denies for about a second.)
+"""
 SUBJECTS_MAX: Final = 4096
 """Subjects remembered; beyond that the oldest is forgotten, and its next denial counts at once."""
 
@@ -101,9 +104,9 @@ class Denials:
     """When a 403 counts: an API server that has just started denies everything until its RBAC is loaded.
 
     A subject is a caller, a kind and a namespace. If it was served before, its create waits out a denial, and so does a
-    create that waited in line: it may be the first that is sent. Denials count once the subject has got nothing else
-    for half a minute; where nothing was ever served, each one counts at once. All creates of a ledger share this; each
-    step is a single dictionary operation, so no lock is needed.
+    create that waited in line: it may be the first that is sent. Denials count once the subject has got no other answer
+    for half a minute; where no request was ever served, each one counts at once. All creates of a ledger share this;
+    each step is a single dictionary operation, so no lock is needed.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A create that passes ungated: it is sent once, as it is, and the caller gets whatever comes back. Pure.
+"""A create that passes ungated: it is sent once, as it is, and the caller gets the answer. Pure.
 
 Creates in mode shadow or off, and those that meet an internal error of the gate, end here. The outcome still teaches
 the engine. Two promises hold here too. A create with an idempotency key is looked up under its name before it is sent.
@@ -89,7 +89,7 @@ class Ungated:
         return Send(self._body)
 
     def handle(self, event: Event) -> Action | None:
-        """Return the next action; None: a time limit changes nothing, and what was sent cannot be cancelled."""
+        """Return the next action; None: a time limit has no effect, and what was sent cannot be cancelled."""
         if isinstance(event, Cancelled):
             unsent = self.state is State.NEW or (self.state is State.LOOKING and not self.sends)
             return self._ended(Raise(event.error)) if unsent else None
@@ -142,7 +142,7 @@ class Ungated:
         return self._ended(self._otherwise)
 
     def _is_taken_by_us(self, otherwise: Return | Raise) -> bool:
-        """Return whether a 409 can only be about our own object: nobody else could draw that name."""
+        """Return whether a 409 can only be about our own object: no other client could draw that name."""
         conflict = isinstance(otherwise, Return) and otherwise.answer.status == 409
         return conflict and self.named is not None and self.named.minted
 

@@ -96,7 +96,8 @@ class Wait:
 def wait_of(what: tuple[str, str, str], why: Explanation | None, *, reason: str = PASSING, **more: Any) -> Wait:
     """Describe what a create waits for. ``what`` is its namespace, kind and name. ``why`` is the engine's reason.
 
-    None: the engine has none, and ``reason`` is the reason. ``more``: the server, the priority, how long it has waited.
+    None: the engine has no explanation, and ``reason`` is the reason. ``more``: the server, the priority, how long it
+    has waited.
     """
     if why is None:
         return Wait(*what, reason, **more)

@@ -175,7 +175,7 @@ class Namespace:
     shut: dict[Verb, float] = field(default_factory=dict)
 
     def is_idle(self, now: float) -> bool:
-        """Return whether nothing is lost if it is forgotten."""
+        """Return whether it can be forgotten without a loss."""
         return self.bucket.is_full(now) and all(until <= now for until in self.shut.values())
 
 
@@ -379,7 +379,7 @@ class EventCorrelator:
     # -- results ---------
 
     def ended(self, how: Ended, now: float, retry_after: float = 0.0) -> None:
-        """Report the result of the last write. ``retry_after``: the server's Retry-After in seconds, 0 for none."""
+        """Report the result of the last write. ``retry_after``: the server's Retry-After in seconds, or 0."""
         assert self._writing is not None, "ended() without a write from next()"
         (write, known), self._writing = self._writing, None
         known.busy = False

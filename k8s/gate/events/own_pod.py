@@ -1,6 +1,6 @@
 """Events about the pod that a sidecar runs in: who looks at a pod that does not go on sees there what it waits for.
 
-They are written with the pod's own account. Most accounts may not: that is logged once, and nothing else comes of it.
+They are written with the pod's own account. Most accounts may not: that is logged once, without other effects.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALMOST: Final = 1.0
 
 
 class OwnPod(Reporter):
-    """Reports about one pod whatever keeps a create of it waiting, from the first time that its caller asked for it."""
+    """Reports about one pod each reason that keeps a create of it waiting, since its caller first asked for it."""
 
     def __init__(self, ledger: Ledger, report: Callable[[Report], object], namespace: str, pod: Owner) -> None:
         super().__init__(ledger, report)

@@ -262,7 +262,7 @@ class EventSender:
             await task.wait(None if due is None else max(0.0, due - now))
 
     async def _send(self, session: ClusterSession, write: Write) -> tuple[Ended, float]:
-        """Do one write; return its result, and the server's Retry-After in seconds (0: none)."""
+        """Do one write; return its result, and the server's Retry-After in seconds, or 0."""
         method, name, kind = "POST", None, "application/json"
         if write.verb == "patch":
             method, name, kind = "PATCH", write.name, "application/merge-patch+json"
@@ -276,7 +276,7 @@ class EventSender:
         except PathError as error:
             self._log_once(logging.INFO, "path", f"could not write a Kubernetes event ({error})")
             return Ended.FAILED, 0.0
-        except Exception as error:  # noqa: BLE001 - whatever it is, it concerns this event only
+        except Exception as error:  # noqa: BLE001 - any error concerns this event only
             why = f"{type(error).__name__}: {error}"
             self._log_once(logging.INFO, why, f"could not write a Kubernetes event ({why})")
             return Ended.LATER, 0.0

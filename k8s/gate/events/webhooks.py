@@ -1,7 +1,7 @@
 """Webhooks: notifies receivers of creates that wait long, are declined, or end badly.
 
 A file names the receivers, with filters. The gate only puts events into queues: a create costs one timer for each
-different ``longer-than`` while it waits. A receiver that is slow or gone holds up nothing: once its queue is full,
+different ``longer-than`` while it waits. A receiver that is slow or gone holds up no other: once its queue is full,
 further events are dropped and counted.
 """
 
@@ -69,7 +69,7 @@ class Receiver:
     secret: str = ""
     namespaces: tuple[str, ...] = ("*",)
     events: tuple[str, ...] = USUAL
-    reasons: tuple[str, ...] = ()  # why it waits or was declined; empty: whatever the reason
+    reasons: tuple[str, ...] = ()  # why it waits or was declined; empty: for any reason
     longer_than: float = LONGER_THAN
 
     def wants(self, event: str, namespace: str, reason: str, waited: float) -> bool:
@@ -131,7 +131,7 @@ def _receiver(found: Any, place: str, environment: Mapping[str, str]) -> Receive
 
 
 def _secret(found: Mapping[str, Any], place: str, environment: Mapping[str, str]) -> str:
-    """Return the signing secret, empty if there is none. It is never in the file itself, which people commit."""
+    """Return the signing secret, or an empty text. It is never in the file itself, which people commit."""
     if "secret-env" in found:
         variable = _text(found["secret-env"], f"{place}.secret-env")
         secret = environment.get(variable, "")
@@ -242,7 +242,7 @@ class Delivery:
         body = json.dumps(event, ensure_ascii=False).encode()
         try:
             await retrying(self._send, session, event["id"], body)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the next event is tried
+        except Exception as error:  # noqa: BLE001 - after any error the next event is tried
             if not self._failing:  # once, until it works again
                 log.warning("receiver %s can't be notified: %s", self.receiver.name, error)
             self._failing = True
@@ -267,7 +267,7 @@ class Delivery:
 def signed(secret: str, id_: str, body: bytes, clock: Callable[[], float]) -> dict[str, str]:
     """Return the headers of a signed request by the Standard Webhooks specification.
 
-    The signature is over id, time and body, so that nothing can be changed or sent again later.
+    The signature is over id, time and body, so that it can't be changed or sent again later.
     """
     at = str(int(clock()))
     text = f"{id_}.{at}.".encode() + body

@@ -1,8 +1,8 @@
 """How does the ledger learn of room that comes free, without asking?
 
-Nothing is watched before a create has to wait for a quota. Then ``HostedWatch`` (``hosted``) loads the rest of this
-room, and starts a ``QuotaWatch`` (``quotas``) on the runtime; it ends with the last client. ``serve`` starts one for
-all namespaces at once. How a kind is listed and watched is in ``kube/watching``.
+Quotas are watched from the first create on that has to wait for one. Then ``HostedWatch`` (``hosted``) loads the rest
+of this room, and starts a ``QuotaWatch`` (``quotas``) on the runtime; it ends with the last client. ``serve`` starts
+one for all namespaces at once. How a kind is listed and watched is in ``kube/watching``.
 
 What is watched, and where. In each namespace in use: its ResourceQuotas, and the ends of its pods, as metadata only.
 Together for all namespaces where that is asked for and allowed, else one by one (256 at most; the least recently used

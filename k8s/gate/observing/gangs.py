@@ -163,13 +163,13 @@ class LabelledPods(Observer):
         super().item(body)
 
     def listed(self, version: str) -> None:  # noqa: ARG002
-        """Report the members that ended while nothing was watched; from now on all ends are told."""
+        """Report the members that ended while they were not watched; from now on all ends are reported."""
         self._ledger.members_listed(self._name, self._listed, labelled=bool(self.kind.labels))
         self._listed = set()
         self._ledger.members_told(self._name, self.kind.labels, told=True)
 
     def lost(self, error: BaseException) -> None:
-        """Ends may be missed. Nobody watches any more if the watch was ended by us."""
+        """Ends may be missed; after we have ended the watch, all are."""
         self._ledger.members_told(self._name, self.kind.labels, told=isinstance(error, asyncio.CancelledError))
 
     def remove(self, gone: Object) -> None:

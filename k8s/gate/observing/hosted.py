@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 FOLLOWED_MAX: Final = 4096  # namespaces that are remembered as in use; the watch itself follows fewer
 GOODBYE: Final = 0.1
 """Seconds for connections to close after the watch was stopped: TLS sends a closing message on each."""
-TOUCH: Final = 30.0  # seconds in which further ``follow`` calls for a namespace do nothing: every create makes one
+TOUCH: Final = 30.0  # seconds in which further ``follow`` calls for a namespace have no effect: every create makes one
 
 
 class HostedWatch(Subscriber):

@@ -146,14 +146,14 @@ class QuotaObserver(_AnyQuotaObserver):
         self._place = EVERYWHERE if namespace is None else namespace
         self._healthy = False
         self.retired = False
-        """Report nothing more: another observer has taken over the namespace, or it is no longer watched."""
+        """Stop reporting: another observer has taken over the namespace, or it is no longer watched."""
 
     def listed(self, version: str) -> None:
         super().listed(version)
         self._healthy = True
         self._on_listed()
         self._record.quotas(self._place, seen=True)
-        self._quotas.ledger.watching(self.namespace)
+        self._quotas.ledger.watching(self.namespace)  # last: from here on a quota that is not known counts as absent
 
     def lost(self, error: BaseException) -> None:
         if not self.retired:
@@ -394,7 +394,7 @@ class QuotaWatch:
     async def _run_gangs(self, namespace: str, watch: GangWatch) -> None:
         try:
             await watch.run()
-        except Exception as error:  # noqa: BLE001 - law 18: a bug of ours must not end the other watches
+        except Exception as error:  # noqa: BLE001 - fails open: a bug of ours must not end the other watches
             self.record.failed(error, f"the pods of gangs in {namespace}")
         self._gangs.pop(namespace, None)
 

@@ -1,4 +1,4 @@
-"""The thread that hosts whatever runs beside creates, with an event loop; or the loop that the program runs anyway.
+"""The thread that hosts what runs beside creates, with an event loop; or the loop that the program runs anyway.
 
 And what hangs on it: clocks that call back, and the one fork hook.
 """
@@ -118,7 +118,7 @@ class Task:
 
     async def wait(self, seconds: float | None = None) -> None:
         """Wait for news or the end, so many seconds at most. For the work itself."""
-        if not self.ending:
+        if not self.ending:  # the end is news that stays: clearing it would wait past it
             self._news.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -246,9 +246,10 @@ class Runtime:
     def spawn(self, work: Work, grace: float | None = None) -> Task:
         """Run this. ``grace``: see ``Task``.
 
-        Raises ``RuntimeError`` if no thread can be started: nothing has begun then.
+        Raises ``RuntimeError`` if no thread can be started: no work has begun then.
         """
         task = Task(self._ready(), grace)
+        # Posted even from the loop's own thread: the caller has the task before its work runs.
         task.post(task._begin, work, self._running)  # noqa: SLF001 - its own task
         return task
 
@@ -257,7 +258,7 @@ class Runtime:
         self._ready().call_soon_threadsafe(call, *given)
 
     def _is_too_late(self) -> bool:
-        """Say whether this is a daemon thread that Python is about to end: for it, nothing is started once more."""
+        """Say whether this is a daemon thread that Python is about to end: for it, no thread is started again."""
         return self._exits and not self._runs() and threading.current_thread() is not threading.main_thread()
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Cancel:
@@ -337,6 +338,7 @@ class Runtime:
             return
         self._ident, self._thread = thread.ident or 0, thread  # before the loop: its readers go by these
         self._loop = loop
+        # Registered anew with each thread: hooks run last first, and this one has to run before the loop's own.
         atexit.unregister(self._at_exit)
         atexit.register(self._at_exit)
 
@@ -485,7 +487,7 @@ class LoopAlarms(Alarms):
     def _loop_time(self) -> float:
         try:
             return self._bound().time()
-        except RuntimeError:  # no loop has used it yet, and who looks has none: what asyncio's loops tell
+        except RuntimeError:  # no loop has used it yet, and who looks runs no loop: what asyncio's loops tell
             return time.monotonic()
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Cancel:

@@ -94,7 +94,7 @@ class Turns(ABC):
         return bool(branch)
 
     def _first(self, branch: _Branch, path: Path) -> asyncio.Future[None] | float:
-        """Take out who is next; if nobody may go, return the seconds until the first may."""
+        """Take out who is next; if all have to wait, return the seconds until the first may."""
         least = self.left(path)
         if least > 0:
             return least
@@ -142,7 +142,7 @@ class Places(Turns):
             self._keys[key] = path
 
     def adopt(self, key: Hashable, *path: str) -> None:
-        """Count a place that is used already, whatever room there is. A second call does nothing."""
+        """Count a place that is used already, even where there is no room. A second call has no effect."""
         if key not in self._keys:
             self.go(path)
             self._keys[key] = path

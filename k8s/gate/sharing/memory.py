@@ -1,7 +1,7 @@
 """Memory: a file that carries what a gate has learned over a restart, and its keeper, which saves it now and then.
 
 The file is written atomically, versioned, and limited in size. Amounts are exact Quantity strings. Loading adds the
-time since saving, by the wall clock, to every age; a clock that went back adds nothing. A damaged file is renamed,
+time since saving, by the wall clock, to every age; a clock that went back adds no time. A damaged file is renamed,
 which is logged, and the gate learns from scratch.
 """
 
@@ -52,7 +52,7 @@ class MemoryFile:
         self._complaint = ""
 
     def load(self) -> Memory | None:
-        """Return what was saved, with ages as of now; None if there is nothing to use. Never raises."""
+        """Return what was saved, with ages as of now; None if it can't be used. Never raises."""
         self._sweep()
         try:
             with open(self.path, "rb", opener=_open_file) as file:
@@ -236,7 +236,7 @@ class MemoryKeeper:
         self._task = None
 
     def close(self) -> None:
-        """Save once more and stop. A second call does nothing."""
+        """Save once more and stop. A second call has no effect."""
         if not self._over:
             self._over = True
             if self._task is not None:

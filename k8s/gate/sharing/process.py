@@ -112,7 +112,7 @@ class _Process:
         if given.status or self.shown:
             try:
                 _show(ledger, server, watch, given.status if self.serves else "")
-            except Exception as error:  # noqa: BLE001 - law 18: status only helps
+            except Exception as error:  # noqa: BLE001 - fails open: status only helps
                 log.warning("the status of this gate is not served: %s", error)
 
 
@@ -164,7 +164,7 @@ class Share:
         return None if self._shared is None else self._shared.watch_record()
 
     def release(self) -> None:
-        """Leave. The last client to leave ends the watch and the events. A second call does nothing."""
+        """Leave. The last client to leave ends the watch and the events. A second call has no effect."""
         with _PROCESS.lock:
             shared, self._shared = self._shared, None
             memory = shared.leave() if shared is not None else None
@@ -246,7 +246,7 @@ def tell_own_pod(ledger: Ledger, configuration: Any, given: Settings) -> Callabl
             from backoff_ctrl.k8s.gate.events.own_pod import tell_pod  # noqa: PLC0415
 
         return tell_pod(ledger, configuration, given.pod_namespace, given.pod_name, given.pod_uid)
-    except Exception as error:  # noqa: BLE001 - law 18: events only help
+    except Exception as error:  # noqa: BLE001 - fails open: events only help
         log.warning("no events are written about pod %s/%s: %s", given.pod_namespace, given.pod_name, error)
         return lambda: None
 
@@ -261,7 +261,7 @@ def notify(ledger: Ledger, given: Settings) -> None:
             from backoff_ctrl.k8s.gate.settings import gate_name  # noqa: PLC0415
 
         ledger.subscribe(Notifier(ledger, read_receivers(Path(given.notify)), gate_name()))
-    except Exception as error:  # noqa: BLE001 - law 18: notifications only help
+    except Exception as error:  # noqa: BLE001 - fails open: notifications only help
         log.error("notifications are off: %s", error)  # noqa: TRY400 - a sentence, no traceback
 
 
@@ -276,5 +276,5 @@ def trace(ledger: Ledger, given: Settings) -> None:
         ledger.subscribe(Spans())
     except ImportError:
         log.error("creates are not traced: pip install 'backoff-ctrl[otel]'")  # noqa: TRY400
-    except Exception as error:  # noqa: BLE001 - law 18: traces only help
+    except Exception as error:  # noqa: BLE001 - fails open: traces only help
         log.error("creates are not traced: %s", error)  # noqa: TRY400

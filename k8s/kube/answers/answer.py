@@ -41,7 +41,7 @@ class Answer:
         return 200 <= self.status < 300
 
     def json(self) -> dict[str, Any] | None:
-        """Return the object in the body, None if there is none. Parsed once: every call returns the same object."""
+        """Return the object in the body, or None. Parsed once: every call returns the same object."""
         if not self.read:
             self.read.append((self.reader or _read_json)(self.body))
         return self.read[0]
@@ -74,7 +74,7 @@ class WaitedTooLong(TimeoutError):  # noqa: N818 - the engine's word for it
     """The create reached its waiting limit.
 
     ``answer`` is the last quota refusal; else, where a quota is what it waited for, the refusal that the server would
-    give; else the last answer, None if there was none. ``wait`` is the ``Wait`` that says what it waited for, or None.
+    give; else the last answer, or None. ``wait`` is the ``Wait`` that says what it waited for, or None.
     """
 
     def __init__(self, detail: str, answer: Answer | None = None, wait: Any = None) -> None:
@@ -94,7 +94,7 @@ class GateClosed(Exception):  # noqa: N818 - a state, not a mistake
 
 
 class CallerAway(GateClosed):
-    """A create ended while its caller was away and will not come back: nobody receives this error."""
+    """A create ended while its caller was away and will not come back: no caller receives this error."""
 
 
 def status_answer(status: int, reason: str, message: str, details: Mapping[str, Any]) -> Answer:

@@ -131,7 +131,7 @@ def _event_trimmed(found: dict[str, Any], trim: Trim) -> dict[str, Any]:
 
 
 def _trimmed(item: Any, trim: Trim) -> Any:
-    """Return what is needed of an object; what is none stays as it is."""
+    """Return what is needed of an object; other values stay as they are."""
     if not isinstance(item, dict):
         return item
     return PartlyRead(trim(item), item.why) if isinstance(item, PartlyRead) else trim(item)

@@ -10,14 +10,14 @@ _INDEX: Final = re.compile(r"\[(\d+)\]")
 
 
 def found_at(path: str, manifest: object) -> Any:
-    """Return what the manifest has at this path; None if there is nothing."""
+    """Return what the manifest has at this path, or None."""
     return [manifest, *(found for _, found in _walk(path, manifest))][-1]
 
 
 def _walk(path: str, manifest: object) -> Iterator[tuple[str | int, Any]]:
     """Yield the keys and indexes of a path, each with the value that the manifest has there, or None.
 
-    A key may contain dots: it is the longest one that the manifest has there; where it has none, a dot ends the key.
+    A key may contain dots: it is the longest one that the manifest has there; without such a key, a dot ends it.
     """
     here: Any = manifest
     step: str | int

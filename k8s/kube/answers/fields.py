@@ -162,7 +162,7 @@ def amounts_at(parent: Mapping[str, Any], key: str, path: str) -> dict[str, int]
 
     Like the API server, this rounds each amount up to whole thousandths (``SetDefaults_ResourceList`` of
     ``pkg/apis/core/v1/defaults.go``) and reads null as zero (``Quantity.UnmarshalJSON``), not as missing: next to a
-    limit, a null request requests nothing.
+    limit, a null request counts as a missing one.
     """
     amounts = {}
     for name, value in mapping_at(parent, key, path).items():

@@ -62,7 +62,7 @@ _BLOCKS: Final = 6
 
 
 def unwrapped(text: str) -> str:
-    """Return the text without gutters; as it is if most of its lines have none.
+    """Return the text without gutters; as it is if most of its lines have no gutter.
 
     Of a text of which only a part is wrapped, that part alone, where it shows more of a refusal than the whole.
     """
@@ -77,7 +77,7 @@ def unwrapped(text: str) -> str:
 
 
 def _as_one(lines: Sequence[str], text: str) -> tuple[list[str], str]:
-    """Return lines without their gutters, and what they say; ``text`` if they have none."""
+    """Return lines without their gutters, and what they say; ``text`` if they have no gutters."""
     found, gutter = list(lines), False
     quoted = [_QUOTED.fullmatch(line) for line in lines]
     if len(lines) > 1 and all(quoted):
@@ -107,7 +107,7 @@ def _without(gutter: re.Pattern[str], lines: Sequence[str]) -> list[str] | None:
 
 
 def _without_shared(lines: Sequence[str], *, dashes: bool = False) -> list[str] | None:
-    """Return the lines without what all of them begin with, whatever its numbers; None: nothing, or no gutter.
+    """Return the lines without what all of them begin with, with any numbers; None: they share no text, or no gutter.
 
     A gutter ends before a word. ``dashes``: they may be one alone; else the lines are a list.
     """

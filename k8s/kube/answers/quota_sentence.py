@@ -29,7 +29,7 @@ _ANY_HEAD: Final = re.compile(
     r" requested: (\S+), used: (\S+), limited: (\S+)"
 )
 # What the server writes before the sentence: ``NewForbidden`` of apimachinery's ``api/errors``. It puts names in
-# quotes, as Go's ``%q`` does, but not the resource, which for a refused right is whatever the URL said.
+# quotes, as Go's ``%q`` does, but not the resource, which for a refused right is copied from the URL.
 _REFUSED: Final = r"[a-z0-9.-]{1,317}"
 _FORBIDDEN: Final = re.compile(rf'{_REFUSED}(?: "(?:[^"\\]|\\.)*")? is forbidden: \[?')
 _EXCEEDED_IN_JSON: Final = re.compile(rf'{_REFUSED}(?: \\"[^"\\]*\\")? is forbidden: [Ee]xceeded quota: ')
@@ -52,7 +52,7 @@ class QuotaText(NamedTuple):
 
 
 def read_quota_text(text: str) -> QuotaText | None:
-    """Return the first complete quota rejection in a one-line text, None if there is none."""
+    """Return the first complete quota rejection in a one-line text, or None."""
     return next((read for found in _ANY_HEAD.finditer(text) if (read := _complete(found)) is not None), None)
 
 

@@ -1,6 +1,6 @@
 """Read an answer that is not a success: its lane, and for a full quota the amounts.
 
-Pure: ``(status, headers, body)`` in, a ``Rejection`` out. It never raises, whatever the bytes. It takes three steps, in
+Pure: ``(status, headers, body)`` in, a ``Rejection`` out. It never raises, for any bytes. It takes three steps, in
 the order of this module: what the answer says (a Status as JSON, a text, a line of a log), its lane, what that means.
 
 The text is matched before the status: only the text distinguishes the 403 of a full quota from that of missing rights.
@@ -62,7 +62,7 @@ class Said(NamedTuple):
     """The parts of an answer that decide its meaning."""
 
     message: str
-    code: int = 0  # 0: the text names none
+    code: int = 0  # 0: the text has no code
     reason: str = ""
     kind: str = ""  # of the object that the answer is about, if given
     name: str = ""
@@ -256,7 +256,7 @@ _BY_TEXT: Final = (
     (Lane.INVALID, _ANY_STATUS, TOO_LARGE),
 )
 
-# For texts of unknown status that match nothing above.
+# For texts of unknown status without a match above.
 _BY_TEXT_ALONE: Final = (
     (
         Lane.OVERLOAD,
@@ -329,7 +329,7 @@ _BY_STATUS: Final = {
 
 
 def lane_of(code: int, said: Said, line: str) -> tuple[Lane, str]:
-    """Return the lane, and the name of the quota in the answer (empty if it names none)."""
+    """Return the lane, and the name of the quota in the answer (or an empty name)."""
     for lane, codes, pattern in _BY_TEXT:
         if (not codes or code in codes) and (found := pattern.search(line)):
             return lane, next((name for name in found.groupdict().values() if name), "")

@@ -27,7 +27,7 @@ def misspelt(written: str, known: Iterable[str]) -> str | None:
 
 
 def abbreviated(written: str, known: Iterable[str]) -> str | None:
-    """Return the shortest known name that three or four letters stand for, as ``cmd`` for ``command``; None: none."""
+    """Return the shortest known name that three or four letters stand for, as ``cmd`` for ``command``, or None."""
     plain = _plain(written)
     if len(plain) not in (3, 4):
         return None

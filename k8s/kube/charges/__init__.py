@@ -1,7 +1,7 @@
 """What a manifest, or an existing object, is charged per quota resource. Pure; loads no client.
 
-``manifests`` reads files, ``fields`` the fields of one manifest: an error begins with the path of the field. All that
-is malformed raises ``FieldError``.
+``manifests`` reads files, ``answers/fields`` the fields of one manifest: an error begins with the path of the field.
+A malformed manifest raises ``FieldError``.
 
 ``footprint`` is the charge of one create; ``pods`` has the rules for pods and ``resources`` the names that quotas use.
 The gate asks for it at every create, so footprints of pods are cached by shape. ``parts`` adds what controllers make of

@@ -79,7 +79,7 @@ class Holding:
 
     @property
     def full(self) -> bool:
-        """Whether nothing is left of it. A limit of 0 of which nothing is used is not full: it forbids a resource."""
+        """Whether all of it is used. An unused limit of 0 is not full: it forbids a resource."""
         return self.hard is not None and self.used is not None and self.used >= self.hard and not self.forbids
 
     @property
@@ -89,7 +89,7 @@ class Holding:
 
     @property
     def forbids(self) -> bool:
-        """Whether its limit is 0, and nothing is used."""
+        """Whether its limit is 0, and its use, too."""
         return self.hard == 0 == self.used
 
 
@@ -289,5 +289,5 @@ def _names(quota: JSON) -> set[str]:
 
 
 def quota_name(quota: JSON) -> str:
-    """Return the name of a quota, ``?`` if it has none."""
+    """Return the name of a quota, ``?`` if it is missing."""
     return str(metadata_of(quota).get("name") or "?")

@@ -28,7 +28,7 @@ from .resources import DEVICE_CLAIMS
 
 T = TypeVar("T")
 Answer: TypeAlias = tuple[int, Mapping[str, Any]]
-"""The status of an answer, 0 where there is none, and its object."""
+"""The status of an answer, 0 without an answer, and its object."""
 Reading: TypeAlias = Generator[str, Answer, T]
 """Yields paths at the API server with their queries, and takes its answers."""
 GROUP: Final = "/apis/resource.k8s.io"

@@ -1,7 +1,7 @@
 """What the API server adds to an object's pods and claims before it charges them. Pure: who drives a reading asks.
 
 LimitRanges add requests and limits to containers, a RuntimeClass its overhead to pods, and the default StorageClass
-itself to claims that name none. ``reading`` asks for the classes that an object needs, ``filled`` adds everything.
+itself to claims without one. ``reading`` asks for the classes that an object needs, ``filled`` adds everything.
 
 Sources, v1.36: ``plugin/pkg/admission/limitranger``, ``plugin/pkg/admission/runtimeclass`` and
 ``pkg/volume/util/storageclass.go`` (``GetDefaultClass``).
@@ -30,10 +30,10 @@ _DEFAULTS: Final = ("storageclass.kubernetes.io/is-default-class", "storageclass
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """What classes of the cluster add. What may not be read adds nothing.
+    """What classes of the cluster add. Classes that may not be read add no amounts.
 
     ``overheads``: of each RuntimeClass, what a pod has beside its containers. ``storage_class``: the name of the
-    default StorageClass; empty: there is none.
+    default StorageClass, or empty.
     """
 
     overheads: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -111,7 +111,7 @@ def claims(manifest: Any, resource: str, parts: Sequence[Part]) -> Iterator[tupl
 
 
 def _lacks_class(claim: Mapping[str, Any]) -> bool:
-    """Return whether a claim names no class: one that names an empty class wants none."""
+    """Return whether a claim names no class: one that names an empty class wants no class."""
     return claim["spec"].get("storageClassName") is None and _BETA_CLASS not in annotations_of(claim)
 
 

@@ -20,9 +20,9 @@ from .live import live
 
 
 def added(manifest: Mapping[str, Any] | None, resource: str, living: Mapping[str, Any] | None, now: datetime) -> Demand:
-    """Estimate what storing this manifest adds to the charge of the ``living`` object (None: there is none).
+    """Estimate what storing this manifest adds to the charge of the ``living`` object (None: there is no such object).
 
-    A manifest that can't be read adds nothing: the server's refusal will show the amounts.
+    A manifest that can't be read adds no amount: the server's refusal will show the amounts.
     """
     try:
         whole = Demand({}) if manifest is None else footprint(manifest, resource=resource)

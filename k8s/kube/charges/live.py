@@ -53,7 +53,7 @@ class By(StrEnum):
     OWNER = "owner"
     """Only its owner, when that is scaled down or deleted. Deleting the object alone makes the owner replace it."""
     HAND = "hand"
-    """Nothing is scheduled: the charge ends when the object finishes or is deleted."""
+    """Its end is not scheduled: the charge ends when the object finishes or is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,7 @@ def _resized(container: Mapping[str, Any], status: Mapping[str, Any], *, refused
 
 
 def _owner(metadata: Mapping[str, Any], resource: str, name: str) -> str:
-    """Return ``Kind/name`` of the object's controller, or of the object itself if it has none."""
+    """Return ``Kind/name`` of the object's controller, or of the object itself if it has no controller."""
     references = mappings_at(metadata, "ownerReferences", "metadata")
     for reference in references:
         if reference.get("controller") is True:

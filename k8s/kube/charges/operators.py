@@ -247,7 +247,7 @@ def _mpi_job_v2(made: Made) -> Iterator[Made]:
 
 
 def _is_suspended(made: Made, operator: str) -> bool | None:
-    """Return whether the job is suspended; None if another controller manages it, so that it makes nothing here."""
+    """Return whether the job is suspended; None if another controller manages it, so that it makes no pods here."""
     policy, at = mapping_at(made.spec, "runPolicy", made.at), f"{made.at}.runPolicy"
     return None if is_managed_elsewhere(policy, at, operator) else flag_at(policy, "suspend", at)
 

@@ -70,7 +70,7 @@ class Footprint:
 def footprint_of(manifest: Mapping[str, Any]) -> Footprint:
     """Return what a manifest will be charged, including all objects that it makes. Raises as ``footprint`` does.
 
-    What is suspended is charged nothing yet. See ``docs/decisions/parts.md`` for what each kind makes.
+    A suspended object is not charged yet. See ``docs/decisions/parts.md`` for what each kind makes.
     """
     resource = resource_of(checked(manifest))
     mapping_at(manifest, "metadata", "")  # most charges do not need it, but the server rejects a malformed one
@@ -89,7 +89,7 @@ def footprint_of(manifest: Mapping[str, Any]) -> Footprint:
 
 
 def parts_of(manifest: Mapping[str, Any], *, resource: str | None = None) -> tuple[Part, ...]:
-    """Return what a manifest makes, in the order of its fields; nothing for kinds that make nothing or are unknown.
+    """Return what a manifest makes, in the order of its fields; no part for kinds that make no pods or are unknown.
 
     ``resource`` is ``RESOURCE[.GROUP]`` if the caller knows it. Parts of zero objects are left out. Raises
     ``FieldError`` for a malformed manifest, and for more than 16 parts.
@@ -132,7 +132,7 @@ def makes_others(resource: str) -> bool:
 
 
 def is_custom(resource: str) -> bool:
-    """Return whether a kind is none of Kubernetes' own: only its operator knows what it may make."""
+    """Return whether a kind is not Kubernetes' own: only its operator knows what it may make."""
     group = resource.partition(".")[2]
     return "." in group and not group.endswith(".k8s.io")
 

@@ -179,7 +179,10 @@ def _scopes(spec: Mapping[str, Any], path: str, *, best_effort: bool) -> frozens
 
 
 def _is_best_effort(pod: _Pod) -> bool:
-    """True if nothing requests or limits cpu or memory. Pod-level resources, even empty ones, hide the containers'."""
+    """True if no container requests or limits cpu or memory.
+
+    Pod-level resources, even empty ones, hide the containers'.
+    """
     if pod.has_pod_level_resources:
         lists = [_own_requests(pod), pod.limits]
     else:

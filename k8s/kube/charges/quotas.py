@@ -158,7 +158,10 @@ def _amounts(parent: Mapping[str, Any], key: str, at: str) -> dict[str, int]:
 
 
 def quotas_of(answer: Answer) -> Iterator[tuple[str, ObservedQuota]]:
-    """Yield the quotas of a list by name; none if the answer is no list of quotas. Malformed quotas are skipped."""
+    """Yield the quotas of a list by name; an answer that is no list of quotas counts as empty.
+
+    Malformed quotas are skipped.
+    """
     for item in items(mapping(answer.json() if answer.ok else None).get("items")):
         name = text(metadata_of(item).get("name"))
         try:

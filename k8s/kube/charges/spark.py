@@ -52,7 +52,7 @@ def _scheduled_spark_application(made: Made) -> Iterator[Made]:
 
 
 def _spark_application(made: Made) -> Iterator[Made]:
-    """What a run makes: nothing of an application that is suspended, which is possible since v2.4 of the operator."""
+    """What a run makes: no pods of a suspended application, which is possible since v2.4 of the operator."""
     suspended = flag_at(made.spec, "suspend", made.at)
     yield from (replace(each, suspended=suspended) for each in _run(made))
 
@@ -256,7 +256,7 @@ class Conf:
         return int(text)
 
     def mebibytes(self, key: str, default: str) -> int:
-        """Return a property that is an amount of memory in whole MiB, which is also its unit where it has none."""
+        """Return a property that is an amount of memory in whole MiB, which is also the unit of a bare number."""
         text = (self.text(key) or default).strip().lower()
         found = _MEMORY.fullmatch(text)
         unit = "m" if found and not found[2] else found[2] if found else ""
@@ -367,6 +367,6 @@ class Conf:
 
 
 def _ends(spec: Mapping[str, Any], at: str, ending: str, language: str) -> bool:
-    """Return whether the program is of this language: spark-submit looks at the file's name and nothing else."""
+    """Return whether the program is of this language: spark-submit looks at the file's name alone."""
     file = text_at(spec, "mainApplicationFile", at)
     return file.endswith(ending) if file else text_at(spec, "type", at) == language

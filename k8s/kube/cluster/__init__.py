@@ -2,10 +2,12 @@
 
 ``finding`` says where: ``find_place`` reads a kubeconfig, or the account of the pod that this runs in, by the official
 client, which is loaded only then (0.45 s, 35 MB). What a configuration of any client says of TLS, proxies and
-credentials is read there too. The sidecar has a place of its own (``proxy/place``): docs/decisions/clients.md.
+credentials is read there too. The sidecar reads a place by itself (``sidecar/place``): docs/decisions/clients.md.
 ``kubeconfig`` says what is wrong with a kubeconfig, and ``recognizing`` whether a server is an API server, for both.
 
-``paths`` makes every path of an object: its words may be a tenant's, and lead elsewhere.
+``kube/paths`` makes every path of an object: its words may be a tenant's, and lead elsewhere. ``objects`` reads,
+creates and deletes single objects, ``kinds`` names their kinds, ``election`` holds a Lease, ``address`` splits host and
+port, ``misspelt`` finds the field that a misspelt key meant.
 
 There are two ways to ask, for two kinds of callers.
 
@@ -17,6 +19,6 @@ There are two ways to ask, for two kinds of callers.
   kubectl's users have and aiohttp does not know.
 
 ``rights`` lists by mode what an account must be allowed, and what is lost without it; ``doctor``, gateways, the webhook
-and ``serve`` ask the server for these. ``subjects`` asks what somebody else may do, for ``serve`` and the webhook of
+and ``serve`` ask the server for these. ``subjects`` asks what another account may do, for ``serve`` and the webhook of
 Tasks.
 """

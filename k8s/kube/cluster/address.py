@@ -42,7 +42,7 @@ def name_of(host: str) -> str:
 
 
 def host_of(origin: str) -> str:
-    """Return the host in an Origin header or another URL, with its port; empty if there is none."""
+    """Return the host in an Origin header or another URL, with its port, or an empty text."""
     try:
         return urlsplit(origin).netloc
     except ValueError:

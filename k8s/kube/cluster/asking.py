@@ -82,7 +82,7 @@ class Reach:
         """Run the checks one by one: the cluster, a note for sidecars, the namespace, each right, the quotas.
 
         If the namespace does not exist, the checks after it are left out. ``rights``: check these instead of a
-        creator's, and nothing else after them.
+        creator's, and no other after them.
         """
         yield Check("cluster", ok=True, detail=f"{self.version()} at {self.place.url} ({self.place.found})")
         if rights is CREATOR and (note := self._behind_a_sidecar()):
@@ -200,7 +200,7 @@ class Reach:
         query: Sequence[tuple[str, str]] = (),
         accept: str = "application/json",
     ) -> tuple[int, dict[str, Any]]:
-        """Send a request with the current credentials. Return the status and the JSON object, empty if there is none.
+        """Send a request with the current credentials. Return the status and the JSON object, or an empty one.
 
         Raises ``ReachError``.
         """
@@ -243,7 +243,7 @@ class Reach:
     def pages(
         self, path: str, *, query: Sequence[tuple[str, str]] = (), accept: str = "application/json"
     ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the pages of a list, each with its status: whatever is answered, so the caller has to check it.
+        """Yield the pages of a list, each with its status, refusals too: the caller has to check it.
 
         Raises ``EndlessListError``, and ``ReachError``.
         """
@@ -345,7 +345,7 @@ def _names(listed: dict[str, Any]) -> Iterator[str]:
 
 
 def _object_in(text: bytes) -> dict[str, Any]:
-    """Return the JSON object of an answer; empty if it is none."""
+    """Return the JSON object of an answer, or an empty one."""
     try:
         found = read_json(text)
     except ValueError:

@@ -1,7 +1,7 @@
 """Leader election by a Lease: of several replicas one leads, as long as it can prove it.
 
 The rules are client-go's (``tools/leaderelection/leaderelection.go`` and ``resourcelock/leaselock.go``), so that what
-people know of kube-controller-manager holds here. A candidate takes the Lease if nobody holds it, or if it has not
+people know of kube-controller-manager holds here. A candidate takes the Lease if it is free, or if it has not
 changed for its whole duration *by the candidate's own clock*: the times that a record names are shown to people and
 never compared, since the clocks of two nodes may differ. Each write names the resourceVersion that it was made from, so
 that of two candidates one gets a 409. The holder renews it every ``retry`` seconds; one that could not do so within
@@ -37,7 +37,7 @@ _STATUS_MAX: Final = 300
 
 
 TIMES_AT_MOST: Final = 10
-"""A Lease counts for no longer than so many durations of ours, whatever it says: who may write it may be wrong."""
+"""A Lease counts for no longer than so many durations of ours, even if it says more: its writer may be wrong."""
 
 
 class StuckError(RuntimeError):
@@ -109,7 +109,7 @@ class Candidate:
     def saw(self, record: Record, now: float) -> None:
         """Note the Lease as it was read. Its time counts from when it was first seen as it is now.
 
-        Unlike client-go, one that somebody has deleted still counts until it would have lapsed: its holder leads on
+        Unlike client-go, one that was deleted still counts until it would have lapsed: its holder leads on
         until it knows, and makes it anew.
         """
         if not record.version and not self.may_take(now):
@@ -133,7 +133,7 @@ class Candidate:
         self._renewed = -float("inf")
 
     def leads(self, now: float) -> bool:
-        """Say whether it may act as the leader: nobody else can have the Lease yet."""
+        """Say whether it may act as the leader: no other replica can have the Lease yet."""
         return now < self._renewed + self.terms.deadline
 
     def next_spec(self, wall: str) -> dict[str, Any]:
@@ -176,7 +176,7 @@ class Election:
 
     @property
     def leader(self) -> str:
-        """The replica that has the Lease as it was last seen; empty: nobody, or nothing is known yet."""
+        """The replica that has the Lease as it was last seen; empty: the Lease is free, or was not read yet."""
         return self._candidate.record.holder
 
     def certain(self) -> bool:
@@ -186,7 +186,7 @@ class Election:
     def stuck(self) -> str:
         """Return why this replica neither leads nor can: it does not try to; empty: it does, or was not begun.
 
-        An API server that is away is no reason: tries end, whatever becomes of them.
+        An API server that is away is no reason: each try ends, with or without an answer.
         """
         silent = 0.0 if self._turned is None else self._clock() - self._turned
         limit = 3 * self._candidate.terms.duration

@@ -57,7 +57,7 @@ class ClusterAccess:
         return without_passwords(str(self.configuration.host))
 
     def headers(self) -> dict[str, str]:
-        """Return the current credentials as HTTP headers; empty if only a certificate or nothing is configured."""
+        """Return the current credentials as HTTP headers; empty if at most a certificate is configured."""
         return credentials(self.configuration.auth_settings())
 
     def tls(self) -> ssl.SSLContext:
@@ -87,7 +87,7 @@ class ClusterAccess:
 def find_place(server: str | None, kubeconfig: str | None, context: str | None, namespace: str | None) -> ClusterAccess:
     """Find the cluster: the given server, else the kubeconfig, else the service account of this pod.
 
-    Raises ``ReachError`` if none of them gives a usable cluster.
+    Raises ``ReachError`` if they give no usable cluster.
     """
     # 0.45 s: a sidecar's session gets its settings in another way, and needs neither
     import yaml  # noqa: PLC0415
@@ -204,7 +204,7 @@ def _named(kubeconfig: str | None) -> str:
 
 
 def credentials(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return a configuration's ``auth_settings()`` as headers; empty if only a certificate or nothing is configured."""
+    """Return a configuration's ``auth_settings()`` as headers; empty if at most a certificate is configured."""
     token = settings.get("BearerToken")
     return {} if token is None or token["value"] is None else {str(token["key"]): str(token["value"])}
 

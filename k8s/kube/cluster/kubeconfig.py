@@ -1,7 +1,7 @@
 """What is wrong with a kubeconfig, in a sentence that says what there is instead: files, contexts, login programs.
 
-The official client reads kubeconfigs for commands, and ``proxy/place`` reads them for sidecars. Neither says more than
-that something is missing.
+The official client reads kubeconfigs for commands, and ``sidecar/place`` reads them for sidecars. Both say only that
+something is missing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Chosen:
 
 
 def files_in(listed: str) -> list[Path]:
-    """Return the files of ``$KUBECONFIG``; none: the default one."""
+    """Return the files of ``$KUBECONFIG``, or the default one."""
     return [_expanded(each) for each in listed.split(os.pathsep) if each] or [_default()]
 
 
@@ -196,13 +196,13 @@ def _runs(command: str, folder: Path) -> bool:
 
 
 def _valid_until(user: Mapping[str, Any], folder: Path) -> float | None:
-    """Return until when a user's certificate is valid, as Unix time; None: there is none, or it can't be read."""
+    """Return until when a user's certificate is valid, as Unix time; None: it is missing, or can't be read."""
     data, file = text(user.get("client-certificate-data")), text(user.get("client-certificate"))
     try:
         pem = base64.b64decode(data, validate=True) if data else (folder / file).read_bytes() if file else b""
         found = _PEM.search(pem)
         return None if found is None else _not_after(ssl.PEM_cert_to_DER_cert(found[0].decode("ascii")))
-    except (OSError, ValueError, IndexError, binascii.Error):  # whoever uses it says so
+    except (OSError, ValueError, IndexError, binascii.Error):  # its user reports that
         return None
 
 

@@ -1,4 +1,4 @@
-"""What is said of a namespace that does not exist."""
+"""The sentence about a namespace that does not exist."""
 
 from __future__ import annotations
 

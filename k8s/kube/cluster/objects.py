@@ -59,7 +59,7 @@ class Objects:
         return await self.ask("POST", path, body, query=[STRICT])
 
     async def read(self, kind: Kind, namespace: str, name: str) -> JSON | None:
-        """Return an object; None: there is none. Raises ``ClusterError``."""
+        """Return an object, or None. Raises ``ClusterError``."""
         what = f"read {kind.resource} {namespace}/{name}"
         return await self._object(what, "GET", lambda: one(kind, namespace, name))
 
@@ -82,7 +82,7 @@ class Objects:
         names: Callable[[], Iterable[str]],
         known: Known | None = None,
     ) -> tuple[JSON, ...]:
-        """Return an object's pods: by these labels or, if none has them, by ``names``.
+        """Return an object's pods: by these labels or, if no pod has them, by ``names``.
 
         ``known`` finds pods by labels in a cache. Raises ``ClusterError``, and what ``names`` raises.
         """
@@ -180,7 +180,7 @@ class Objects:
         query: list[tuple[str, str]] | None = None,
         patience: float = SERVER_LIMIT,
     ) -> Answer:
-        """Send a request; return the answer, whatever its status. Raises ``NotSent`` and ``OutcomeUnknown``."""
+        """Send a request; return the answer, of any status. Raises ``NotSent`` and ``OutcomeUnknown``."""
         return await self._session.ask(method, path, body, query=query or (), headers=headers, timeout=patience)
 
 

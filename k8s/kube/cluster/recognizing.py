@@ -25,7 +25,7 @@ _MARKUP: Final = (b"<!doctype", b"<html", b"<head", b"<?xml")
 
 
 def other_than_api_server(status: int, body: bytes) -> str:
-    """Return what answers so to ``/version``, and what to do; empty: an API server does, whatever it thinks of us."""
+    """Return what answers so to ``/version``, and what to do; empty: an API server does, even if it refuses us."""
     if any(each in body for each in _PLAIN_TO_TLS):
         return f"answered {status}: it {SPEAKS_TLS}"
     found = _json(body)

@@ -97,7 +97,7 @@ def denied(status: int, body: bytes) -> bool:
 
 
 class OwnRights:
-    """What an account lacks of the rights that it needs, as the API server said last."""
+    """What an account lacks of the rights that it needs, by the API server's last answer."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ def operator(
 ) -> Sequence[Right]:
     """Return the rights of the operator; the objects of Tasks need those of their kinds beside them.
 
-    ``lease`` is its Lease in the namespace ``own``, ``namespaces`` those that it looks after (none: all), ``kinds``
+    ``lease`` is its Lease in the namespace ``own``, ``namespaces`` those that it looks after (empty: all), ``kinds``
     what waits suspended.
     """
     leads = "no replica leads, and nothing is let in: allow get and update on this Lease"

@@ -1,6 +1,7 @@
 """Our own requests on asyncio, with the address, TLS settings, proxy and credentials of any official client.
 
-A project may have no client for asyncio, or one of any generation: what only lists, watches and writes JSON needs none.
+A project may have no client for asyncio, or one of any generation: what only lists, watches and writes JSON needs no
+client.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class ClusterSession:
     """
 
     def __init__(self, configuration: Any, *, hooks_block: bool = False) -> None:
-        """Prepare; nothing is read or opened yet.
+        """Prepare; no file is read and no connection opened yet.
 
         ``hooks_block``: files are read, and hooks that fetch credentials are called, in the loop's executor, since the
         loop serves others who must not wait for that.
@@ -107,7 +108,7 @@ class ClusterSession:
         query: Iterable[tuple[str, Any]] = (),
         timeout: float,  # noqa: ASYNC109 - passed on
     ) -> Answer:
-        """Send a request; return the answer, whatever its status. Raises ``NotSent`` and ``OutcomeUnknown``."""
+        """Send a request; return the answer, of any status. Raises ``NotSent`` and ``OutcomeUnknown``."""
         try:
             response = await self.request(method, path, query=query, headers=headers, body=body, timeout=timeout)
             async with response:
@@ -119,9 +120,9 @@ class ClusterSession:
             raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
 
     def now(self) -> datetime:
-        """Return the time by the API server's clock, as its last answer told it; by ours as long as none has.
+        """Return the time by the API server's clock, as its last answer gave it; by ours before the first answer.
 
-        What the server writes on objects is to be compared with nothing else: our clock may differ, or be set.
+        What the server writes on objects is to be compared with this time alone: our clock may differ, or be set.
         """
         if self._told is None:
             return datetime.now(UTC)

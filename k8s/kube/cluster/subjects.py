@@ -1,4 +1,4 @@
-"""Asks the API server what somebody else may do: a SubjectAccessReview for each right of each account.
+"""Asks the API server what another account may do: a SubjectAccessReview for each right of each account.
 
 Its answers are cached for ten seconds: who applies a thousand objects is asked about once.
 """

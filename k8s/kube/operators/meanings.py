@@ -109,7 +109,7 @@ class Described(Section):
     """What every description says: which tasks it is for, and what the states mean.
 
     ``other`` is what a state means that ``states`` lacks. ``message`` is the object's own message, ``code`` that of
-    failures whose state has none.
+    failures whose state has no code.
     """
 
     id: str = Field(min_length=1)

@@ -87,7 +87,7 @@ def _current(conditions: list[Condition], config: OperatorConfig) -> Condition |
 def parts_made(config: OperatorConfig, resource_name: str, manifest: Mapping[str, Any]) -> tuple[Part, ...]:
     """Return what a manifest makes: by the maker of its kind, else by the config. Raises ``FieldError``.
 
-    What another controller is in charge of makes nothing that is known here.
+    An object of another controller makes no pods that are known here.
     """
     if makes_others(resource_name):
         return parts_of(manifest, resource=resource_name)

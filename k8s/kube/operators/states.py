@@ -2,7 +2,7 @@
 
 A kind that a description ships for (``*.yaml`` beside this module) has its states, what suspends it and who manages it
 there: ``written`` reads these without pydantic, ``has_ended`` asks the whole description. Kinds that have a plugin of
-their own, or none, have their states here.
+their own, or no state, have their states here.
 
 Sources: ``pkg/apis/batch/types.go`` of Kubernetes v1.36, ``api/jobset/v1alpha2/jobset_types.go`` of JobSet v0.12.0,
 ``pkg/apis/trainer/v1alpha1/trainjob_types.go`` of Kubeflow's Trainer v2.0.0, ``apis/ray/v1/raycluster_types.go`` of

@@ -64,7 +64,7 @@ def keys_at(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model that a field holds, also in a list or a map; None: it holds none."""
+    """Return the model that a field holds, also in a list or a map, or None."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(_model_in, get_args(annotation))), None)

@@ -4,7 +4,7 @@
 proves that no change was missed. Then it watches from the list's version, about five minutes at a time. It resumes a
 stream that the server ends from the last version seen; bookmarks keep that fresh. Each line is checked (``objects``):
 one that is not JSON, late, repeated, or of another namespace is counted and skipped, and never ends a watch. While
-nobody waits, events are read in batches, and of consecutive states of one quota only the last counts.
+no create waits, events are read in batches, and of consecutive states of one quota only the last counts.
 
 What goes wrong:
 
@@ -19,12 +19,12 @@ What goes wrong:
   it until it is whole or gone. A page that is too large is asked for with fewer objects.
 - An error of ours is counted, logged, and treated as a broken connection: no watch ends another.
 
-``WatchRecord`` (``status``) says for each namespace whether quotas are watched, or only pods, or nothing, since when
+``WatchRecord`` (``status``) says for each namespace whether quotas are watched, or only pods, or neither, since when
 and why, and counts lists, reconnects and what was ignored. Pages, metrics and log lines come from it; the loss of a
 watch is logged only once it has lasted five seconds.
 
-``gate/observing`` follows quotas and pods with it, ``tasks/plugins/following`` the objects of tasks, ``workloads``
-Jobs.
+``gate/observing`` follows quotas and pods with it, ``tasks/plugins/following`` the objects of tasks,
+``workloads/admitting`` Jobs.
 
 ``cache`` keeps what a watch reports of objects that users may make as large as they like; ``shares`` bounds that by
 namespace.

@@ -37,7 +37,7 @@ class Keeping(Protocol):
         ...
 
     def keep(self, body: JSON) -> JSON | None:
-        """Return what is kept from now on of what is needed; None: nothing."""
+        """Return what is kept from now on of what is needed, or None."""
         ...
 
     def drop(self, namespace: str, uid: str) -> None:
@@ -50,7 +50,7 @@ class Keeping(Protocol):
 
 
 class Whole:
-    """Keeps all of an object but its ``managedFields``, as far as the share of its namespace allows; or nothing."""
+    """Keeps all of an object but its ``managedFields``, as far as its namespace's share allows, or no part of it."""
 
     def __init__(self, shares: Shares | None = None) -> None:
         self._shares = shares
@@ -98,7 +98,7 @@ class Cache(Observer):
         self._keeping = keeping or Whole()
         self.trim = self._keeping.trim
         self._objects: dict[tuple[str, str], JSON] = {}
-        self._left_out: dict[tuple[str, str], JSON] = {}  # what identifies each object of which nothing is kept
+        self._left_out: dict[tuple[str, str], JSON] = {}  # what identifies each object that is not kept
         self._listed: set[tuple[str, str]] | None = None
 
     def find(self, key: tuple[str, str]) -> JSON | None:

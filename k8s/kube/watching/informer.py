@@ -61,7 +61,7 @@ IN_PLACE_MAX: Final = 4 << 20
 """Bytes that are read on the event loop; more could be 14 million brackets, which take seconds."""
 RETRY_MAX: Final = 60.0
 LINE_MAX: Final = 8 << 20  # the longest event in bytes; etcd stores no object larger than 1.5 MiB
-# RuntimeError: aiohttp connects with executor threads, and Python starts none after the main thread has returned.
+# RuntimeError: aiohttp connects with executor threads, and Python starts no thread after the main thread has returned.
 _BROKEN = (aiohttp.ClientError, TimeoutError, OSError, ValueError, RuntimeError)
 
 
@@ -111,7 +111,7 @@ class ClusterSource:
                     _path(kind, namespace), [*query, ("limit", limit), *token], accept, trim, most
                 )
             except _TooLargeError:
-                if limit == 1:
+                if limit == 1:  # a single object is too large: no smaller page helps
                     raise
                 limit = max(1, limit // PAGE_SHRINKS)
                 continue
@@ -135,6 +135,7 @@ class ClusterSource:
 
         ``trim`` returns what is needed of an object.
         """
+        # Watches that began together, as after a restart of the server, must not all end together.
         seconds = max(1, int(self._watch_seconds * random.uniform(0.8, 1.0)))
         query: list[tuple[str, Any]] = [
             *_selectors(kind),
@@ -159,7 +160,7 @@ class ClusterSource:
                             yield events.popleft()
                         if self._calm():
                             await asyncio.sleep(LINGER)
-                except aiohttp.SocketTimeoutError:
+                except aiohttp.SocketTimeoutError:  # a connection that a firewall forgot is silent, too: use a new one
                     return
         except _BROKEN as error:
             raise _broken(error) from error
@@ -170,7 +171,7 @@ class ClusterSource:
     async def named(self, path: str, name: str) -> Mapping[str, Any]:
         """Return the object of this name from the list at ``path``, which takes only the right to list.
 
-        Raises ``WatchAbsentError`` if there is none.
+        Raises ``WatchAbsentError`` if it does not exist.
         """
         page, _ = await self._read(path, [("fieldSelector", f"metadata.name={name}")], JSON)
         found = mappings(page.get("items"))
@@ -289,7 +290,7 @@ def _replaces(event: object, before: object) -> bool:
             {"type": "ADDED" | "MODIFIED", "object": {"metadata": {"uid": str(known)}}},
             {"type": "MODIFIED", "object": {"metadata": {"uid": str(uid)}}},
         ):
-            return uid == known
+            return uid == known  # another uid of that name: the first was deleted between them, and its end counts
     return False
 
 
@@ -396,7 +397,7 @@ class Informer:
                 if not self._observer.refused(error, self._refusals):
                     return
                 await asyncio.sleep(pause_after_refusal(self._refusals, self._ask_again, self._rng))
-            except Exception as error:  # noqa: BLE001 - law 18: a bug of ours must not end the other watches
+            except Exception as error:  # noqa: BLE001 - fails open: a bug of ours must not end the other watches
                 self._observer.lost(error)
                 await self._pause(error, _now() - began)
 
@@ -478,7 +479,7 @@ class Informer:
             raise
         except IgnoredError as error:
             self._record.ignored(error, self._where)
-        except Exception as error:  # noqa: BLE001 - law 18
+        except Exception as error:  # noqa: BLE001 - fails open
             self._record.failed(error, self._where)
 
 

@@ -166,7 +166,7 @@ def read_object(body: object, kind: Kind, namespace: str | None) -> Object:
 
 
 def key_of(body: Mapping[str, Any]) -> Key:
-    """Return the namespace and the name of an object, empty where it has none."""
+    """Return the namespace and the name of an object, empty where it has no namespace."""
     metadata = mapping(body.get("metadata"))
     return text(metadata.get("namespace")), text(metadata.get("name"))
 

@@ -2,9 +2,9 @@
 
 One user may store thousands of objects of a megabyte, and who follows a kind in all namespaces keeps something of each.
 ``Shares`` counts the bytes that are kept of each object, by namespace. What does not fit is to be kept as a stub, and
-read again once others of its namespace have gone: so that the objects of one namespace cost the others nothing.
+read again once others of its namespace have gone: so that the objects of one namespace take no memory of the others.
 
-A namespace may always have ``guaranteed`` bytes, so that many that are full together stop none. Pure.
+A namespace may always have ``guaranteed`` bytes, so that many that are full together stop no other. Pure.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ NAMESPACE_MAX: Final = 128 << 20
 ALL_MAX: Final = 320 << 20
 """Bytes of all objects. The chart's limit is 1 GiB; objects of Tasks, reading and the engine need a part of it."""
 GUARANTEED: Final = 2 << 20
-"""Bytes that each namespace may have, whatever the others have: about 150 Jobs that wait."""
+"""Bytes that each namespace may have beside all others: about 150 Jobs that wait."""
 BESIDE: Final = 8 << 10
-"""Bytes that a Job costs beside what is kept of it: its place in line, its room, what was told of it."""
+"""Bytes that a Job costs beside what is kept of it: its place in line, its room, its notices."""
 
 
 class Beyond(Enum):

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 EVERYWHERE: Final = "*"  # the place that stands for all namespaces
 LEARNS: Final = "learning from refusals instead"
 STOPPED: Final = "stopped"
-"""Why nothing is watched after a watch was ended."""
+"""Why a namespace is unwatched after its watch was ended."""
 LINES_BURST: Final = 10
 LINES_RATE: Final = 1 / 30
 """Log lines per second and topic in the long run. Suppressed lines are counted; the next line gives their number."""

@@ -8,5 +8,5 @@ computes what is possible, ``figures`` prints the published comparison and ``pic
 of the workload together that compute only as a whole. ``jobs`` compares something else, Jobs with the Job controller
 alone and with the operator, and ``jobs_picture`` draws it.
 
-``backoff-ctrl demo``, ``make figures``, benchmarks and tests call it; nothing else in the product does.
+``backoff-ctrl demo``, ``make figures``, benchmarks and tests call it; no other part of the product does.
 """

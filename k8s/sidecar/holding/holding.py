@@ -121,7 +121,7 @@ class Holding:
         ledger.reached = True
         try:
             self._learn(head, status, Response(status, b"", list(headers), body))
-        except Exception as error:  # noqa: BLE001 - law 18
+        except Exception as error:  # noqa: BLE001 - fails open
             ledger.failed_open(error)
 
     async def close(self, limit: float = 10.0) -> None:
@@ -143,7 +143,7 @@ class Holding:
         try:
             chosen = choose(head, self._kinds)
             off = chosen is not None and self._gate.mode(chosen.target.namespace) == "off"
-        except Exception as error:  # noqa: BLE001 - law 18
+        except Exception as error:  # noqa: BLE001 - fails open
             self._gate.ledger.failed_open(error)
             return None
         return None if off else chosen
@@ -169,7 +169,7 @@ class Holding:
                 response = response_of(answer, request.head)
                 response.if_unread = create.if_unread
                 return response
-        except Exception as error:  # noqa: BLE001 - law 18
+        except Exception as error:  # noqa: BLE001 - fails open
             self._gate.ledger.failed_open(error)
         return await self._ungated(request, create)
 

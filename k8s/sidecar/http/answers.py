@@ -119,7 +119,7 @@ class AnswerReader:
     def read_body(self, data: bytes) -> bytes:
         """Return the part of the data that belongs to the answer; ``whole`` says whether the answer has ended with it.
 
-        Raises ``BrokenAnswerError``; then nothing of the data may be passed on.
+        Raises ``BrokenAnswerError``; then the data may not be passed on.
         """
         assert self.head is not None
         framing = self.head.framing

@@ -25,7 +25,7 @@ class Plain(Enum):
 class Times(Enum):
     """How often a field comes."""
 
-    ONCE = auto()  # zero is written like nothing, and left out of JSON
+    ONCE = auto()  # zero means absent, and is left out of JSON
     POINTED = auto()  # a pointer in Go: zero is a value
     LIST = auto()
     MAP = auto()  # of texts to the type

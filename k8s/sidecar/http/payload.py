@@ -39,7 +39,7 @@ OURS: Final = frozenset({CREATE_ID, BODY_HASH})
 
 
 class Payload:
-    """A body with the value of its Content-Type header, None where there is none."""
+    """A body with the value of its Content-Type header, None where there is no such header."""
 
     __slots__ = ("body", "content_type", "form", "is_apply_patch")
 
@@ -57,7 +57,7 @@ def read(payload: Payload, expected: tuple[str, str] = ("", "")) -> dict[str, An
     """Return the object in a body; None if its form is not read.
 
     From protobuf, only the metadata and charged fields, or the fields of a Status, are read. ``expected``: apiVersion
-    and kind by the request's path, for a protobuf body that names none. Raises ``PayloadError`` for a malformed body,
+    and kind by the request's path, for a protobuf body without them. Raises ``PayloadError`` for a malformed body,
     and for one that the API server might read differently.
     """
     form = payload.form

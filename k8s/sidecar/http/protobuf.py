@@ -132,7 +132,7 @@ class _Envelope(NamedTuple):
 def read_protobuf(body: bytes, expected: tuple[str, str] = ("", "")) -> dict[str, Any]:
     """Return the object in the body as the same dict as from JSON, with the fields that are read.
 
-    ``expected``: apiVersion and kind where the envelope names none. Raises ``PayloadError``.
+    ``expected``: apiVersion and kind where the envelope lacks them. Raises ``PayloadError``.
     """
     wire = Wire(body)
     about, raw = _opened(wire)
@@ -275,7 +275,7 @@ def _quantity(wire: Wire, piece: Piece) -> str:
 
 
 def _time(wire: Wire, piece: Piece) -> str | None:
-    """Return a time to the second, as Kubernetes keeps it; None if there is none."""
+    """Return a time to the second, as Kubernetes keeps it; or None."""
     expect(piece, BYTES)
     seconds = 0
     for part in wire.pieces(piece.start, piece.stop):

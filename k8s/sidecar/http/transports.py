@@ -71,7 +71,7 @@ class Gathering:
             pieces.append(data)
 
     def flush(self) -> None:
-        """Send now what waits, unless the connection has ended: then nobody reads it."""
+        """Send now what waits, unless the connection has ended: then its reader is gone."""
         pieces = self._pieces
         if pieces:
             self._pieces = []
@@ -94,7 +94,7 @@ class Gathering:
 
 
 RECORD: Final = 16 * 1024
-"""Bytes of the longest record: a read of so many leaves nothing behind in OpenSSL."""
+"""Bytes of the longest record: a read of so many leaves no byte behind in OpenSSL."""
 HANDSHAKE_MAX: Final = 10.0
 """Seconds that a handshake may take."""
 END_MAX: Final = 30.0

@@ -69,7 +69,7 @@ def whole_request(request: Request, host: bytes, prefix: bytes, own: Sequence[by
 
 
 def answer_head(answer: AnswerHead, raw: bytes, *, closing: bool, note: bytes = b"") -> bytes:
-    """Return the head of an answer for the caller, ``raw`` itself where nothing has to change.
+    """Return the head of an answer for the caller, ``raw`` itself where it need not change.
 
     ``note`` is a whole header line for the caller.
     """

@@ -20,8 +20,8 @@ from .messages import PayloadError
 LARGEST_YAML: Final = 32 * 2**10
 """Bytes of a body in YAML that is read."""
 MOST_VALUES: Final = 1_000
-"""The most values and keys of a body in YAML that is read: each takes 3 us, while nobody else is served. A pod has a
-hundred or two.
+"""The most values and keys of a body in YAML that is read: each takes 3 us, while no other request is served. A pod has
+a hundred or two.
 """
 DEEPEST: Final = 100
 """Levels of a body that is read; the C loader would recurse without a limit."""
@@ -191,7 +191,7 @@ def _edit(mapping: yaml.Node | None, key: str, value: Any) -> tuple[int, int, st
 
 
 def _member(node: yaml.Node | None, key: str) -> yaml.Node | None:
-    """Return the node of a member; None if there is none."""
+    """Return the node of a member, or None."""
     if not isinstance(node, yaml.MappingNode):
         return None
     return next((value for name, value in node.value if name.value == key), None)

@@ -1,7 +1,7 @@
 """What the informer knows of the Tasks of a cluster, and the order in which it learned of changes.
 
-Own writes are taken in from their answers, so that whoever wrote reads it at once; the same news comes by the watch
-once more, and counts as none. Revisions count changes of this cache: versions of the server would not do, since an
+Own writes are taken in from their answers, so that the writer reads it at once; the same news comes by the watch
+once more, and does not count. Revisions count changes of this cache: versions of the server would not do, since an
 answer may overtake the watch.
 """
 
@@ -117,7 +117,7 @@ class TaskCache:
         return kept if kept.task.open else entry
 
     def _bounded(self, entry: Entry, known: Entry | None) -> Entry | None:
-        """Return what is kept of a Task; None: nothing, as long as those of its namespace leave no room for it."""
+        """Return what is kept of a Task; None, as long as those of its namespace leave no room for it."""
         shares, task = self._shares, entry.task
         if shares is None:
             return entry
@@ -176,7 +176,7 @@ class TaskCache:
                 self.forget(entry.task.uid)
 
     def _closes_circle(self, key: tuple[str, str], spec: Mapping[str, Any]) -> str:
-        """Return the circle that a new task closes with those it needs; empty: none."""
+        """Return the circle that a new task closes with those it needs, or an empty one."""
         if not spec.get("needs"):
             return ""
         reached: dict[str, Iterable[str]] = {key[1]: needs_of(spec)}

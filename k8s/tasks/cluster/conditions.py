@@ -82,7 +82,7 @@ def _whole(status: TaskStatus) -> str:
 
 
 def waits_for(status: TaskStatus) -> str:
-    """Return what a task waits for, for a column; empty: for nothing that is known."""
+    """Return what a task waits for, for a column; empty: that is unknown."""
     if status.phase in OVER:
         return ""
     if status.wait is not None:

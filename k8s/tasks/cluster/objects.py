@@ -1,6 +1,6 @@
 """A Task of the API server as a stored task, and a stored status as the server keeps it. Pure.
 
-The server checks Tasks by the schema, but not everything can be said there; and people edit a status by hand. What
+The server checks Tasks by the schema, but a schema can't express all rules; and people edit a status by hand. What
 can't be used is no error of the store: it is a task that has failed, with a sentence.
 """
 
@@ -28,7 +28,7 @@ from .conditions import INVALID_SPEC, short, shown_with
 from .schema import OF_CLUSTER
 
 DAMAGED: Final = "StatusDamaged"
-"""The code of a task whose status was edited so that nobody can tell any more what it has done."""
+"""The code of a task whose status was edited so that its history is unknown."""
 EDITED: Final = "its phase was written by somebody else: the manager looks what has become of the attempt"
 CIRCLE: Final = "NeedsInACircle"
 _ESSENTIAL: Final = frozenset({"phase", "attempt", "pluginState"})
@@ -84,7 +84,7 @@ def inherited(body: Mapping[str, Any]) -> JSON:
 
 
 def generation_of(body: Mapping[str, Any]) -> int:
-    """Return the number of the spec's version; 0 where the server counts none."""
+    """Return the number of the spec's version; 0 where the server does not count."""
     found = metadata_of(body).get("generation")
     return found if isinstance(found, int) else 0
 
@@ -138,14 +138,14 @@ def stored(body: Mapping[str, Any], read: Read, version: int, doomed: str = "") 
 
 
 def _failed(status: TaskStatus, code: str, reason: str) -> TaskStatus:
-    if status.phase in OVER:  # said already, and not written to its end
+    if status.phase in OVER:  # decided already, and not written to its end
         return status
     unreleased = status.model_copy(update={"cleaned": not has_begun(status)})
     return failed_at_once(unreleased, code, reason, unix(status.created_at), ErrorKind.USER)
 
 
 def read_status(raw: Mapping[str, Any], created: float, again: int = 0) -> TaskStatus:
-    """Return the status of a Task; one that nobody has written yet begins at its creation, with its ``spec.again``.
+    """Return the status of a Task; one that was not written yet begins at its creation, with its ``spec.again``.
 
     Fields that can't be read are left out. Where one of them says what the task has done, it has failed: begun anew,
     it might do everything twice.

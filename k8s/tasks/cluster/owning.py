@@ -1,7 +1,7 @@
 """A Task of the cluster owns its object: ``owning`` makes an executor that sees to it.
 
 Before an attempt's first step the Task gets our finalizer, provided that its type resolves, its plugin creates
-anything, and its object builds; so whoever deletes the Task later ends its object first. The object gets an owner
+anything, and its object builds; so deleting the Task later ends its object first. The object gets an owner
 reference (unless its plugin or the settings say otherwise) and, with ``inject-finalizer``, our finalizer, too.
 
 A Task that is deleted while its plugin is gone would stay for ever: an event says so, and it is let go. The garbage
@@ -86,7 +86,7 @@ class OwningExecutor:
     def _builds(self, task: TaskContext) -> bool:
         """Return whether there will be something to release.
 
-        Some plugins create nothing, and a task that can't be built ends by its first step.
+        Some plugins create no object, and a task that can't be built ends by its first step.
         """
         try:
             entry = self._registry.resolve(task.type)

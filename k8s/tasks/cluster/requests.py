@@ -92,7 +92,7 @@ class Requests:
         return answer.status != 409
 
     async def write_status(self, body: Mapping[str, Any], status: JSON) -> JSON | None:
-        """Replace the status of a Task, as long as nothing of it has changed; None: something has, or it is gone.
+        """Replace the status of a Task, as long as it has not changed; None: it has, or it is gone.
 
         Raises ``RefusedError`` for one that the server never takes.
         """
@@ -109,7 +109,7 @@ class Requests:
         return text(mapping(mapping(mapping(answer.json()).get("status")).get("userInfo")).get("username"))
 
     async def ask_for(self, body: Mapping[str, Any], given: Mapping[str, Any], what: str) -> JSON | None:
-        """Write what is asked of a Task, as these fields of its spec, as long as nothing of it has changed.
+        """Write what is asked of a Task, as these fields of its spec, as long as it has not changed.
 
         None: something has, or it is gone. ``what``, for errors: ``signal``.
         """
@@ -165,7 +165,7 @@ class Requests:
         answer = await self._ask(
             "PATCH", _of(body, part), patch, query=[("fieldManager", _COMPONENT)], headers={"Content-Type": form}
         )
-        if part and answer.status in (400, 422):  # of a status, which nobody but this program writes
+        if part and answer.status in (400, 422):  # of a status, which this program alone writes
             raise RefusedError(f"the API server at {self._host} refuses to {what}: {rejection_of(answer).message}")
         return None if answer.status in (404, 409) else self._read(answer, what)
 

@@ -67,7 +67,7 @@ ROOM_AGAIN: Final = 15.0
 TOLD_AT_A_TIME: Final = 20
 """Events about Tasks that were left out, at each look."""
 TRIES: Final = 5
-"""Writes of one status, each after somebody changed something else of its object."""
+"""Writes of one status, each after another client changed the rest of its object."""
 
 
 class ClusterStore:
@@ -98,7 +98,7 @@ class ClusterStore:
         self.record = WatchRecord()
 
     async def __aenter__(self) -> Self:
-        """Open the session; nothing is asked yet."""
+        """Open the session, without a request."""
         self._session = await ClusterSession(self._configuration).__aenter__()
         self._requests = Requests(self._session, str(self._configuration.host))
         return self
@@ -255,7 +255,7 @@ class ClusterStore:
         return self.cache.take(made).task, True
 
     async def _attach(self, wish: Wish, *, look: bool = False) -> Stored:
-        """Return the task of that name if it is the same. Raises ``ExistsError``. ``look``: change nothing."""
+        """Return the task of that name if it is the same. Raises ``ExistsError``. ``look``: without any change."""
         there = (await self._read(wish.namespace, wish.name)).task
         if differs := difference(there.spec, wish.spec):
             raise ExistsError(

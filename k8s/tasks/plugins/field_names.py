@@ -42,7 +42,7 @@ class _Field(NamedTuple):
 
 
 def misspelt_field(found: Any, model: str, path: str) -> Flaw | None:
-    """Return the first field, at whatever depth, whose name is a misspelt one; None: there is none."""
+    """Return the first field, at any depth, whose name is a misspelt one, or None."""
     left = [(found, model, path, 0)]
     for value, of, at, level in left:  # it grows meanwhile
         fields = _fields(of)

@@ -4,7 +4,7 @@ These are Flyte's ``DemystifyPending``, ``DemystifySuccess``, ``DemystifyFailure
 ``DeterminePrimaryContainerPhase``, corrected. For a pending pod the first condition with information decides; a waiting
 container gets a grace period if its problem may pass, from the time of that condition, else of the pod. For a failed
 pod the container with most information decides, not the last of the list; a primary container that was OOMKilled is its
-user's failure even while a node goes down. Nothing here raises, whatever a status looks like.
+user's failure even while a node goes down. No function here raises, for any status.
 """
 
 from __future__ import annotations

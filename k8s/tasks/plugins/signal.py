@@ -1,7 +1,7 @@
 """Tasks that wait for people: ``Paused`` until somebody signals them, with a value that becomes their output.
 
-The value is ``spec.signal``, which may be there before the task begins to wait. Nothing is created, and nothing is
-watched: whoever writes the signal wakes the task. Its ``spec.timeout`` is heeded by whoever takes its steps. Flyte
+The value is ``spec.signal``, which may be there before the task begins to wait. No object is created, and none is
+watched: the write of the signal wakes the task. The reconciler heeds its ``spec.timeout``. Flyte
 calls it a condition, or a gate node.
 """
 
@@ -67,10 +67,10 @@ class SignalPlugin:
         return Handled(aborted("aborted: its signal is no longer waited for"), state)
 
     async def sweep(self, task: TaskContext, state: JSON | None) -> None:
-        """Do nothing: nothing can appear."""
+        """Sweep no object: there is none."""
 
     async def finalize(self, task: TaskContext, state: JSON | None) -> None:
-        """Do nothing: it holds nothing."""
+        """Release no object: it holds none."""
 
 
 @asynccontextmanager

@@ -1,4 +1,5 @@
-"""Tasks that sleep and then end as they were told: nothing is created. For trying retries, needs, priorities, pages.
+"""Tasks that sleep and then end as their parameters say, without an object. For trying retries, needs, priorities,
+pages.
 
 ``spec.custom`` is ``{seconds: 5}``, and for another end than success ``fail: {kind: USER | SYSTEM, code, message,
 retryable, attempts}``. ``attempts`` limits the failures to the first so many attempts.
@@ -103,7 +104,7 @@ class Sleeper:
         return Handled(aborted("aborted: it was woken up"), state)
 
     async def sweep(self, task: TaskContext, state: JSON | None) -> None:
-        """Do nothing: nothing can appear."""
+        """Sweep no object: there is none."""
 
     async def finalize(self, task: TaskContext, state: JSON | None) -> None:  # noqa: ARG002
         """Drop its alarm."""

@@ -30,7 +30,7 @@ class WebPluginEntry:
     task is stored; it is pure.
 
     A plugin may learn task types from its service. ``discovered_task_types`` are those that it knows of, and serves
-    where no other plugin does; None: it learns none. ``discovering``: the service has not told all of them yet, so a
+    where no other plugin does; None: it learns none. ``discovering``: the service has not listed all of them yet, so a
     task of a type that nobody serves is given to this plugin, which waits for the answer.
     """
 

@@ -195,7 +195,7 @@ class Finds(Protocol):
     """A plugin that can tell after a kill whether a job exists."""
 
     async def find(self, context: CallContext) -> Created | None:
-        """Return the job of this ``key``; None: there is none, and none will appear."""
+        """Return the job of this ``key``; None: it does not exist, and will not appear."""
 
 
 @runtime_checkable

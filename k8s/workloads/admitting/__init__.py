@@ -16,14 +16,14 @@ lists and releases without any of that, through the API server alone.
 
 What is surprising:
 
-- Nothing is stored but on the objects themselves. Whoever leads next reads them: what is suspended waits again, in the
+- All state is stored on the objects themselves. The next leader reads them: what is suspended waits again, in the
   order of creation; what runs has its room at once, as a standing gang, and the pods that live are adopted.
 - The room of what runs stays its own: a pod that ends makes way for the next one of its Job (``keeps`` in the engine).
   It shrinks at the events of pods that have succeeded, since the status of a Job comes a second later.
 - The room of what pods bring, and of what controllers make beside them, is kept by what exists: a child that is seen is
   charged, one that is gone returns its room. What was made before the object was let in is not reserved for it.
-- What is suspended after it was let in waits again: its user's file says so, and he rarely means it. Who means it sets
-  ``stay-suspended``. Who does it each time is a tool: then letting in would end pods for ever, and is left off.
+- A Job that is suspended after it was let in waits again: usually an older file was applied. A user who means it sets
+  ``stay-suspended``. Where a tool does it each time, letting in would end pods for ever, and the Job stays suspended.
 - What is written on an object may be a copy from another one: ``admitted`` counts with the object's own uid.
-- An error of ours lets objects in, counted as ungated: law 18.
+- It fails open: an error of ours lets objects in, counted as ungated.
 """

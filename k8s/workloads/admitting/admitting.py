@@ -64,7 +64,7 @@ STUCK: Final = 120.0
 RETRY: Final = 60.0
 """Seconds until what was refused is tried again although no quota has changed, and what is beyond a bound is read."""
 TOLD_WHY: Final = frozenset({Seen.LEFT, Seen.RUNS})
-"""What is said of an object that does not wait although it is asked for."""
+"""The reason for an object that does not wait although it is asked for."""
 
 
 class Admitting:
@@ -81,10 +81,10 @@ class Admitting:
         certain: Callable[[], bool] = lambda: True,
         shares: Shares | None = None,
     ) -> None:
-        """Prepare; nothing is opened yet.
+        """Prepare; no connection is opened yet.
 
         ``configuration`` is one of any official client. Without a ``gate``, objects wait in the ledger that this
-        process shares for the server. ``namespaces``: those that are looked after; none: all. ``events``: whether
+        process shares for the server. ``namespaces``: those that are looked after; empty: all. ``events``: whether
         Kubernetes events are written about what waits. ``certain`` returns whether no other process can lead yet; it
         is asked right before each patch. ``shares`` bound what is kept of the objects of each namespace.
         """
@@ -209,7 +209,7 @@ class Admitting:
     # -- leading ---------
 
     async def lead(self) -> None:
-        """Let in what waits, until cancelled. Then everything is given back: whoever leads next begins anew."""
+        """Let in what waits, until cancelled. Then everything is given back: the next leader begins anew."""
         try:
             async with asyncio.timeout(READY):
                 await self._read.wait()
@@ -269,7 +269,7 @@ class Admitting:
                 return
 
     def stuck(self) -> str:
-        """Return why nothing is let in although it leads: its own rounds have stopped; empty: they go on."""
+        """Return why no object is let in although it leads: its own rounds have stopped; empty: they go on."""
         silent = self._loop.time() - self._looked if self._leads else 0.0
         return f"Jobs that wait were not looked at since {silent:.0f} s" if silent > STUCK else ""
 
@@ -338,12 +338,12 @@ class Admitting:
         raise AssertionError("what waits is in a namespace that is followed")
 
     def _take_up(self) -> None:
-        """Take up what has changed, in the order of creation. An object that can't be read harms no other (law 18)."""
+        """Take up what has changed, in the order of creation. An object that can't be read harms no other."""
         dirty, self._dirty = self._dirty, {}
         for uid, (kind, body, gone) in sorted(dirty.items(), key=lambda item: _age(item[1][1])):
             try:
                 self._take(uid, kind, body, gone=gone)
-            except Exception as error:  # noqa: BLE001 - law 18
+            except Exception as error:  # noqa: BLE001 - fails open
                 self.gate.ledger.failed_open(error)
 
     def _take(self, uid: str, kind: AdmissibleKind, body: JSON, *, gone: bool) -> None:
@@ -355,7 +355,7 @@ class Admitting:
             return
         if case is None:
             if self._maker(kind, body) is None:
-                return  # taken up once its controller has said what it makes
+                return  # taken up once its controller has reported what it makes
             case = self._cases[uid] = Case(kind, body, self._desk)
         case.body = body
         above = self.surroundings.known_above(body)
@@ -372,7 +372,7 @@ class Admitting:
                 seen = await self._seen(case.kind, judged)
                 if judged is case.body:  # else it has changed meanwhile
                     break
-        except Exception as error:  # noqa: BLE001 - law 18: one object harms no other
+        except Exception as error:  # noqa: BLE001 - fails open: one object harms no other
             self.gate.ledger.failed_open(error)
             return
         if self._cases.get(case.uid) is case:
@@ -398,7 +398,7 @@ class Admitting:
     def _step(self, case: Case, seen: Seen) -> None:
         try:
             case.step(seen)
-        except Exception as error:  # noqa: BLE001 - law 18: one object harms no other
+        except Exception as error:  # noqa: BLE001 - fails open: one object harms no other
             self.gate.ledger.failed_open(error)
         if seen is Seen.LEFT and (why := self._why_it_stays(case)):
             self._teller.say(case, "left-suspended", why)
@@ -453,7 +453,7 @@ class Admitting:
         try:
             if case.child_made(child):
                 self._counted.add(child.uid)
-        except Exception as error:  # noqa: BLE001 - law 18: one object harms no other
+        except Exception as error:  # noqa: BLE001 - fails open: one object harms no other
             self.gate.ledger.failed_open(error)
 
     async def _give_later(self, child: Child) -> None:
@@ -510,7 +510,7 @@ class Admitting:
             await asyncio.sleep(RETRY)
             try:
                 await self._stubs.read_again(self._desk.objects)
-            except Exception as error:  # noqa: BLE001 - law 18
+            except Exception as error:  # noqa: BLE001 - fails open
                 self.gate.ledger.failed_open(error)
 
     async def _look(self) -> None:
@@ -529,7 +529,7 @@ class Admitting:
                     if case.is_forgotten():
                         self._step(case, Seen.RUNS)
                     case.settle()
-            except Exception as error:  # noqa: BLE001 - law 18
+            except Exception as error:  # noqa: BLE001 - fails open
                 self.gate.ledger.failed_open(error)
 
 

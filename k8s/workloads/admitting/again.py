@@ -71,7 +71,7 @@ class SuspendedAgain:
         return self.times >= OFTEN
 
     def has_changed(self, body: Mapping[str, Any]) -> bool:
-        """Return whether its spec has changed since it was suspended: its tool may have been told otherwise."""
+        """Return whether its spec has changed since it was suspended: its tool may have got another file."""
         return self.generation != _generation(body)
 
     def sentence(self, kind: AdmissibleKind) -> str:
@@ -117,7 +117,7 @@ def suspender_of(kind: AdmissibleKind, body: Mapping[str, Any]) -> Suspender:
 
 
 def time_of(said: object) -> datetime | None:
-    """Return a time as Kubernetes writes it; None: it is none."""
+    """Return a time as Kubernetes writes it; None: it can't be read."""
     try:
         when = datetime.fromisoformat(text(said))
     except ValueError:

@@ -97,7 +97,7 @@ def counts_of(
     """Return how many objects of each part an object still makes at a time.
 
     ``succeeded`` is the number of a Job's pods that are known to have succeeded, where its status comes later;
-    ``before``: so many of them don't count. Of other kinds nothing shrinks before the end: a restart makes all anew.
+    ``before``: so many of them don't count. Other kinds shrink only at their end: a restart makes all anew.
     """
     counts = tuple(part.count or 0 for part in parts)
     pods = sum(count for part, count in zip(parts, counts, strict=True) if part.kind == POD)
@@ -189,7 +189,7 @@ def gang_for(  # noqa: PLR0913 - each says something else of it
     """Describe the gang of an object: so many objects of each part, each number above 0.
 
     ``label``: its pods carry it already. ``standing``: it runs already, and does not wait. What room it lacks it gets
-    before all that waits: nobody can hold back its pods, which would take the room of whoever was let in before it.
+    before all that waits: its pods can't be held back, and would take the room of objects that were let in before it.
     Raises ``GangError``.
     """
     priority = PRIORITY_MAX if standing else priority
@@ -224,7 +224,7 @@ def whole_gang(kind: AdmissibleKind, body: Mapping[str, Any], parts: Sequence[Pa
 
 
 def same_parts(parts: Sequence[Part], others: Sequence[Part]) -> bool:
-    """Return whether these are the same objects, whatever their number."""
+    """Return whether these are the same objects, in any number."""
     return [each.demand.key for each in parts] == [each.demand.key for each in others]
 
 

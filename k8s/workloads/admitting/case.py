@@ -136,7 +136,7 @@ class Case:
         except (FieldError, GangError) as error:
             self.room.forget_parts()
             self._desk.say(self, "unreadable", f"it is let in without waiting, since it can't be read: {error}")
-        except Exception as error:  # noqa: BLE001 - law 18: a bug of ours stops no Job
+        except Exception as error:  # noqa: BLE001 - fails open: a bug of ours stops no Job
             self._desk.gate.ledger.failed_open(error)
         self.step(Seen.GRANT)
         if self.room.elastic is not None and self.room.wants_more(self.body):
@@ -170,11 +170,11 @@ class Case:
         loop, said = again.is_loop, again.sentence(self.kind)
         self._desk.say(self, "not-again" if loop else "suspended-again", said)
         if loop:
-            self.refusal, self.room.asked = said, None  # whatever changes of it, it is looked at again
+            self.refusal, self.room.asked = said, None  # after any change of it, it is looked at again
         return loop
 
     async def _note_again(self, again: SuspendedAgain) -> SuspendedAgain | None:
-        """Find out who has suspended it, and note that on it, so that whoever leads next counts on."""
+        """Find out who has suspended it, and note that on it, so that the next leader counts on."""
         for tries in range(1, TRIES + 1):
             try:
                 found = await self._suspended()
@@ -317,7 +317,7 @@ class Case:
         self.step(Seen.RESUMED)
 
     async def _look(self) -> None:
-        """Read it again after a conflict, or where nobody knows what became of the patch."""
+        """Read it again after a conflict, or where the outcome of the patch is unknown."""
         with suppress(ClusterError):
             found = await self._desk.objects.read(self.served, self.namespace, self.name)
             if found is None or text(metadata_of(found).get("uid")) != self.uid:
@@ -350,7 +350,7 @@ class Case:
         except (FieldError, GangError, GangRefused) as error:
             room.forget_parts()
             log.warning("no room is kept for %s, which runs: %s", self.label, error)
-        except Exception as error:  # noqa: BLE001 - law 18
+        except Exception as error:  # noqa: BLE001 - fails open
             desk.gate.ledger.failed_open(error)
         self._follow()
         await self._change(self._note)
@@ -391,7 +391,7 @@ class Case:
         return None if known else noted(self.body, now=self._desk.objects.now(), granted={"by": "others"})
 
     async def _change(self, patch: Callable[[], JSON | None]) -> bool:
-        """Patch what runs; if nobody answers, or it has changed meanwhile, again, as it is by then.
+        """Patch what runs; if no answer comes, or it has changed meanwhile, again, as it is by then.
 
         Return False if the API server denies it.
         """
@@ -443,7 +443,7 @@ class Case:
             self._desk.say(self, error.reason, f"it does not grow: {error}")
         except (FieldError, GangError, ClusterError) as error:
             log.info("%s does not grow further now: %s", self.label, error)
-        except Exception as error:  # noqa: BLE001 - law 18
+        except Exception as error:  # noqa: BLE001 - fails open
             self._desk.gate.ledger.failed_open(error)
 
     def _wider(self) -> JSON | None:

@@ -2,8 +2,8 @@
 
 A Service, a claim or a Job is charged when it is made: by a JobSet's controller even while the JobSet is suspended, for
 an ephemeral volume when its pod appears. ``Children`` keeps those that exist by the object that controls each, so that
-none counts twice, as charged and as room that is still reserved. Kinds that can be let in are noted by who follows them
-anyway; of the others a watch begins once an object needs it. What may not be watched counts as made.
+no child counts twice, as charged and as room that is still reserved. Kinds that can be let in are noted by who follows
+them anyway; of the others a watch begins once an object needs it. What may not be watched counts as made.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Children:
         self._tasks: list[asyncio.Task[None]] = []
 
     def note(self, resource: str, body: Mapping[str, Any], *, gone: bool) -> None:
-        """Take in an object that exists, or is gone; one that no controller has made is nobody's child."""
+        """Take in an object that exists, or is gone; one that no controller has made is no child."""
         metadata, owner = metadata_of(body), controller_of(body) or _retained_for(body)
         uid = text(metadata.get("uid"))
         if gone:
@@ -134,7 +134,7 @@ class Children:
     # -- questions ---------
 
     async def need(self, resources: set[str]) -> None:
-        """Follow these kinds from now on, as far as they are none that are followed anyway, and wait until they are."""
+        """Follow these kinds from now on, as far as they are not followed anyway, and wait until they are."""
         for resource in resources & FOLLOWED.keys():
             if resource not in self._watches:
                 self._watches[resource] = [self._follow(resource, place) for place in self._places]

@@ -1,7 +1,7 @@
 """Kinds that wait because a description of their operator says how: any custom resource that can be suspended.
 
-The description is that of the generic plugin (``plugins/operator_config``): where an object has its state and what ends
-it, which field suspends it, and which pods it makes.
+The description is that of the generic plugin (``kube/operators/operator_config``): where an object has its state and
+what ends it, which field suspends it, and which pods it makes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all cases share: the gate, requests, what else is known, who is told, and what was done."""
+"""What all cases share: the gate, requests, what else is known, who gets notices, and what was done."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Counts:
 
 
 class Patching:
-    """Bounds the patches that are under way, and begins none once another process may lead."""
+    """Bounds the patches that are under way, and begins no further one once another process may lead."""
 
     def __init__(self, certain: Callable[[], bool], slots: asyncio.Semaphore) -> None:
         self._certain = certain

@@ -48,7 +48,10 @@ class JobsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
-    """An object that waits suspended. ``waits_for`` is what its annotation says; empty: nobody has said it yet."""
+    """An object that waits suspended.
+
+    ``waits_for`` is what its annotation says; empty: the operator has not written it yet.
+    """
 
     kind: AdmissibleKind
     body: JSON = field(repr=False)
@@ -69,7 +72,7 @@ class WaitingJob:
 
 @dataclass(frozen=True, slots=True)
 class Unlisted:
-    """A kind of which nobody knows what waits: its list was refused, or can't be read."""
+    """A kind whose waiting objects are unknown: its list was refused, or can't be read."""
 
     resource: str
     where: str
@@ -87,7 +90,7 @@ class Listing:
     jobs: list[WaitingJob] = field(default_factory=list)
     unlisted: list[Unlisted] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
-    """A sentence for each namespace that was asked for and does not exist: nothing waits there either."""
+    """A sentence for each namespace that was asked for and does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ class Released:
 async def list_jobs(
     configuration: Any, *, namespaces: Iterable[str] = (), kinds: Sequence[AdmissibleKind] = KINDS
 ) -> Listing:
-    """Return what waits suspended; ``namespaces``: none means all.
+    """Return what waits suspended; ``namespaces``: empty means all.
 
     Kinds that the server lacks are left out. Raises ``JobsError`` where Jobs can't be listed.
     """
@@ -123,8 +126,8 @@ async def release(
     """Let in what waits without any room being reserved: what has this name, or (empty) all of it that ``goes``.
 
     A name may begin with its kind, ``job/train`` or ``jobset.jobset.x-k8s.io/train``. ``by`` is noted on the object.
-    Where all are to be let in, kinds that can't be listed count as not released. Raises ``JobsError`` where nothing of
-    this name waits, for a namespace that does not exist, and as ``list_jobs`` does.
+    Where all are to be let in, kinds that can't be listed count as not released. Raises ``JobsError`` where no object
+    of this name waits, for a namespace that does not exist, and as ``list_jobs`` does.
     """
     places = tuple(namespaces)
     async with ClusterSession(configuration) as session:
@@ -177,7 +180,7 @@ async def _listed(session: ClusterSession, namespaces: Sequence[str], kinds: Seq
 async def _waiting_in(
     session: ClusterSession, source: ClusterSource, namespaces: Sequence[str], absent: list[str]
 ) -> set[str]:
-    """Return which of these namespaces (none: of all) ask for waiting, as far as this account may read them.
+    """Return which of these namespaces (empty: of all) ask for waiting, as far as this account may read them.
 
     A sentence about each that does not exist is added to ``absent``.
     """
@@ -214,7 +217,7 @@ async def _namespaces(source: ClusterSource) -> list[str]:
 
 
 async def _is_served(objects: Objects, kind: AdmissibleKind) -> bool:
-    """Return whether the server has a kind: whoever may not list it is refused, and not told, where it has not."""
+    """Return whether the server has a kind: an account that may not list it is refused where it has not, too."""
     try:
         answer = await objects.ask("GET", kind.path)
     except (NotSent, OutcomeUnknown):

@@ -42,7 +42,7 @@ SKEW: Final = 30.0
 """Seconds by which the clocks of two machines may differ."""
 AGE_STEP: Final = Policy().age_step
 FITS: Final = frozenset({"now", "unknown"})
-"""What the engine says of pods that fit: nothing that it knows of is in their way."""
+"""What the engine says of pods that fit: no quota that it knows is in their way."""
 NO_LEADER: Final = "no operator runs in this cluster: start one (backoff-ctrl operator, or the chart's value operator)"
 NO_LEASES: Final = "whether an operator runs is not known: this account may not list Leases"
 NO_LINE: Final = "who waits there is not known: this account may not list Jobs"
@@ -60,7 +60,7 @@ class Surroundings:
 
 
 def kind_of_manifest(manifest: Mapping[str, Any], kinds: Sequence[AdmissibleKind] = KINDS) -> AdmissibleKind | None:
-    """Return the kind of a manifest, in whatever version; None: no operator lets it in."""
+    """Return the kind of a manifest, in any version; None: no operator lets it in."""
     named = text(manifest.get("apiVersion")).rpartition("/")[0], text(manifest.get("kind"))
     return next((kind for kind in kinds if (kind.group, kind.kind) == named), None)
 

@@ -37,11 +37,11 @@ SUSPENDED_BY: Final = "backoff-ctrl.dev/suspended-by"
 """The annotation of an object that was suspended at its creation, so that it waits; its value is ``webhook``."""
 WEBHOOK: Final = "webhook"
 ADMITTED: Final = "backoff-ctrl.dev/admitted"
-"""The annotation of an object that was let in: its uid, when, and with what. It says nothing of a copy."""
+"""The annotation of an object that was let in: its uid, when, and with what. It does not count on a copy."""
 STAY_SUSPENDED: Final = "backoff-ctrl.dev/stay-suspended"
 """The annotation by which its user keeps an object suspended; its value is ``true``."""
 RELEASED_BY: Final = "backoff-ctrl.dev/released-by"
-"""The annotation of an object that somebody let in without room being reserved: who."""
+"""The annotation of an object that a user let in without reserved room: who."""
 WAITS_FOR: Final = "backoff-ctrl.dev/waits-for"
 """The annotation that says what a suspended object waits for."""
 MIN_PARALLELISM: Final = "backoff-ctrl.dev/min-parallelism"
@@ -143,7 +143,8 @@ class AdmissibleKind:
     def why_it_runs(self, body: Mapping[str, Any]) -> str:
         """Return why an object runs that was to wait, with what to do; empty: it waits, was let in, or was resumed.
 
-        The API server drops a field that the definition of a kind does not have, so nobody has changed such an object.
+        The API server drops a field that the definition of a kind does not have, so no user can have changed such an
+        object.
         """
         if why := self.may_not_be_suspended(body):
             return why
@@ -190,13 +191,16 @@ def patch_at(path: str, value: object) -> dict[str, Any]:
 
 
 def whole_number(said: str) -> int | None:
-    """Return a whole number as people write it; None: it is none, or has more digits than any number here needs."""
+    """Return a whole number as people write it; None: it is no number, or has more digits than numbers here need."""
     digits = said.removeprefix("-")
     return int(said) if digits.isascii() and digits.isdecimal() and len(digits) <= DIGITS_MAX else None
 
 
 def noted_at(body: Mapping[str, Any], annotation: str) -> Mapping[str, Any]:
-    """Return what an annotation says as a JSON object; empty: it is none. Whoever may change an object writes there."""
+    """Return what an annotation says as a JSON object, or an empty one.
+
+    Each user who may change the object writes there.
+    """
     try:
         return mapping(json.loads(text(annotations_of(body).get(annotation))))
     except (ValueError, RecursionError):
@@ -315,7 +319,7 @@ def is_admitted(body: Mapping[str, Any]) -> bool:
 
 
 def controller_of(body: Mapping[str, Any]) -> Owner | None:
-    """Return the object whose controller made this one; None: nobody's did.
+    """Return the object whose controller made this one, or None.
 
     A reference may have a megabyte, and owners are remembered: one that is longer than any real one names no object.
     """
@@ -325,7 +329,7 @@ def controller_of(body: Mapping[str, Any]) -> Owner | None:
 
 
 def kind_of(owner: Owner, kinds: Iterable[AdmissibleKind] = KINDS) -> AdmissibleKind | None:
-    """Return the admissible kind of an owner, in whatever version it is named; None: it is of no such kind."""
+    """Return the admissible kind of an owner, in any version it is named; None: it is of no such kind."""
     group = owner.api_version.rpartition("/")[0]
     return next((each for each in kinds if (each.group, each.kind) == (group, owner.kind)), None)
 

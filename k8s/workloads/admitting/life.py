@@ -1,6 +1,6 @@
 """The life of one object as a table: what it is, what is seen of it, what it is then and what is done. Pure.
 
-Nothing of it is stored but the object itself: after a restart the table begins again with what its fields say.
+It is stored only as the object itself: after a restart the table begins again with what its fields say.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class State(StrEnum):
     LEFT = "left alone"
     WAITING = "waiting"
     REFUSED = "refused"
-    """It can't be let in as things are: it never fits, or nobody may resume it."""
+    """It can't be let in as things are: it never fits, or it may not be resumed."""
     GRANTED = "granted"
     """Its room is reserved, and it is being resumed."""
     RUNNING = "running"
@@ -101,12 +101,12 @@ LIFE: Final[Mapping[State, Row]] = {
 
 
 def step(state: State, seen: Seen) -> tuple[State, tuple[Act, ...]]:
-    """Return the next state and what is done. What says nothing in a state changes nothing: it came too late."""
+    """Return the next state and what is done. An event without a meaning in a state has no effect: it came too late."""
     return LIFE[state].get(seen, (state, ()))
 
 
 def seen_of(kind: AdmissibleKind, body: Mapping[str, Any], left: Left | None) -> Seen:
-    """Return what a stored object shows. One that is being deleted makes nothing any more.
+    """Return what a stored object shows. One that is being deleted makes no more pods.
 
     ``left``: why it is not ours to let in (``left_waiting``); None: it is ours.
     """

@@ -29,7 +29,7 @@ from .kinds import AdmissibleKind
 MADE_WITHIN: Final = 1.0
 """Seconds for which an object waits for what its controller makes while it is suspended: that is charged by then."""
 FITS: Final = frozenset({"now", "unknown"})
-"""What the engine says of pods that fit: nothing that it knows of is in their way."""
+"""What the engine says of pods that fit: no quota that it knows is in their way."""
 
 Which: TypeAlias = tuple[str, str, str]
 """What a part is charged, its kind, and the kind of its maker."""
@@ -104,7 +104,7 @@ class Needs:
         return counts_of(self._kind, body, parts, succeeded, self._ended_before)
 
     def followed(self, parts: Sequence[Part], counts: Sequence[int]) -> tuple[int, ...]:
-        """Return these counts without what is not followed: nobody says when that was made."""
+        """Return these counts without what is not followed: no event says when that was made."""
         follows = self._desk.children.follows
         pairs = zip(parts, counts, strict=True)
         return tuple(count if part.kind == POD or follows(part.resource) else 0 for part, count in pairs)

@@ -1,4 +1,4 @@
-"""The patches by which an object is let in, released, and told what it waits for: JSON merge patches. Pure."""
+"""The patches by which an object is let in, released, and marked with what it waits for: JSON merge patches. Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def resumed(
 
 
 def noted(body: Mapping[str, Any], *, now: datetime, granted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the patch that notes on an object that it was let in, whatever it is like now."""
+    """Return the patch that notes on an object that it was let in, in any state."""
     annotations = admission(body, now=now, granted=granted)["metadata"]["annotations"]
     return {"metadata": {"annotations": annotations}}
 
@@ -68,7 +68,7 @@ def admission(body: Mapping[str, Any], *, now: datetime, granted: Mapping[str, A
 
 
 def admitted_gang(body: Mapping[str, Any]) -> str:
-    """Return the label of the gang with which this very object was let in; empty: there was none."""
+    """Return the label of the gang with which this very object was let in; empty: there was no gang."""
     return text(noted_at(body, ADMITTED).get("gang")) if is_admitted(body) else ""
 
 
@@ -81,9 +81,9 @@ def grown(kind: AdmissibleKind, parallelism: int, asked: int) -> dict[str, Any]:
 def released(
     kind: AdmissibleKind, body: Mapping[str, Any], by: str, now: datetime, *, as_seen: bool = True
 ) -> dict[str, Any]:
-    """Return the patch by which somebody lets an object in without any room being reserved.
+    """Return the patch by which a user lets an object in without reserved room.
 
-    ``as_seen``: only if it has not changed since; else whatever has, as long as it is the same object.
+    ``as_seen``: only if it has not changed since; else after any change, as long as it is the same object.
     """
     patch = merged(patch_at(kind.suspend, False), admission(body, now=now, granted={"by": by}))
     if not as_seen:

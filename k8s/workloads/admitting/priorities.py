@@ -42,7 +42,7 @@ class Priorities:
 
 
 def priority_asked(body: Mapping[str, Any]) -> tuple[int | None, str]:
-    """Return the priority that the annotation of an object asks for; None: none, and a sentence if it is no number."""
+    """Return the priority that the annotation of an object asks for, or None; and a sentence if it is no number."""
     said = text(annotations_of(body).get(PRIORITY))
     wanted = _number(said)
     wrong = wanted is None and bool(said)

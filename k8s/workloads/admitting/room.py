@@ -90,7 +90,7 @@ class Room:
 
     @property
     def is_forgotten(self) -> bool:
-        """Whether the engine that reserved it has failed: the new one knows nothing of it."""
+        """Whether the engine that reserved it has failed: the new one does not know it."""
         gang = self.gang
         return gang is not None and gang.gang is not None and gang.engine is not self._desk.gate.ledger.controller
 
@@ -215,14 +215,17 @@ class Room:
         return True
 
     def settle(self) -> None:
-        """Reserve no longer, once it has pods, what is not followed: nobody says when that was made."""
+        """Reserve no longer, once it has pods, what is not followed: no event says when that was made."""
         if self.gang is not None and not self.gang.over and self.gang.drawn:
             self._resize(self._needs.followed(self._parts, self._size))
 
     # -- while it runs ---------
 
     async def stand(self, body: JSON) -> str | None:
-        """Reserve what a running object makes, without waiting; return the label of its pods. None: it makes none."""
+        """Reserve what a running object makes, without waiting; return the label of its pods.
+
+        None: it makes no pods.
+        """
         needs = self._needs
         await needs.look_around(body, waits=False)
         self._parts = needs.still_to_come(body)
@@ -273,7 +276,7 @@ class Room:
         return parts, self._needs.counts(most, parts, self._base + len(self._succeeded))
 
     def wants_more(self, body: JSON) -> bool:
-        """Return whether it should have more pods than are reserved. Raises nothing."""
+        """Return whether it should have more pods than are reserved. Never raises."""
         with suppress(FieldError, GangError):
             return self._exceeds(body, self._wanted(body)[1])
         return False
@@ -304,7 +307,7 @@ class Room:
     # -- the end ---------
 
     def forget_parts(self) -> None:
-        """Keep nothing of what no room can be reserved for: that may be a thousand claims."""
+        """Forget objects for which no room can be reserved: they may be a thousand claims."""
         if not self.is_reserved:
             self.asked, self._parts, self._size = None, (), ()
 

@@ -45,7 +45,7 @@ from .patches import merged
 SMALL: Final = 4 << 10
 """Bytes of memory of a field that identifies an object."""
 IDENTIFIED_MAX: Final = 24 << 10
-"""Bytes of memory of what identifies an object, whatever its user has written. As a rule it has 3 kB."""
+"""Bytes of memory of what identifies an object, at most, for any user's input. As a rule it has 3 kB."""
 CONDITIONS: Final = 32
 """Conditions that are kept where a status is large. Kubernetes' Jobs have six."""
 
@@ -55,7 +55,7 @@ Shape: TypeAlias = "Mapping[str, Shape] | list[Shape] | Each | None"
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """An object that keeps all its fields, whatever their names: this is the shape of each of them."""
+    """An object that keeps all its fields, of any name: this is the shape of each of them."""
 
     shape: Shape
 

@@ -57,7 +57,7 @@ class Kept:
         return shaped(self._kind, body)
 
     def keep(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Return all of a shape, or a stub of it. What has ended is small, and counts for nothing."""
+        """Return all of a shape, or a stub of it. What has ended is small, and does not count."""
         metadata = metadata_of(body)
         if self._kind.has_ended(body) and size_of(body, IDENTIFIED_MAX) <= IDENTIFIED_MAX:
             self.drop(text(metadata.get("namespace")), text(metadata.get("uid")))

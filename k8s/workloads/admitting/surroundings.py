@@ -130,7 +130,7 @@ class Surroundings:
         """Return the priority of an object, its annotation's or else the highest of its pods' PriorityClasses.
 
         The annotation may not go above 0, unless who may update the quotas there has allowed it on one of them. Why it
-        does not count as it stands is returned, too: a sentence, or nothing.
+        does not count as it stands is returned, too: a sentence, or an empty text.
         """
         wanted, wrong = priority_asked(body)
         if wanted is None:
@@ -156,7 +156,7 @@ class Surroundings:
     # -- the controllers above ---------
 
     def known_above(self, body: Mapping[str, Any], *, whole: bool = False) -> Sequence[Owner] | None:
-        """Return the chain of controllers above an object; None: somebody has to be asked.
+        """Return the chain of controllers above an object; None: the server has to be asked.
 
         It ends with the first that is admissible, and with a CronJob: what stands above that does not matter, unless
         the ``whole`` chain is asked for.
@@ -167,7 +167,7 @@ class Surroundings:
     async def above(self, body: Mapping[str, Any], *, whole: bool = False) -> Sequence[Owner]:
         """Return that chain, and ask the server where need be. What can't be read ends it."""
         namespace = text(metadata_of(body).get("namespace"))
-        asked: dict[Owner, Owner | None] = {}  # a chain needs nothing of what is remembered, which others may displace
+        asked: dict[Owner, Owner | None] = {}  # a chain needs no remembered owner, which others may displace
         while (found := self._chain(body, whole=whole, asked=asked))[1] is not None:
             asked[found[1]] = await self._look_up(found[1], namespace)
         return found[0]
@@ -192,7 +192,7 @@ class Surroundings:
         return chain, None
 
     async def _look_up(self, owner: Owner, namespace: str) -> Owner | None:
-        """Ask who controls an owner. None: nothing, or that is not known."""
+        """Ask who controls an owner. None: it has no controller, or that is not known."""
         found: Mapping[str, Any] = {}
         label = printable(f"{owner.kind} {namespace}/{owner.name}"[:NAMED_MAX])
         try:

@@ -1,4 +1,4 @@
-"""What people are told of objects that wait: an annotation, Kubernetes events, and documents for lists and pages.
+"""What people see of objects that wait: an annotation, Kubernetes events, and documents for lists and pages.
 
 The annotation is written where something has changed that a person would notice, at most every ten seconds for each
 object, and at most ``RATE`` a second for all: each write also wakes the controllers that watch the kind.
@@ -32,7 +32,7 @@ from .patches import waiting
 log = logging.getLogger(__name__)
 
 GRACE: Final = 2.0
-"""Seconds for which an object may wait before anybody is told."""
+"""Seconds for which an object may wait before people are notified."""
 PAUSE: Final = 10.0
 """Seconds between two annotations of one object."""
 EVENT_AGAIN: Final = 300.0
@@ -59,7 +59,7 @@ EVENTS: Final = {
 
 @dataclass(slots=True)
 class _Told:
-    """What was last told of an object. ``news``: what it waited for, as the annotation has it."""
+    """What was last written about an object. ``news``: what it waited for, as the annotation has it."""
 
     since: float
     news: object = None

@@ -268,7 +268,7 @@ async def test_a_job_gets_the_pods_that_it_grew_by_though_the_first_patch_failed
 async def test_an_error_of_ours_lets_a_job_in_and_harms_no_other(
     bed: Bed, jobs: Jobs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Law 18: it is counted as ungated."""
+    """Fails open: it is counted as ungated."""
 
     def fails(body: Mapping[str, Any]) -> tuple[Part, ...]:
         if body["metadata"]["name"] == "bad":

@@ -1,4 +1,4 @@
-"""Law 8: where a quota reports less used than our living creates are charged, that is doubted, and for how long."""
+"""Wakes on news: a quota that reports less used than our living creates are charged is doubted, and for how long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Law 5: a fact teaches only what it proves, and older facts never overwrite newer ones."""
+"""Facts teach what they prove: a fact teaches only what it proves, and older facts never overwrite newer ones."""
 
 from __future__ import annotations
 

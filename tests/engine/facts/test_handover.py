@@ -1,4 +1,4 @@
-"""Law 9: holds are handed over, never dropped and never counted twice, in any order of events and reports."""
+"""Holds are handed over, never dropped and never counted twice, in any order of events and reports."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def replays(
     """Enumerate every order of the events, with a replay of it, and the events that make it happen, one by one.
 
     Events with which the order before began as well are not given out but happen at once: the same calls give the
-    same answers (law 12), so that what was true after them need not be looked at again.
+    same answers (deterministic), so that what was true after them need not be looked at again.
     """
     creates = "".join(sorted(event[1] for event in before if event[0] == "C"))
     last: list[str] = []

@@ -1,4 +1,4 @@
-"""Law 8: a create that ends while a recount is in doubt may be one it lacked; only the next recount frees its room."""
+"""A create that ends while a recount is in doubt may be one that it lacked; only the next recount frees its room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws 5 and 9 for lists that belong to no watch: never over newer ones, and they hand over what they contain."""
+"""Lists that belong to no watch: they never overwrite newer facts, and they hand over the holds that they contain."""
 
 from __future__ import annotations
 

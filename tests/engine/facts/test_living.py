@@ -1,4 +1,4 @@
-"""Law 8: where the ends of our creates are reported, no count of ``used`` is believed below what lives."""
+"""Wakes on news: where the ends of our creates are reported, no count of ``used`` is believed below what lives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Law 8, wake on news: room counts once the server knows of it, too; stale refusals and hints are no room."""
+"""Wakes on news: room counts once the server knows of it, too; stale refusals and hints are no room."""
 
 from __future__ import annotations
 

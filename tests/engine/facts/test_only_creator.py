@@ -1,4 +1,4 @@
-"""Law 8 as a property: an only creator that sees all ends never has more alive than the quota allows."""
+"""Wakes on news, as a property: an only creator that sees all ends never has more alive than the quota allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Law 8: a recount of the quota controller may lack what was created a moment before; a charge lacks nothing."""
+"""Wakes on news: a recount of the quota controller may lack what was created a moment before; a charge is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Law 10: amounts belong to the quota; whether it applies belongs to the scope class, and is learned apart."""
+"""Scope classes: amounts belong to the quota; whether it applies belongs to the scope class, and is learned apart."""
 
 from __future__ import annotations
 

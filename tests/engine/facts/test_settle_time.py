@@ -1,4 +1,4 @@
-"""Law 8: the settle time is learned from what the server refuses and how fast it answers, and forgotten again."""
+"""Wakes on news: the settle time is learned from the server's refusals and its speed, and forgotten again."""
 
 from __future__ import annotations
 

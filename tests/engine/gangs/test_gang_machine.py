@@ -1,4 +1,4 @@
-"""Gangs among single creates, on random days: against the exact server and by adding up lists. Law 19."""
+"""Gangs among single creates, on random days: against the exact server and by adding up lists."""
 
 from __future__ import annotations
 
@@ -358,7 +358,7 @@ def random_day(seed: int, steps: int) -> None:
 
 
 @pytest.mark.parametrize("block", range(2))
-def test_many_random_days_with_gangs_break_no_law(block: int) -> None:
+def test_many_random_days_with_gangs_break_no_promise(block: int) -> None:
     """Two hundred days of the machine's rules, the same ones in every run."""
     for seed in range(block * 100, block * 100 + examples(100)):
         random_day(seed, 15 + seed % 60)

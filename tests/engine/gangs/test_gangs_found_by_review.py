@@ -96,7 +96,7 @@ def test_a_read_that_nobody_waited_for_does_not_hold_up_the_next() -> None:
 
 
 def test_who_leaves_the_line_and_comes_again_has_the_quotas_read_no_more_often() -> None:
-    """The back-off of reads ends with time, not with an empty line (law 20)."""
+    """The back-off of reads ends with time, not with an empty line (a place survives)."""
     line = Timeline(Policy(base=1, cap=8))
     for _ in range(100):
         request = line.reserve((4, 1))
@@ -263,7 +263,7 @@ def test_a_gang_that_waits_for_a_read_says_when_the_next_one_is() -> None:
 
 
 def test_a_draw_costs_no_more_beside_many_draws_that_wait() -> None:
-    """Law 13: members of a large gang are drawn one after the other, however many wait already."""
+    """Bounded: members of a large gang are drawn one after the other, however many wait already."""
 
     def cost(waiting: int) -> int:
         line, gang = settled(0, 10**6, Policy(overload_start=1, overload_max=1)).with_gang((5000, 1))

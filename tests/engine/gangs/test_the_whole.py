@@ -1,4 +1,4 @@
-"""Law 19: a gang is admitted whole or not at all, by the same line, order and keeping as single creates."""
+"""A gang is one: a gang is admitted whole or not at all, by the same line, order and keeping as single creates."""
 
 from __future__ import annotations
 

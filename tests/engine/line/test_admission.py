@@ -1,4 +1,4 @@
-"""Laws 1, 2 and 8: exact amounts, no over-admission of our own, and a wake admits exactly what now fits."""
+"""Exact amounts, no over-admission of our own, and a wake admits exactly what now fits."""
 
 from __future__ import annotations
 

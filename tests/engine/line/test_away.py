@@ -1,4 +1,4 @@
-"""Law 20: who was told to come again waits on, and its room is held for as long as callers take."""
+"""A place survives: who was told to come again waits on, and its room is held for as long as callers take."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_who_is_refused_while_away_keeps_the_seat() -> None:
 
 
 def test_thousands_who_are_away_cost_the_others_nothing() -> None:
-    """Law 13: who is told to come again, and never does, is not looked at in each decision about somebody else."""
+    """Bounded: who is told to come again, and never does, is not looked at in each decision about somebody else."""
     few, many = (steps_beside(away) for away in (200, 2000))
     assert many <= few * 1.5
 

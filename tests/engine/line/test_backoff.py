@@ -1,4 +1,4 @@
-"""Law 7: d = min(cap, base x 2^n), exact for any n; each jitter stays in its range."""
+"""Back-off: d = min(cap, base x 2^n), exact for any n; each jitter stays in its range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Law 20: back-off belongs to the block; it ends with time and with news, not when nobody waits any more."""
+"""A place survives: back-off belongs to the block; it ends with time and with news, not when nobody waits any more."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def refusals_in_ten_minutes(patience: float) -> int:
 
 @pytest.mark.parametrize("patience", [0.3, 1.0, 5.0])
 def test_a_caller_with_short_time_outs_meets_no_more_refusals_than_a_patient_one(patience: float) -> None:
-    """Law 20: back-off belongs to the block, not to who waits. (It was seven times as many.)"""
+    """A place survives: back-off belongs to the block, not to who waits. (It was seven times as many.)"""
     assert refusals_in_ten_minutes(patience) <= 1.2 * refusals_in_ten_minutes(600)
 
 

@@ -1,4 +1,4 @@
-"""The controller beside the naive twin, by a shrinking search and by plain dice: laws 2, 3, 5, 6, 8, 12."""
+"""The controller beside the naive twin, by a shrinking search and by plain dice (tests/kit/engine_machine.py)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def random_day(seed: int, steps: int) -> None:
 
 
 @pytest.mark.parametrize("block", range(5))
-def test_many_random_days_break_no_law(block: int) -> None:
+def test_many_random_days_break_no_promise(block: int) -> None:
     """A thousand days of the machine's rules, the same ones in every run."""
     for seed in range(block * 200, block * 200 + examples(200)):
         random_day(seed, 15 + seed % 60)

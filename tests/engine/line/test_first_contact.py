@@ -1,4 +1,4 @@
-"""Law 6: gentle where nothing is known. Slow start to sixteen unproven creates in flight, until a quota is known."""
+"""Gentle start: slowly to sixteen unproven creates in flight, until a quota is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Law 11: never-fits is a verdict of facts."""
+"""Never fits by facts: never-fits is a verdict of facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Law 4: smaller passes, boundedly; then room is kept, only where it blocks, and not for ever. Nobody starves."""
+"""Bounded overtaking: a smaller create passes; then room is kept where it blocks, and not for ever. None starves."""
 
 from __future__ import annotations
 

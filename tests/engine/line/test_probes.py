@@ -1,4 +1,4 @@
-"""Law 3: one probe per block, no calls between probes; and a ticket ends once."""
+"""One probe: one probe per block, no calls between probes; and a ticket ends once."""
 
 from __future__ import annotations
 

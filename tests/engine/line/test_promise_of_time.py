@@ -1,4 +1,4 @@
-"""Law 4: however rarely small ones come, room is kept for a large one in time, and without pause."""
+"""Bounded overtaking: however rarely small ones come, room is kept for a large one in time, and without pause."""
 
 from __future__ import annotations
 

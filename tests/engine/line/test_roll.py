@@ -72,7 +72,7 @@ def test_a_few_that_stay_of_many_leave_no_empty_parts_behind() -> None:
 
 
 def test_the_place_of_the_last_of_many_takes_a_few_steps() -> None:
-    """Law 13: among ten thousand waiting creates of many shapes, nobody is counted one by one."""
+    """Bounded: among ten thousand waiting creates of many shapes, nobody is counted one by one."""
     line = watched(4, 4)
     demands = [Demand({"cpu": 10**9 + cpu}) for cpu in range(100)]
     everyone = [line.request(demand=demand) for demand in demands for _ in range(100)]

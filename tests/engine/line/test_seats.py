@@ -1,4 +1,4 @@
-"""Law 20: a place survives its caller; an empty seat is never admitted, and ends by itself."""
+"""A place survives: a place survives its caller; an empty seat is never admitted, and ends by itself."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_overtakings_are_counted_on() -> None:
 
 
 def test_keeping_pauses_for_a_caller_that_comes_again_and_again() -> None:
-    """Law 4: its returns do not wind back the clock by which kept room that does not grow is given to others."""
+    """Its returns do not wind back the clock by which kept room that does not grow is given to others."""
     line = watched(4, 4, Policy(overtakes_max=0, overtaken_for_max=0, keep_stalled=60))
     line.observe(3, 4)
     large = line.submit(3)

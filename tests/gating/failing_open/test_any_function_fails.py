@@ -1,4 +1,4 @@
-"""Law 18: whichever function of ours fails on its way, a create is stored once, or ends with the server's word."""
+"""Fails open: whichever function of ours fails on its way, a create is stored once, or ends with the server's word."""
 
 from __future__ import annotations
 

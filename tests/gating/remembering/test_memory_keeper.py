@@ -85,7 +85,7 @@ def test_a_gate_that_learned_nothing_writes_no_file(tmp_path: Path) -> None:
 def test_a_ledger_that_fails_to_remember_counts_the_error_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Law 18: an internal error is counted, and no incomplete file is written."""
+    """Fails open: an internal error is counted, and no incomplete file is written."""
     ledger = new_ledger()
     learn(ledger)
     monkeypatch.setattr(Controller, "remember_page", lambda *_: 1 / 0)  # a bug of ours
@@ -160,7 +160,7 @@ def test_a_slow_disk_delays_no_client_of_another_server(tmp_path: Path, monkeypa
 
 
 def test_an_unexpected_error_does_not_stop_later_saves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Law 18: the error is counted and logged, and the next save is tried."""
+    """Fails open: the error is counted and logged, and the next save is tried."""
     ledger, saved = new_ledger(), threading.Semaphore(0)
     learn(ledger)
 

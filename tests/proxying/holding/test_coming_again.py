@@ -1,4 +1,4 @@
-"""Callers that hang up, or are told to come again: law 20, and never two objects for one request (law 16)."""
+"""A place survives callers that hang up or are asked to come again, and a request never makes two objects."""
 
 from __future__ import annotations
 

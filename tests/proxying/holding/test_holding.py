@@ -184,7 +184,7 @@ async def test_the_mode_of_a_namespace_holds(mode: Any, status: int, sent: int) 
 
 
 async def test_an_error_of_ours_lets_the_create_through_as_it_came() -> None:
-    """Law 18: it is counted, and the caller gets the server's answer."""
+    """Fails open: it is counted, and the caller gets the server's answer."""
     async with proxied(1) as proxy:
         object.__setattr__(proxy.holding._shared, "reviews", None)  # a bug
         response = await proxy.post(pod())
@@ -308,7 +308,7 @@ class Hanging:
 
 
 async def test_short_time_outs_meet_no_more_refusals_than_long_ones() -> None:
-    """Law 20: with its place kept, a caller that gives up after 2 s gets in when one that stays would."""
+    """A place survives: with its place kept, a caller that gives up after 2 s gets in when one that stays would."""
     async with full(4, HoldSettings(hold=8)) as proxy:
         names = proxy.others
         got_in = list[str]()

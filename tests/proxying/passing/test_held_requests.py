@@ -131,7 +131,7 @@ async def test_bodies_of_one_address_let_those_of_others_in() -> None:
 
 
 async def test_a_failure_of_the_gate_lets_requests_pass() -> None:
-    """Law 18: what it can't say is passed on; what it fails on while it answers is told, and not sent again."""
+    """Fails open: what it can't say is passed on; what it fails on while it answers is told, and not sent again."""
 
     class Broken(Chosen):
         def reads(self, head: object) -> bool:

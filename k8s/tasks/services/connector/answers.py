@@ -1,7 +1,7 @@
 """What a connector's answer means for a task: its phase, its error, its outputs and links. Pure.
 
 The phases are Flyte's ``TaskExecution.Phase``. A job that waits for resources at its service is ``Queued``: ours called
-``WaitingForResources`` means that nothing was created yet. A connector that sets none has its older ``State`` read, as
+``WaitingForResources`` means that no job was created yet. A connector without it has its older ``State`` read, as
 in Flyte. A number that this version does not know is news of a newer connector: the task goes on.
 """
 

@@ -43,7 +43,7 @@ _HIDDEN: Final = "***"
 
 
 class UnknownAddressError(ConnectionRefusedError):
-    """The platform has not said where the service is: nothing was sent, and the task waits until that is mended."""
+    """The platform has no address of the service: no request was sent, and the task waits until that is mended."""
 
 
 class _Call(NamedTuple):

@@ -7,8 +7,9 @@ An attempt that needs a token is a create of one ``tokens``, and the server that
 the line is the engine's, as for every create: priority and aging, place and estimate, bounded overtaking, status,
 metrics, and what operators do.
 
-Nothing is stored. An attempt has its token from the grant until it is released, and whoever starts a manager says with
-``adopt`` which attempts of the store have theirs, before anybody is granted one. So none is lost or left over.
+Pools are not stored. An attempt has its token from the grant until it is released, and the code that starts a manager
+says with ``adopt`` which attempts of the store have theirs, before anybody is granted one. So none is lost or left
+over.
 
 The pool counts for itself what it grants, and refuses beyond its limits whatever the engine says: a new engine, after
 an internal error, or one that did not know of a lower limit yet.
@@ -60,7 +61,7 @@ GRANTED: Final = Answer(201, {}, b"")
 class PoolLimits:
     """The tokens of a pool in all, and the most that one project and one namespace may have; None: no limit of that.
 
-    ``total`` 0 pauses the pool. Lower limits take nothing away: nothing is granted until there is room.
+    ``total`` 0 pauses the pool. Lower limits take no token away: none is granted until there is room.
     """
 
     total: int
