@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from backoff_ctrl.engine.backoff import full_jitter
-from backoff_ctrl.k8s.gate.any_gate import NAMES
 from backoff_ctrl.k8s.gate.creates.calls import quotas_url
 from backoff_ctrl.k8s.gate.creates.creation import Owner
 from backoff_ctrl.k8s.gate.observing.gangs import path_of
@@ -23,6 +21,7 @@ from backoff_ctrl.k8s.kube.charges.parts import Part
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.kube.cluster.objects import Objects
 from backoff_ctrl.k8s.kube.paths import PathError
+from backoff_ctrl.k8s.kube.pauses import Pauses
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
 from backoff_ctrl.k8s.kube.watching.objects import Kind as Watched
 from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
@@ -46,7 +45,7 @@ OF_ONE: Final = 2
 TRIES: Final = 10
 """Tries of a question: about 20 s. A leader whose server is away for longer leads no more, and begins anew."""
 ANSWER_WITHIN: Final = 10.0
-FIRST_PAUSE: Final = 0.05
+FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
 """Seconds between two tries of a question that was not answered; the first and the longest."""
 TOO_MANY: Final = 429
@@ -214,15 +213,15 @@ class Surroundings:
 
         A place is taken for each request, not for the pauses. Raises ``UnansweredError``.
         """
-        said = ""
-        for tries in range(1, TRIES + 1):
+        said, pauses = "", Pauses(FIRST_PAUSE, LONGEST_PAUSE)
+        for _ in range(TRIES):
             try:
                 async with self._places.of(namespace), asyncio.timeout(ANSWER_WITHIN):
                     return await ask()
             except (NotSent, OutcomeUnknown, WatchBrokenError, TimeoutError) as error:
                 said = str(error) or "it does not answer in time"
                 log.debug("asked again: %s", said)
-            await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
+            await pauses.after_failure()
         raise UnansweredError(printable(said[:NAMED_MAX]))
 
 

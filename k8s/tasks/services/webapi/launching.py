@@ -19,7 +19,7 @@ from backoff_ctrl.k8s.tasks.plugins.web_protocol import CallContext, Created, Fi
 
 from .ending import Ending
 from .outcomes import CREATE_IN_DOUBT, Judged, PluginBugError, flaw_of_answer, in_doubt, judge_create
-from .pacing import Kind, Slot, pause
+from .pacing import Kind, Slot, pauses
 from .secrets import hidden_in
 from .service import Service
 
@@ -100,7 +100,7 @@ class Launch:
         await asyncio.wait({self._task})
 
     async def _run(self) -> None:
-        tries = 0
+        between = pauses()
         try:
             while not self._stopped:
                 if self.doubt and await self._is_settled():
@@ -114,10 +114,9 @@ class Launch:
                 if judged.failure is not None:
                     await self._fail(judged.failure)
                     return
-                tries += 1
                 self.said = f"{judged.said}; it is tried again"
                 self._wake(self._key)
-                await pause(tries)
+                await between.after_failure()
         except asyncio.CancelledError:
             if not self._stopped:
                 raise
@@ -229,7 +228,7 @@ class Launch:
 
     async def _found(self, plugin: Finds) -> bool:
         """Look for the job until the service answers; say whether there is one."""
-        service, tries = self._service, 0
+        service, between = self._service, pauses()
         while True:
             slot, error = await service.origin(self._context.task).pacer.enter(Kind.READ), None
             try:
@@ -244,8 +243,7 @@ class Launch:
             if error is None:
                 self.doubt = False
                 return self.created is not None
-            tries += 1
             self._failed(error)
             self.said = f"whether its job exists can't be looked up now: {error}; it is tried again"
             self._wake(self._key)
-            await pause(tries)
+            await between.after_failure()

@@ -19,10 +19,11 @@ from enum import Enum
 from typing import Final
 from weakref import WeakValueDictionary
 
-from backoff_ctrl.engine.backoff import Bucket, full_jitter
+from backoff_ctrl.engine.backoff import Bucket
 from backoff_ctrl.engine.overload import Window, WindowSnapshot
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.runtime.places import NOT_NOW, Path, Turns
+from backoff_ctrl.k8s.kube.pauses import Pauses
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import RateLimit, RemoteError
 
 OWN: Final[Path] = ("own",)
@@ -33,16 +34,16 @@ OF_ALL_NAMED: Final = 2
 """They have at most one of so many parts of what a plugin may do."""
 OF_ONE: Final = 4
 """One of them has at most one of so many parts, whatever number of namespaces names it."""
-PAUSE_FIRST: Final = 0.5
+PAUSE_FIRST: Final = 1.0
 PAUSE_LONGEST: Final = 30.0
 """Seconds between two tries of a create or delete, the first and the longest."""
 OVERLOADED: Final = (429, 503)
 _POLICY: Final = Policy()
 
 
-async def pause(tries: int) -> None:
-    """Wait before a call is made once more, longer after each try."""
-    await asyncio.sleep(full_jitter(tries, PAUSE_FIRST, PAUSE_LONGEST, random.Random()))
+def pauses() -> Pauses:
+    """Return the pauses between the tries of one call."""
+    return Pauses(PAUSE_FIRST, PAUSE_LONGEST)
 
 
 def part(whole: int, parts: int) -> int:
