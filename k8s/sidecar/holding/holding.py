@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,9 +20,10 @@ from backoff_ctrl.k8s.sidecar.http.messages import Ask, Head, Request, Response
 from backoff_ctrl.k8s.sidecar.place import Account, Place, Trust
 from backoff_ctrl.k8s.sidecar.upstream import ApiServer
 
-from .callers import KeptCreates, Noticed, Reviews
+from .callers import Reviews
 from .choosing import ChargedKinds, Chosen, choose, creates
-from .create_request import CLOSING, CreateRequest, PutOff, Shared
+from .create_request import CLOSING, CreateRequest, Shared, give_up
+from .returning import KeptCreates, Returning
 from .sending import Received, response_of
 from .settings import RESTART, RETRY_AFTER, HoldSettings
 from .telling import come_again, failed
@@ -69,10 +71,10 @@ class Holding:
             self._settings,
             self._kinds,
             Reviews(ask, ledger.now, lends=lends),
-            PutOff(ttl),
-            Noticed(ttl),
-            Noticed(ttl),
-            KeptCreates(ttl, ledger.now),
+            Returning(ttl, give_up, most=math.inf),
+            Returning(ttl),
+            Returning(ttl),
+            KeptCreates(ttl),
         )
         self._at_end = at_end
         self._closing = False
