@@ -30,10 +30,10 @@ from .objects import (
     Ignored,
     IgnoredError,
     Key,
-    Kind,
     Object,
     WatchAbsentError,
     WatchBrokenError,
+    WatchedKind,
     WatchExpiredError,
     WatchForbiddenError,
     key_of,
@@ -92,7 +92,7 @@ class ClusterSource:
             raise _broken(error) from error
 
     async def pages(
-        self, kind: Kind, namespace: str | None, trim: Trim | None = None
+        self, kind: WatchedKind, namespace: str | None, trim: Trim | None = None
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the pages of the list, read from etcd: the API server's cache may be outdated.
 
@@ -130,7 +130,7 @@ class ClusterSource:
                 raise WatchBrokenError("the list repeats a page, or has too many pages") from error
 
     async def watch(
-        self, kind: Kind, namespace: str | None, version: str, trim: Trim | None = None
+        self, kind: WatchedKind, namespace: str | None, version: str, trim: Trim | None = None
     ) -> AsyncGenerator[object, None]:
         """Yield events, or ``Ignored`` for an unusable line, until the server ends the stream or is silent too long.
 
@@ -226,11 +226,11 @@ class _TooLargeError(WatchBrokenError):
     """An answer is larger than this program reads."""
 
 
-def _path(kind: Kind, namespace: str | None) -> str:
+def _path(kind: WatchedKind, namespace: str | None) -> str:
     return path_to(kind.path, kind.plural, namespace=namespace if kind.namespaced else None)
 
 
-def _selectors(kind: Kind) -> list[tuple[str, Any]]:
+def _selectors(kind: WatchedKind) -> list[tuple[str, Any]]:
     return [each for each in (("fieldSelector", kind.fields), ("labelSelector", kind.labels)) if each[1]]
 
 
@@ -318,7 +318,7 @@ class Observer:
     trim: Trim | None = None
     """Returns what is needed of an object; without it, all is. Called before anything else, in any thread."""
 
-    def __init__(self, kind: Kind, namespace: str | None) -> None:
+    def __init__(self, kind: WatchedKind, namespace: str | None) -> None:
         self.kind = kind
         self.namespace = namespace
 

@@ -19,8 +19,7 @@ from backoff_ctrl.k8s.gate.creates.wait import Wait
 from backoff_ctrl.k8s.gate.gangs import GangRefused
 from backoff_ctrl.k8s.kube.answers.fields import FieldError, annotations_of, metadata_of, text
 from backoff_ctrl.k8s.kube.charges.live import is_released
-from backoff_ctrl.k8s.kube.cluster.kinds import JSON
-from backoff_ctrl.k8s.kube.cluster.kinds import Kind as Served
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 from backoff_ctrl.k8s.kube.cluster.objects import ClusterError
 from backoff_ctrl.k8s.kube.pauses import Pauses
 from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
@@ -55,7 +54,7 @@ class Case:
     def __init__(self, kind: AdmissibleKind, body: JSON, desk: Desk) -> None:
         metadata = metadata_of(body)
         self.kind = kind
-        self.served = Served(kind.api_version, kind.kind, kind.plural)
+        self.served = Kind(kind.api_version, kind.kind, kind.plural)
         self.body = body
         self.uid = text(metadata.get("uid"))
         self.namespace, self.name = text(metadata.get("namespace")), text(metadata.get("name"))

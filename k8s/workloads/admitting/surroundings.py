@@ -23,8 +23,7 @@ from backoff_ctrl.k8s.kube.cluster.objects import Objects
 from backoff_ctrl.k8s.kube.paths import PathError
 from backoff_ctrl.k8s.kube.pauses import Pauses
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
-from backoff_ctrl.k8s.kube.watching.objects import Kind as Watched
-from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
+from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBrokenError, WatchedKind, WatchForbiddenError
 
 from .kinds import WAITING_NAMESPACES, AdmissibleKind, controller_of, kind_of
 from .priorities import Priorities, priority_allowed, priority_asked
@@ -57,7 +56,7 @@ CRON_JOB: Final = ("batch", "CronJob")
 class Followed:
     """A kind that is watched. ``changed`` takes an object in, and returns the namespace that is concerned, if any."""
 
-    kind: Watched
+    kind: WatchedKind
     made: tuple[str, str]
     changed: Callable[[JSON, bool], str | None]
 
@@ -83,10 +82,12 @@ class Surroundings:
         self._places = Places(_has_room)
         self.watched = (
             Followed(
-                Watched("/api/v1", "limitranges", frozenset({"LimitRange"})), ("v1", "LimitRange"), self._limit_range
+                WatchedKind("/api/v1", "limitranges", frozenset({"LimitRange"})),
+                ("v1", "LimitRange"),
+                self._limit_range,
             ),
             Followed(
-                Watched(
+                WatchedKind(
                     "/apis/scheduling.k8s.io/v1", "priorityclasses", frozenset({"PriorityClass"}), namespaced=False
                 ),
                 ("scheduling.k8s.io/v1", "PriorityClass"),

@@ -9,7 +9,7 @@ import pytest
 from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID
 
 from .plans import ROW
-from .process import Call, Told
+from .process import Call, Report
 from .run import Account, storm
 
 CREATES = 400
@@ -50,7 +50,7 @@ def stored(row: str, name: str, create_id: str = "id") -> dict[str, Any]:
     ],
 )
 def test_an_account_names_what_is_wrong(call: Call, pods: list[Any], ids: list[str], said: str) -> None:
-    account = Account(0, Told([call], {"r1": ids}), pods, {"created": len(pods), "refused": 0}, [], 0.0)
+    account = Account(0, Report([call], {"r1": ids}), pods, {"created": len(pods), "refused": 0}, [], 0.0)
 
     assert said in "\n".join(account.wrong)
     assert bool(account.wrong) is bool(said)

@@ -16,7 +16,7 @@ from backoff_ctrl.k8s.tasks.plugins.web_protocol import CallContext, RemoteError
 
 from .ending import Ending
 from .outcomes import GONE
-from .pacing import Kind, pauses
+from .pacing import Access, pauses
 from .service import Service
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Deletion:
 
     async def _once(self) -> Exception | None:
         service, error = self._service, None
-        slot = await service.origin(self._context.task, self.meta).pacer.enter(Kind.WRITE)
+        slot = await service.origin(self._context.task, self.meta).pacer.enter(Access.WRITE)
         limit = service.settings.call_timeout
         try:
             await service.call(

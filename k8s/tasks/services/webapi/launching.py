@@ -19,7 +19,7 @@ from backoff_ctrl.k8s.tasks.plugins.web_protocol import CallContext, Created, Fi
 
 from .ending import Ending
 from .outcomes import CREATE_IN_DOUBT, Judged, PluginBugError, flaw_of_answer, in_doubt, judge_create
-from .pacing import Kind, Slot, pauses
+from .pacing import Access, Slot, pauses
 from .secrets import hidden_in
 from .service import Service
 
@@ -133,7 +133,7 @@ class Launch:
         await origin.pacer.opened()
         # Before its slot: a create in doubt frees its seat by a read, which needs a slot, too.
         await self._service.take_seat(self._key, origin)
-        slot = await origin.pacer.enter(Kind.WRITE)
+        slot = await origin.pacer.enter(Access.WRITE)
         try:
             self.ready = True
             self.said = "its call is being made" if self._service.is_sync else "its job is being created"
@@ -230,7 +230,7 @@ class Launch:
         """Look for the job until the service answers; say whether there is one."""
         service, between = self._service, pauses()
         while True:
-            slot, error = await service.origin(self._context.task).pacer.enter(Kind.READ), None
+            slot, error = await service.origin(self._context.task).pacer.enter(Access.READ), None
             try:
                 limit = service.settings.call_timeout
                 found = await service.call("find", lambda: plugin.find(self._context), self._context, limit)
