@@ -30,5 +30,5 @@ def test_a_call_that_hangs_is_abandoned_in_a_thread_that_does_not_keep_the_progr
     with pytest.raises(TimeoutError, match=r"incomplete after 0\.05 s"):
         within(0.05, hang)
     begun.wait()
-    assert threads[0].daemon
     ends.set()
+    assert threads[0].daemon
