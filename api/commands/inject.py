@@ -37,7 +37,7 @@ from .proxy import command as proxy
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from backoff_ctrl.api.webhooks.certificates import Place
+    from backoff_ctrl.api.webhooks.certificates import Installation
     from backoff_ctrl.api.webhooks.server import InjectionSettings
     from backoff_ctrl.api.webhooks.task_review import TaskReviews
     from backoff_ctrl.k8s.kube.cluster.finding import ClusterAccess
@@ -228,13 +228,15 @@ def _settings(given: Mapping[str, Any], sidecar: SidecarSettings) -> InjectionSe
     if given["tls_cert"] is not None:
         files = (Path(given["tls_cert"]), Path(given["tls_key"]))
         return InjectionSettings(listen, probes, sidecar, None, files, who, given["drain"], given["excluded"], **admits)
-    place = _place(given)
-    return InjectionSettings(listen, probes, sidecar, place, None, who, given["drain"], given["excluded"], **admits)
+    installation = _installation(given)
+    return InjectionSettings(
+        listen, probes, sidecar, installation, None, who, given["drain"], given["excluded"], **admits
+    )
 
 
-def _place(given: Mapping[str, Any]) -> Place:
+def _installation(given: Mapping[str, Any]) -> Installation:
     try:
-        from backoff_ctrl.api.webhooks.certificates import MUTATING, VALIDATING, Place  # noqa: PLC0415
+        from backoff_ctrl.api.webhooks.certificates import MUTATING, VALIDATING, Installation  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("backoff_ctrl"):
             raise
@@ -249,7 +251,7 @@ def _place(given: Mapping[str, Any]) -> Place:
         raise BadInput("outside a pod, --namespace must say where the Service and the Secret are")
     admits = given["admits"]
     kinds = (*((MUTATING,) if {"pods", "jobs"} & {*admits} else ()), *((VALIDATING,) if "tasks" in admits else ()))
-    return Place(namespace, given["secret"], given["service"], given["webhook"], kinds)
+    return Installation(namespace, given["secret"], given["service"], given["webhook"], kinds)
 
 
 def _sidecar(given: Mapping[str, Any]) -> SidecarSettings:

@@ -168,8 +168,8 @@ def command(listen: str, apiserver: str | None, kubeconfig: str | None, context:
     Exit codes: 0 ended by Ctrl-C or SIGTERM; 2 wrong usage, or an unusable API server, address or certificate.
     """
     try:
+        from backoff_ctrl.k8s.sidecar.finding import UpstreamError, find_upstream  # noqa: PLC0415
         from backoff_ctrl.k8s.sidecar.listening import BindError, check_reach, read_address  # noqa: PLC0415
-        from backoff_ctrl.k8s.sidecar.place import PlaceError, find_place  # noqa: PLC0415
         from backoff_ctrl.k8s.sidecar.serving import Settings, run  # noqa: PLC0415 - loads the parser and the loop
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("backoff_ctrl"):
@@ -183,7 +183,7 @@ def command(listen: str, apiserver: str | None, kubeconfig: str | None, context:
         check_reach(address, f"--listen {address}", use_own=given["use_own_credentials"], tls=tls is not None)
         settings = Settings(
             address,
-            find_place(apiserver, kubeconfig, context),
+            find_upstream(apiserver, kubeconfig, context),
             _holds(given),
             given["admin"],
             use_own=given["use_own_credentials"],
@@ -200,7 +200,7 @@ def command(listen: str, apiserver: str | None, kubeconfig: str | None, context:
         if not tls and not settings.use_own and address.path is None and settings.place.tls:  # else it needs no token
             _logger.info("%s", _GO_DROPS_TOKENS)
         run(settings, click.echo)
-    except (BindError, PlaceError, OptionError) as error:
+    except (BindError, UpstreamError, OptionError) as error:
         raise BadInput(str(error)) from None
     return DONE
 

@@ -167,7 +167,7 @@ class KeepingError(CertificatesError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Installation:
     """Where the certificates are kept. ``service``: the Service by which the API server calls the webhook.
 
     ``webhook`` is the name of its configurations, of these ``kinds``.
@@ -191,18 +191,18 @@ class Keeper:
     def __init__(
         self,
         session: ClusterSession,
-        place: Place,
+        installation: Installation,
         who: str,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._session = session
-        self._place = place
+        self._installation = installation
         self._clock = clock
-        self._secrets = path_to("/api/v1", "secrets", namespace=place.namespace)
-        self._secret = path_to("/api/v1", "secrets", namespace=place.namespace, name=place.secret)
-        self._election = Election(session, place.namespace, place.secret, who, terms=TERMS)
+        self._secrets = path_to("/api/v1", "secrets", namespace=installation.namespace)
+        self._secret = path_to("/api/v1", "secrets", namespace=installation.namespace, name=installation.secret)
+        self._election = Election(session, installation.namespace, installation.secret, who, terms=TERMS)
         hooks = "/apis/admissionregistration.k8s.io/v1"
-        self._hooks = [path_to(hooks, kind, name=place.webhook) for kind in place.kinds]
+        self._hooks = [path_to(hooks, kind, name=installation.webhook) for kind in installation.kinds]
 
     async def turn(self) -> Kept:
         """Check once: renew what is due, if this is the writer. Return what is kept now. Raises ``KeepingError``.
@@ -220,7 +220,7 @@ class Keeper:
         hooks = {path: await self._get(path) for path in self._hooks}
         trusted = _trusted(hooks.values())
         now = self._clock()
-        wanted = renewed(kept, self._place.names, now, trusted)
+        wanted = renewed(kept, self._installation.names, now, trusted)
         if (wanted is not kept or wanted.bundle != trusted) and await self._may_write():
             if wanted is not kept:
                 kept = wanted if await self._write(secret, wanted) else _read(await self._get(self._secret))
@@ -242,7 +242,7 @@ class Keeper:
         if secret is not None:
             body = written_back(secret, data={**(secret.get("data") or {}), **data})
             return await self._sent("PUT", self._secret, body)
-        metadata = {"name": self._place.secret, "namespace": self._place.namespace}
+        metadata = {"name": self._installation.secret, "namespace": self._installation.namespace}
         body = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata, "data": data}
         return await self._sent("POST", self._secrets, body)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from backoff_ctrl.k8s.kube.watching.objects import Kind
+from backoff_ctrl.k8s.kube.watching.objects import WatchedKind
 from backoff_ctrl.k8s.status.metrics import Gathered, Sample, written
 
 from .sidecar import sidecar_in
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .sidecar import JSON
 
 LABEL: Final = "backoff-ctrl.dev/inject"
-LABELLED: Final = Kind("/api/v1", "pods", frozenset({"Pod"}), labels=f"{LABEL}=true")
+LABELLED: Final = WatchedKind("/api/v1", "pods", frozenset({"Pod"}), labels=f"{LABEL}=true")
 NAMESPACES_MAX: Final = 1000
 """Namespaces that are counted separately; all others count as ``(others)``."""
 _OTHERS: Final = "(others)"

@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # certificates of its own need a package that a webhook with 
 
     from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 
-    from .certificates import KeptCertificate, Place
+    from .certificates import Installation, KeptCertificate
     from .task_review import TaskReviews
 
 ANSWER_WITHIN: Final = 10.0
@@ -142,12 +142,12 @@ async def _whole(request: web.Request) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class InjectionSettings:
-    """The settings of a webhook. It has either ``place``, for certificates of its own, or ``files``, of given ones."""
+    """The settings of a webhook. Its certificates are its own, by ``installation``, or given, by ``files``."""
 
     listen: tuple[str, int]
     probe_listen: tuple[str, int] | None = None
     sidecar: SidecarSettings = field(default_factory=SidecarSettings)
-    place: Place | None = None
+    installation: Installation | None = None
     files: tuple[Path, Path] | None = None
     who: str = "backoff-ctrl"
     drain: float = 0.0
@@ -170,12 +170,12 @@ def _certificate(
     settings: InjectionSettings, session: ClusterSession, clock: Callable[[], datetime]
 ) -> GivenCertificate | KeptCertificate:
     """Return the listener's certificate. Raises ``CertificatesError``."""
-    if settings.place is None:
-        assert settings.files is not None, "either a place or files"
+    if settings.installation is None:
+        assert settings.files is not None, "either an installation or files"
         return GivenCertificate(*settings.files)
     from .certificates import Keeper, KeptCertificate  # noqa: PLC0415 - needs cryptography
 
-    return KeptCertificate(Keeper(session, settings.place, settings.who, clock))
+    return KeptCertificate(Keeper(session, settings.installation, settings.who, clock))
 
 
 class Webhook:
@@ -205,8 +205,8 @@ class Webhook:
         """Why it is not ready; empty: it is."""
         self.leaving = False
         """Whether it ends soon: it is no longer ready, and closes connections so that API servers reconnect."""
-        place = settings.place
-        kept = None if place is None else {"namespace": place.namespace, "kept": place.secret, "webhook": place.webhook}
+        own = settings.installation
+        kept = None if own is None else {"namespace": own.namespace, "kept": own.secret, "webhook": own.webhook}
         rights = injection(kept) if settings.pods else webhooks(kept, [each.resource for each in settings.kinds])
         self.rights = OwnRights(session.review, rights)
         """What its account lacks, with the consequences. It is ready all the same."""

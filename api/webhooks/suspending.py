@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from backoff_ctrl.k8s.kube.answers.fields import annotations_of, is_going, mapping, metadata_of, text
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
-from backoff_ctrl.k8s.kube.watching.objects import Kind, WatchAbsentError
+from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchedKind
 from backoff_ctrl.k8s.workloads.admitting.kinds import (
     KINDS,
     RELEASED_BY,
@@ -114,7 +114,7 @@ async def ungated(
     asking = {text(metadata_of(each).get("name")) async for each in _items(source, WAITING_NAMESPACES)}
     found: Counter[str] = Counter()
     for kind in kinds:
-        listed = Kind(kind.path, kind.plural, frozenset({kind.kind}), labels=f"{WAIT}={TRUE}")
+        listed = WatchedKind(kind.path, kind.plural, frozenset({kind.kind}), labels=f"{WAIT}={TRUE}")
         with suppress(WatchAbsentError):
             async for body in _items(source, replace(listed, labels="") if asking else listed):
                 namespace = text(metadata_of(body).get("namespace"))
@@ -134,7 +134,7 @@ def runs_ungated(
     return known and runs and left_alone(kind, body, asked=asked, kinds=kinds) is None
 
 
-async def _items(source: ClusterSource, kind: Kind) -> AsyncIterator[JSON]:
+async def _items(source: ClusterSource, kind: WatchedKind) -> AsyncIterator[JSON]:
     async for page in source.pages(kind, None):
         for each in page.get("items") or ():
             yield each

@@ -6,4 +6,5 @@
 - ``cluster``: where the API server is, with whose credentials it is asked, and single requests about objects.
 - ``operators``: the kinds of other operators: where their objects have a state, what it means, which pods they make.
 - ``watching``: how any kind is listed and watched, and what is kept of it. ``holders``: who holds a quota.
+- ``pauses``: the pauses between the tries of one thing. ``time_limit``: the longest time for a call that blocks.
 """

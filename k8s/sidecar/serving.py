@@ -32,9 +32,9 @@ from backoff_ctrl.k8s.sidecar.holding.settings import HoldSettings
 from backoff_ctrl.k8s.sidecar.http.messages import Head, Request
 from backoff_ctrl.k8s.status.showing import serve_status, shown
 
+from .finding import UpstreamConfig, UpstreamError
 from .listening import Address, BindError, Listener, bind, check_given, descriptors_for, handed_over, leave_path, url_of
 from .passing import Creates, Limits, Shared
-from .place import Place, PlaceError
 from .probes import ProbeConnection, Probes
 from .upstream import IDLE_CONNECTIONS_MAX, ApiServer
 
@@ -87,7 +87,7 @@ class Settings:
     """The settings of the data path, from the command line."""
 
     listen: Address
-    place: Place
+    place: UpstreamConfig
     holds: HoldSettings
     admin: str | None = None
     """Where the status API of the gate is served, ``127.0.0.1:9095``; None: it is not served."""
@@ -110,7 +110,7 @@ class Settings:
 def run(settings: Settings, say: Callable[[str], None]) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP. ``say`` gets the line with the address.
 
-    Raises ``BindError`` and ``PlaceError``, and ``OptionError`` for an environment variable with a wrong value.
+    Raises ``BindError`` and ``UpstreamError``, and ``OptionError`` for an environment variable with a wrong value.
     """
     keep_memory()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -254,7 +254,7 @@ class _Life:
             ends.callback(served.close)
 
     async def _answers(self, server: ApiServer) -> bool:
-        """Wait until the API server answers; return whether it did before the proxy ends. Raises ``PlaceError``."""
+        """Wait until the API server answers; return whether it did before the proxy ends. Raises ``UpstreamError``."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE
         said = ""
@@ -268,7 +268,7 @@ class _Life:
                     _logger.warning("%s; retrying", problem)
                 said = problem
             elif loop.time() > deadline or not server.may_come:
-                raise PlaceError(f"{problem}; start it, or correct --apiserver or --kubeconfig")
+                raise UpstreamError(f"{problem}; start it, or correct --apiserver or --kubeconfig")
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._over.wait(), _RETRY)
         return False

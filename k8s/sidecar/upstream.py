@@ -22,7 +22,7 @@ from backoff_ctrl.k8s.sidecar.http.messages import HOP_BY_HOP, Head, Request, Re
 from backoff_ctrl.k8s.sidecar.http.transports import Gathering, Outbox, connect
 from backoff_ctrl.k8s.sidecar.http.writing import whole_request
 
-from .place import Account, Place, Trust
+from .finding import Account, Trust, UpstreamConfig
 
 BUFFER: Final = 256 * 1024
 """Bytes that may wait for a slow reader on either side; beyond that its writer is slowed."""
@@ -213,7 +213,7 @@ class Unreachable(Exception):  # noqa: N818 - the state, in the words of its sen
 class Pool:
     """Connections to one place with one kind of credentials."""
 
-    def __init__(self, place: Place, trust: Trust, outbox: Outbox) -> None:
+    def __init__(self, place: UpstreamConfig, trust: Trust, outbox: Outbox) -> None:
         self.place = place
         self._trust = trust
         self._outbox = outbox
@@ -323,8 +323,8 @@ ANSWER_MAX: Final = 3 * 2**20
 class ApiServer:
     """The upstream. Requests without credentials get the proxy's own only if ``use_own`` is set."""
 
-    def __init__(self, place: Place, *, use_own: bool = False) -> None:
-        """Read certificates and credentials. Raises ``PlaceError``."""
+    def __init__(self, place: UpstreamConfig, *, use_own: bool = False) -> None:
+        """Read certificates and credentials. Raises ``UpstreamError``."""
         self.place = place
         self.host = place.netloc
         self.prefix = place.prefix.encode()

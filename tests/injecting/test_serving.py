@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.api.webhooks.certificates import Place
+from backoff_ctrl.api.webhooks.certificates import Installation
 from backoff_ctrl.api.webhooks.server import InjectionSettings, Webhook, _again
 from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.sidecar.authority import new_authority
 from backoff_ctrl.k8s.sidecar.certificates import CertificatesError, GivenCertificate, listener_context
-from backoff_ctrl.k8s.sidecar.place import find_place as read_place
+from backoff_ctrl.k8s.sidecar.finding import find_upstream
 from backoff_ctrl.k8s.sidecar.serving import own_rights
 from backoff_ctrl.k8s.sidecar.upstream import ApiServer
 from tests.kit.patience import PATIENCE
@@ -24,7 +24,7 @@ from tests.kit.scripted_server import scripted_server
 if TYPE_CHECKING:
     from pathlib import Path
 
-KEPT = InjectionSettings(("127.0.0.1", 0), place=Place("gates", "hook", "hook", "hook"))
+KEPT = InjectionSettings(("127.0.0.1", 0), installation=Installation("gates", "hook", "hook", "hook"))
 NOW = datetime.now(UTC).replace(microsecond=0)
 EXPIRY = "backoff_ctrl_injection_certificate_expiry_timestamp_seconds"
 
@@ -65,7 +65,7 @@ async def test_missing_rights_are_named_until_they_are_there(who: str, caplog: p
     rounds = [(SAYS_NO, all_of_them), *nonsense, (SAYS_NO, -1), (SAYS_YES, 0)]
     with scripted_server(lambda _: rounds[0][0]) as script:
         async with ClusterSession(find_place(script.url, None, None, None).configuration) as session:
-            webhook, server = Webhook(KEPT, session), ApiServer(read_place(script.url, None, None))
+            webhook, server = Webhook(KEPT, session), ApiServer(find_upstream(script.url, None, None))
             own = own_rights(server, ["team-a"])
             known = 0
             while rounds:

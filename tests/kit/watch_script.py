@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 
     from backoff_ctrl.engine.facts.quotas import ObservedQuota
-    from backoff_ctrl.k8s.kube.watching.objects import Kind
+    from backoff_ctrl.k8s.kube.watching.objects import WatchedKind
     from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 
 ONE = 10**9
@@ -164,7 +164,7 @@ class ScriptedServer(ClusterSource):
         return group in self.served
 
     async def pages(
-        self, kind: Kind, namespace: str | None, trim: Trim | None = None
+        self, kind: WatchedKind, namespace: str | None, trim: Trim | None = None
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         """List the objects in pages."""
         self._ask("list", kind.plural, namespace)
@@ -175,7 +175,7 @@ class ScriptedServer(ClusterSource):
             yield {"metadata": {"resourceVersion": version}, "items": items[start : start + self.pages_of]}
 
     async def watch(
-        self, kind: Kind, namespace: str | None, version: str, trim: Trim | None = None
+        self, kind: WatchedKind, namespace: str | None, version: str, trim: Trim | None = None
     ) -> AsyncGenerator[object, None]:
         """Stream the events since ``version`` and those to come."""
         self._ask("watch", kind.plural, namespace, version)

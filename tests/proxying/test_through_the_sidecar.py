@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 
 from backoff_ctrl.k8s.lab.sandbox import Sandbox
+from backoff_ctrl.k8s.sidecar.finding import upstream_at
 from backoff_ctrl.k8s.sidecar.holding.holding import open_holding
 from backoff_ctrl.k8s.sidecar.listening import Listener
 from backoff_ctrl.k8s.sidecar.passing import Shared
-from backoff_ctrl.k8s.sidecar.place import place_at
 from backoff_ctrl.k8s.sidecar.upstream import ApiServer
 from tests.kit.patience import PATIENCE
 from tests.proxying.holding.in_memory import pod
@@ -28,7 +28,7 @@ async def test_a_create_waits_for_room_and_gets_in_by_the_watch(caplog: pytest.L
     async with Sandbox() as sandbox:
         sandbox.create_namespace("team")
         sandbox.create_quota("team", "q", {"pods": "1"})
-        server = ApiServer(place_at(sandbox.url))
+        server = ApiServer(upstream_at(sandbox.url))
         holding, bound = open_holding(server, None), socket.create_server(("127.0.0.1", 0))
         listener = Listener(Shared(server, holding), bound)
         await listener.start()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from click.shell_completion import CompletionItem
+
+from backoff_ctrl.k8s.kube.time_limit import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -71,15 +72,7 @@ def _types(given: Mapping[str, Any]) -> Iterable[str]:
 
 def _soon(read: Callable[[], Iterable[T]]) -> Iterable[T]:
     """Return what is found in time; an empty list where it can't be read."""
-    found: list[T] = []
-
-    def work() -> None:
-        try:
-            found.extend(read())
-        except Exception:  # noqa: BLE001 - the command itself will say what is wrong
-            found.clear()
-
-    thread = Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(WITHIN)
-    return list(found)
+    try:
+        return within(WITHIN, lambda: list(read()))
+    except Exception:  # noqa: BLE001 - the command itself will say what is wrong
+        return []

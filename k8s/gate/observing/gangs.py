@@ -24,12 +24,18 @@ from backoff_ctrl.k8s.kube.charges.live import is_released
 from backoff_ctrl.k8s.kube.charges.resources import plural_of
 from backoff_ctrl.k8s.kube.paths import PathError, group_path, path_to
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource, Observer, Refusal
-from backoff_ctrl.k8s.kube.watching.objects import Kind, Object, WatchAbsentError, WatchBrokenError, WatchForbiddenError
+from backoff_ctrl.k8s.kube.watching.objects import (
+    Object,
+    WatchAbsentError,
+    WatchBrokenError,
+    WatchedKind,
+    WatchForbiddenError,
+)
 from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 
-GANG_PODS: Final = Kind("/api/v1", "pods", frozenset({"Pod"}), labels=GANG_LABEL)
+GANG_PODS: Final = WatchedKind("/api/v1", "pods", frozenset({"Pod"}), labels=GANG_LABEL)
 """Pods that others make for a gang, and that carry its label."""
-OWNED_PODS: Final = Kind(
+OWNED_PODS: Final = WatchedKind(
     "/api/v1", "pods", frozenset({"Pod", "PartialObjectMetadata"}), metadata_only=True, whole_list=True
 )
 """All pods, to see who owns them."""
@@ -147,7 +153,7 @@ class LabelledPods(Observer):
     The ledger counts each pod once, and may come to know its gang only after the pod: all changes are passed on.
     """
 
-    def __init__(self, ledger: Ledger, namespace: str, kind: Kind = GANG_PODS) -> None:
+    def __init__(self, ledger: Ledger, namespace: str, kind: WatchedKind = GANG_PODS) -> None:
         super().__init__(kind, namespace)
         self._name = namespace
         self._ledger = ledger

@@ -30,10 +30,10 @@ from backoff_ctrl.k8s.kube.watching.objects import (
     Ignored,
     IgnoredError,
     Key,
-    Kind,
     Object,
     Order,
     WatchBrokenError,
+    WatchedKind,
     WatchForbiddenError,
     read_object,
 )
@@ -55,22 +55,22 @@ class KnownQuotas:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self._kinds: dict[Key, Kind] = {}
+        self._kinds: dict[Key, WatchedKind] = {}
 
-    def put(self, key: Key, kind: Kind, seen: ObservedQuota) -> None:
+    def put(self, key: Key, kind: WatchedKind, seen: ObservedQuota) -> None:
         """Pass a quota on. Raises ``IgnoredError`` for a cluster quota with the name of one of the namespace's own."""
         if kind is not QUOTAS and self._kinds.get(key) is QUOTAS:
             raise IgnoredError(Ignored.NAME_TAKEN, f"{key[1]}: namespace {key[0]} has a ResourceQuota of that name")
         self._kinds[key] = kind
         self.ledger.observe_quota(*key, seen)
 
-    def forget(self, key: Key, kind: Kind) -> None:
+    def forget(self, key: Key, kind: WatchedKind) -> None:
         """Drop a quota from the ledger if it came from this kind of object."""
         if self._kinds.get(key) is kind:
             del self._kinds[key]
             self.ledger.forget_quota(*key)
 
-    def of(self, kind: Kind, namespace: str | None) -> set[Key]:
+    def of(self, kind: WatchedKind, namespace: str | None) -> set[Key]:
         """Return the ledger's quotas that came from this kind of object, in one namespace or (None) in all."""
         return {key for key, by in self._kinds.items() if by is kind and namespace in (None, key[0])}
 
@@ -78,7 +78,9 @@ class KnownQuotas:
 class _AnyQuotaObserver(Observer, ABC):
     """What both kinds of quotas have in common: late and repeated events are ignored, what a list lacks is dropped."""
 
-    def __init__(self, known: KnownQuotas, record: WatchRecord, kind: Kind, namespace: str | None, most: int) -> None:
+    def __init__(
+        self, known: KnownQuotas, record: WatchRecord, kind: WatchedKind, namespace: str | None, most: int
+    ) -> None:
         super().__init__(kind, namespace)
         self._quotas = known
         self._record = record

@@ -2,7 +2,7 @@
 
 ``finding`` says where: ``find_place`` reads a kubeconfig, or the account of the pod that this runs in, by the official
 client, which is loaded only then (0.45 s, 35 MB). What a configuration of any client says of TLS, proxies and
-credentials is read there too. The sidecar reads a place by itself (``sidecar/place``): docs/decisions/clients.md.
+credentials is read there too. The sidecar reads a place by itself (``sidecar/finding``): docs/decisions/clients.md.
 ``kubeconfig`` says what is wrong with a kubeconfig, and ``recognizing`` whether a server is an API server, for both.
 
 ``kube/paths`` makes every path of an object: its words may be a tenant's, and lead elsewhere. ``objects`` reads,

@@ -8,7 +8,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -22,6 +21,7 @@ from backoff_ctrl.k8s.kube.answers.fields import metadata_of
 from backoff_ctrl.k8s.kube.answers.paging import PAGE, EndlessListError, Pages, is_list
 from backoff_ctrl.k8s.kube.answers.printing import printable, without_passwords
 from backoff_ctrl.k8s.kube.paths import path_to
+from backoff_ctrl.k8s.kube.time_limit import within
 
 from .finding import OTHER, ClusterAccess, ReachError, find_place, one_line
 from .misspelt import no_namespace
@@ -31,8 +31,7 @@ from .recognizing import SPEAKS_TLS, other_than_api_server, speaks_no_tls, speak
 from .rights import CREATOR, REVIEW, Right, granted
 
 __all__ = [
-    "Check", "ClusterAccess", "Reach", "ReachError", "Recent", "UnreachableError", "answer_later", "find_api_server",
-    "find_place",
+    "Check", "ClusterAccess", "Reach", "ReachError", "Recent", "UnreachableError", "find_api_server", "find_place",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -222,7 +221,7 @@ class Reach:
             options = {"headers": headers, "body": None if body is None else json.dumps(body)}
             if query:
                 url += f"?{urlencode(query)}"
-            return _within(self._limit, lambda: self._call(method, url, options))
+            return within(self._limit, lambda: self._call(method, url, options))
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise self._failed(error) from error
 
@@ -310,32 +309,6 @@ class Recent:
             while len(self._kept) > self._most:
                 del self._kept[next(iter(self._kept))]
         return value
-
-
-def answer_later(answer: Future[T], call: Callable[[], T]) -> None:
-    """Run a call in a daemon thread and put its result or error into ``answer``, so that a waiter can give up."""
-
-    def run() -> None:
-        if not answer.set_running_or_notify_cancel():
-            return
-        try:
-            answer.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - raised again where the answer is awaited
-            answer.set_exception(error)
-
-    threading.Thread(target=run, name="backoff-ctrl-ask", daemon=True).start()
-
-
-def _within(seconds: float, call: Callable[[], T]) -> T:
-    """Return the result of a call, or raise its error. Raises ``TimeoutError`` after ``seconds`` and abandons the call.
-
-    It runs in a thread because urllib3 limits only the wait for the next chunk, not for the whole answer.
-    """
-    answer: Future[T] = Future()
-    answer_later(answer, call)
-    if not wait([answer], timeout=seconds).done:
-        raise TimeoutError(f"incomplete after {seconds:g} s")
-    return answer.result()
 
 
 def _names(listed: dict[str, Any]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """What is wrong with a kubeconfig, in a sentence that says what there is instead: files, contexts, login programs.
 
-The official client reads kubeconfigs for commands, and ``sidecar/place`` reads them for sidecars. Both say only that
+The official client reads kubeconfigs for commands, and ``sidecar/finding`` reads them for sidecars. Both say only that
 something is missing.
 """
 

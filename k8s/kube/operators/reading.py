@@ -18,7 +18,7 @@ from .paths import ObjectPath, joined, word_of
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportedState:
     """The state in an object: a word, the operator's own message, and its time, if known."""
 
     state: str
@@ -44,18 +44,18 @@ def _fits(case: Case, resource: Mapping[str, Any]) -> bool:
     return any(word_of(value) in case.values for value in found)
 
 
-def told_by(config: OperatorConfig, resource: Mapping[str, Any]) -> Told:
+def told_by(config: OperatorConfig, resource: Mapping[str, Any]) -> ReportedState:
     """Read an object's state. One without a state is in the state ``""``."""
     words = config.words(resource)
     if config.state.path is not None:
-        return Told(word_of(config.state.path.first(resource)), words)
+        return ReportedState(word_of(config.state.path.first(resource)), words)
     assert config.state.conditions is not None
     listed = config.state.conditions.first(resource)
     found = _current(conditions_of({"conditions": listed}), config)
     if found is None:
-        return Told("", words)
+        return ReportedState("", words)
     said = ": ".join(filter(None, (found.reason, found.message)))
-    return Told(found.type, words or said, found.reason, found.since, found.message)
+    return ReportedState(found.type, words or said, found.reason, found.since, found.message)
 
 
 def last_ended(config: OperatorConfig, resource: Mapping[str, Any]) -> datetime | None:

@@ -13,8 +13,7 @@ from backoff_ctrl.k8s.kube.answers.fields import labels_of, metadata_of, text
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 
 from .informer import Observer, Refusal
-from .objects import Kind as WatchedKind
-from .objects import Object, is_older, read_object
+from .objects import Object, WatchedKind, is_older, read_object
 from .shares import Shares
 
 TASK_UID: Final = "backoff-ctrl.dev/task-uid"

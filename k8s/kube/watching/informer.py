@@ -16,23 +16,24 @@ from typing import Any, Final, NoReturn
 
 import aiohttp
 
-from backoff_ctrl.engine.backoff import after, delay, full_jitter
+from backoff_ctrl.engine.backoff import after, delay
 from backoff_ctrl.k8s.kube.answers.bounded_json import PartlyRead, Trim, read_json
 from backoff_ctrl.k8s.kube.answers.fields import mappings, metadata_of, text
 from backoff_ctrl.k8s.kube.answers.paging import PAGE, EndlessListError, Pages, is_list
 from backoff_ctrl.k8s.kube.answers.rejections import read_rejection
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession, beginning
 from backoff_ctrl.k8s.kube.paths import path_to
+from backoff_ctrl.k8s.kube.pauses import Pauses
 
 from .objects import (
     Event,
     Ignored,
     IgnoredError,
     Key,
-    Kind,
     Object,
     WatchAbsentError,
     WatchBrokenError,
+    WatchedKind,
     WatchExpiredError,
     WatchForbiddenError,
     key_of,
@@ -91,7 +92,7 @@ class ClusterSource:
             raise _broken(error) from error
 
     async def pages(
-        self, kind: Kind, namespace: str | None, trim: Trim | None = None
+        self, kind: WatchedKind, namespace: str | None, trim: Trim | None = None
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the pages of the list, read from etcd: the API server's cache may be outdated.
 
@@ -129,7 +130,7 @@ class ClusterSource:
                 raise WatchBrokenError("the list repeats a page, or has too many pages") from error
 
     async def watch(
-        self, kind: Kind, namespace: str | None, version: str, trim: Trim | None = None
+        self, kind: WatchedKind, namespace: str | None, version: str, trim: Trim | None = None
     ) -> AsyncGenerator[object, None]:
         """Yield events, or ``Ignored`` for an unusable line, until the server ends the stream or is silent too long.
 
@@ -226,11 +227,11 @@ class _TooLargeError(WatchBrokenError):
     """An answer is larger than this program reads."""
 
 
-def _path(kind: Kind, namespace: str | None) -> str:
+def _path(kind: WatchedKind, namespace: str | None) -> str:
     return path_to(kind.path, kind.plural, namespace=namespace if kind.namespaced else None)
 
 
-def _selectors(kind: Kind) -> list[tuple[str, Any]]:
+def _selectors(kind: WatchedKind) -> list[tuple[str, Any]]:
     return [each for each in (("fieldSelector", kind.fields), ("labelSelector", kind.labels)) if each[1]]
 
 
@@ -318,7 +319,7 @@ class Observer:
     trim: Trim | None = None
     """Returns what is needed of an object; without it, all is. Called before anything else, in any thread."""
 
-    def __init__(self, kind: Kind, namespace: str | None) -> None:
+    def __init__(self, kind: WatchedKind, namespace: str | None) -> None:
         self.kind = kind
         self.namespace = namespace
 
@@ -374,9 +375,9 @@ class Informer:
         self._observer = observer
         self._record = record
         self._rng = rng
-        self._longest_pause = longest_pause
+        self._pauses = Pauses(FIRST_PAUSE, longest_pause, rng)
         self._ask_again = ask_again
-        self._failures = self._refusals = 0  # consecutive ones
+        self._refusals = 0  # consecutive ones
         self._version = ""  # to resume from
         place = observer.namespace or "all namespaces"
         self._where = f"{observer.kind.plural} in {place}" if observer.kind.namespaced else observer.kind.plural
@@ -393,7 +394,8 @@ class Informer:
             except (WatchForbiddenError, WatchAbsentError) as error:
                 self._observer.lost(error)
                 self._record.counts.forbidden += isinstance(error, WatchForbiddenError)
-                self._failures, self._refusals = 0, self._refusals + 1
+                self._pauses.reset()
+                self._refusals += 1
                 if not self._observer.refused(error, self._refusals):
                     return
                 await asyncio.sleep(pause_after_refusal(self._refusals, self._ask_again, self._rng))
@@ -409,10 +411,8 @@ class Informer:
         else:
             self._record.failed(error, self._where)
         if lasted >= HEALTHY_AFTER:
-            self._failures = 0
-        wait = full_jitter(self._failures, FIRST_PAUSE, self._longest_pause, self._rng)
-        await asyncio.sleep(max(wait, after(retry_after, FIRST_PAUSE, self._rng) if retry_after else 0.0))
-        self._failures += 1
+            self._pauses.reset()
+        await self._pauses.after_failure(after(retry_after, FIRST_PAUSE, self._rng) if retry_after else 0.0)
         self._record.counts.reconnects += 1
 
     async def _list_and_watch(self) -> NoReturn:

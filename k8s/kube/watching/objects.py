@@ -68,7 +68,7 @@ class IgnoredError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class WatchedKind:
     """A kind to list and watch: the path of its API group, and as ``names`` the ``kind`` values its objects may have.
 
     ``fields`` is a field selector, ``labels`` a label selector.
@@ -85,8 +85,8 @@ class Kind:
     whole_list: bool = False
 
 
-QUOTAS: Final = Kind("/api/v1", "resourcequotas", frozenset({"ResourceQuota"}))
-LIVE_PODS: Final = Kind(
+QUOTAS: Final = WatchedKind("/api/v1", "resourcequotas", frozenset({"ResourceQuota"}))
+LIVE_PODS: Final = WatchedKind(
     "/api/v1",
     "pods",
     frozenset({"Pod", "PartialObjectMetadata"}),
@@ -94,7 +94,7 @@ LIVE_PODS: Final = Kind(
     metadata_only=True,
 )
 """Pods that have not ended: when one ends it leaves the selection, which a watch reports as DELETED."""
-CLUSTER_QUOTAS: Final = Kind(
+CLUSTER_QUOTAS: Final = WatchedKind(
     "/apis/quota.openshift.io/v1", "clusterresourcequotas", frozenset({"ClusterResourceQuota"}), namespaced=False
 )
 
@@ -117,7 +117,7 @@ class Event:
     object: Object
 
 
-def read_event(raw: object, kind: Kind, namespace: str | None) -> Event:
+def read_event(raw: object, kind: WatchedKind, namespace: str | None) -> Event:
     """Parse one decoded line of a watch of ``namespace`` (None: of all).
 
     Raises ``IgnoredError`` for an unusable line, ``WatchExpiredError`` or ``WatchBrokenError`` for an ERROR event.
@@ -143,7 +143,7 @@ def read_event(raw: object, kind: Kind, namespace: str | None) -> Event:
     raise IgnoredError(Ignored.UNKNOWN_TYPE, f"an event of type {_shown(type_)}")
 
 
-def read_object(body: object, kind: Kind, namespace: str | None) -> Object:
+def read_object(body: object, kind: WatchedKind, namespace: str | None) -> Object:
     """Identify an object, without looking at its spec or status. Raises ``IgnoredError``.
 
     ``kind`` may be missing: items of a list do not have it.

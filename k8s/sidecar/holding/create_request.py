@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -34,8 +33,9 @@ from backoff_ctrl.k8s.kube.charges.growth import added, outgrows
 from backoff_ctrl.k8s.kube.charges.resources import CLAIMS, SERVICES
 from backoff_ctrl.k8s.sidecar.http.messages import Ask, Request
 
-from .callers import Kept, KeptCreates, Noticed, Reviews, caller_of, identity, same_call
+from .callers import Reviews, caller_of, identity, same_call
 from .choosing import ChargedKinds, Chosen, Way
+from .returning import Kept, KeptCreates, Returning
 from .sending import Received, Sender, manifest_in, may_be_marked
 from .settings import RESTART, RETRY_AFTER, HoldSettings, patience_of
 from .telling import cancelled, come_again, failed, not_yet, without_retry_after
@@ -65,9 +65,11 @@ class Shared:
     settings: HoldSettings
     kinds: ChargedKinds
     reviews: Reviews
-    put_off: PutOff
-    noticed: Noticed
-    unproven: Noticed
+    put_off: Returning[CreateRequest]
+    """Requests whose callers were asked to come again. Their creates wait in line meanwhile, unsent."""
+    noticed: Returning[float]
+    """When waiting calls were first logged: one log line a call, not one for each of its requests."""
+    unproven: Returning[bool]
     """Calls that left a place before the server had named their user: the place belongs to their credential."""
     kept: KeptCreates
 
@@ -117,7 +119,7 @@ class CreateRequest:
         kept = await self._resume()
         if kept is not None:
             return kept
-        first = self._shared.put_off.take(self._call)
+        first = self._first()
         if first is not None:  # its caller is back: its first create keeps waiting
             answer = await first.waited(self._patience())
             self.if_unread = first.if_unread
@@ -127,6 +129,13 @@ class CreateRequest:
         if self._manifest is None:
             return await self._sent_first(self._send_shielded)
         return await self._in_line(self._named(self._manifest), None)
+
+    def _first(self) -> CreateRequest | None:
+        """Return the oldest request of this call that was put off, unless its create has ended meanwhile."""
+        while (found := self._shared.put_off.take(self._call)) is not None:
+            if found.create is not None and not isinstance(found.create.error, CallerAway):
+                return found
+        return None
 
     # -- what is sent before it waits ---------
 
@@ -147,7 +156,7 @@ class CreateRequest:
         except asyncio.CancelledError:
             kept = Kept(task)
             note = partial(_note_answer, kept, task)
-            self._shared.kept.keep(self._call, kept, note)
+            self._shared.kept.keep_sent(self._call, kept, note)
             raise
         return task.result()
 
@@ -252,10 +261,10 @@ class CreateRequest:
             target.resource,
             self._shown_body(),
             timeout=total if settings.again else min(patience, total),
-            seat=self.identity if shared.unproven.take(unproven, shared.now()) is None else self._unproven,
+            seat=self.identity if shared.unproven.take(unproven) is None else self._unproven,
             retry_after=RETRY_AFTER,
             relayed=True,
-            noticed_at=shared.noticed.take(call, shared.now()),
+            noticed_at=shared.noticed.take(call),
             demand=demand,
             named=named,
             on_wait=lambda _: self._begins_to_wait(),
@@ -298,8 +307,7 @@ class CreateRequest:
         except asyncio.CancelledError as gone:
             create.cancel(gone)
             if create.creation.seat == self._unproven:
-                now = self._shared.now()
-                self._shared.unproven.keep((create.creation.namespace, self._unproven), now, now)
+                self._shared.unproven.keep((create.creation.namespace, self._unproven), True)
             self._keep(create)
             self._comes_again(create)
             raise
@@ -383,7 +391,7 @@ class CreateRequest:
             if not once:
                 kept.note(create, sent=sent, resumed=resumed)
 
-        self._shared.kept.keep(self._call, kept, note)
+        self._shared.kept.keep_sent(self._call, kept, note)
 
     # -- the end ---------
 
@@ -431,43 +439,13 @@ class CreateRequest:
         if create.noticed:
             shared, since = self._shared, create.creation.noticed_at
             call = (self._chosen.target.namespace, self.identity)
-            shared.noticed.keep(call, create.began if since is None else since, shared.now())
+            shared.noticed.keep(call, create.began if since is None else since)
 
 
-class PutOff:
-    """Requests whose callers were asked to come again, by call. Their creates wait in line meanwhile, unsent.
-
-    If a caller has not come within ``ttl`` seconds, its create leaves the line.
-    """
-
-    def __init__(self, ttl: float) -> None:
-        self._ttl = ttl
-        self._requests: dict[Hashable, deque[tuple[CreateRequest, asyncio.TimerHandle]]] = {}
-
-    def keep(self, call: Hashable, request: CreateRequest) -> None:
-        """Wait for the caller of this request to come again."""
-        ends = asyncio.get_running_loop().call_later(self._ttl, self._give_up, call, request)
-        self._requests.setdefault(call, deque()).append((request, ends))
-
-    def take(self, call: Hashable) -> CreateRequest | None:
-        """Return the oldest request of this call, unless its create has ended because its caller stayed away."""
-        while requests := self._requests.get(call):
-            found, ends = requests.popleft()
-            ends.cancel()
-            if not requests:
-                del self._requests[call]
-            if found.create is not None and not isinstance(found.create.error, CallerAway):
-                return found
-        return None
-
-    def _give_up(self, call: Hashable, request: CreateRequest) -> None:
-        requests = self._requests.get(call, deque())
-        for each in [each for each in requests if each[0] is request]:
-            requests.remove(each)
-        if not requests:
-            self._requests.pop(call, None)
-        if request.create is not None and not request.create.over:
-            request.create.cancel(CallerAway(f"{request.create.label}: its caller did not retry"))
+def give_up(request: CreateRequest) -> None:
+    """Let the create of a request that was put off leave the line: its caller has stayed away."""
+    if request.create is not None and not request.create.over:
+        request.create.cancel(CallerAway(f"{request.create.label}: its caller did not retry"))
 
 
 def _note_answer(kept: Kept, task: asyncio.Task[Answer]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,14 +15,15 @@ from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.settings import settings as process_settings
 from backoff_ctrl.k8s.gate.sharing.process import Share
 from backoff_ctrl.k8s.kube.answers.answer import SERVER_LIMIT, Answer, NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.sidecar.finding import Account, Trust, UpstreamConfig
 from backoff_ctrl.k8s.sidecar.held_bytes import HeldBytes
 from backoff_ctrl.k8s.sidecar.http.messages import Ask, Head, Request, Response
-from backoff_ctrl.k8s.sidecar.place import Account, Place, Trust
 from backoff_ctrl.k8s.sidecar.upstream import ApiServer
 
-from .callers import KeptCreates, Noticed, Reviews
+from .callers import Reviews
 from .choosing import ChargedKinds, Chosen, choose, creates
-from .create_request import CLOSING, CreateRequest, PutOff, Shared
+from .create_request import CLOSING, CreateRequest, Shared, give_up
+from .returning import KeptCreates, Returning
 from .sending import Received, response_of
 from .settings import RESTART, RETRY_AFTER, HoldSettings
 from .telling import come_again, failed
@@ -69,10 +71,10 @@ class Holding:
             self._settings,
             self._kinds,
             Reviews(ask, ledger.now, lends=lends),
-            PutOff(ttl),
-            Noticed(ttl),
-            Noticed(ttl),
-            KeptCreates(ttl, ledger.now),
+            Returning(ttl, give_up, most=math.inf),
+            Returning(ttl),
+            Returning(ttl),
+            KeptCreates(ttl),
         )
         self._at_end = at_end
         self._closing = False
@@ -216,7 +218,7 @@ class OwnAccount:
 
     proxy = proxy_headers = no_proxy = assert_hostname = None
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: UpstreamConfig) -> None:
         """Read nothing yet."""
         self.host = place.url
         self.tls_server_name = place.server_name or None
@@ -224,7 +226,7 @@ class OwnAccount:
         self._account = Account(place)
 
     def made_tls(self) -> ssl.SSLContext:
-        """Return the TLS settings with the present certificates. Raises ``PlaceError``."""
+        """Return the TLS settings with the present certificates. Raises ``UpstreamError``."""
         return Trust(self._place, own=True).context or ssl.create_default_context()
 
     def auth_settings(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from backoff_ctrl.k8s.kube.answers.fields import is_going, mapping, metadata_of, text
 from backoff_ctrl.k8s.kube.watching.informer import Observer, Refusal
-from backoff_ctrl.k8s.kube.watching.objects import Kind, Object
+from backoff_ctrl.k8s.kube.watching.objects import Object, WatchedKind
 from backoff_ctrl.k8s.tasks.model import JSON, KIND
 from backoff_ctrl.k8s.tasks.stepping import has_begun
 from backoff_ctrl.k8s.tasks.store import Change, Stored, circle, needs_of
@@ -24,7 +24,7 @@ from .objects import Read, generation_of, read_spec, stored
 from .requests import PATH
 from .schema import PLURAL
 
-TASKS: Final = Kind(PATH, PLURAL, frozenset({KIND}))
+TASKS: Final = WatchedKind(PATH, PLURAL, frozenset({KIND}))
 CHANGES_MAX: Final = 1000
 """Changes reported at a time."""
 GONE_KEPT: Final = 10_000

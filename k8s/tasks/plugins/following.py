@@ -21,8 +21,7 @@ from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.kube.watching.cache import STORE, Cache, Changed, Whole
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource, Informer, Refusal
-from backoff_ctrl.k8s.kube.watching.objects import Kind as WatchedKind
-from backoff_ctrl.k8s.kube.watching.objects import Object, WatchForbiddenError
+from backoff_ctrl.k8s.kube.watching.objects import Object, WatchedKind, WatchForbiddenError
 from backoff_ctrl.k8s.kube.watching.shares import Shares
 from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from backoff_ctrl.k8s.kube.operators.meanings import Case, Described, StateMeaning
 from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
-from backoff_ctrl.k8s.kube.operators.reading import Told, case_of, said_by
+from backoff_ctrl.k8s.kube.operators.reading import ReportedState, case_of, said_by
 
 from .phases import PhaseInfo, failed
 
@@ -19,12 +19,12 @@ SHOWN: Final = 2_000
 """Characters of an object's own message that a reason repeats."""
 
 
-def meaning_of(config: Described, resource: Mapping[str, Any], told: Told) -> PhaseInfo:
+def meaning_of(config: Described, resource: Mapping[str, Any], told: ReportedState) -> PhaseInfo:
     """Return the meaning of the state."""
     return meant_by(config.states.get(told.state, config.other), config, resource, told)
 
 
-def meant_by(meaning: StateMeaning, config: Described, resource: Mapping[str, Any], told: Told) -> PhaseInfo:
+def meant_by(meaning: StateMeaning, config: Described, resource: Mapping[str, Any], told: ReportedState) -> PhaseInfo:
     """Return a meaning, by its first matching case."""
     case = case_of(meaning, resource)
     phase = case.phase if case is not None and case.phase is not None else meaning.phase

@@ -29,8 +29,7 @@ from backoff_ctrl.k8s.kube.cluster.objects import Objects
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.kube.watching.cache import Cache
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource, Informer, Refusal
-from backoff_ctrl.k8s.kube.watching.objects import Kind as Watched
-from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
+from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBrokenError, WatchedKind, WatchForbiddenError
 from backoff_ctrl.k8s.kube.watching.shares import Shares
 from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 
@@ -159,14 +158,14 @@ class Admitting:
         self._unread: set[Cache] = set()
         self._read = asyncio.Event()
         for kind in self.kinds:
-            watched = Watched(kind.path, kind.plural, frozenset({kind.kind}))
+            watched = WatchedKind(kind.path, kind.plural, frozenset({kind.kind}))
             for place in self.namespaces or (None,):
                 self._caches.append((kind, self._follow(source, watched, place, (kind.api_version, kind.kind), kind)))
         for what in self.surroundings.watched:
             self._follow(source, what.kind, None, what.made, what)
 
     def _follow(
-        self, source: ClusterSource, kind: Watched, place: str | None, made: tuple[str, str], about: Any
+        self, source: ClusterSource, kind: WatchedKind, place: str | None, made: tuple[str, str], about: Any
     ) -> Cache:
         def changed(body: JSON, gone: bool) -> None:
             if isinstance(about, AdmissibleKind):
@@ -301,7 +300,7 @@ class Admitting:
 
     async def _pods(self, namespace: str, marked: Mapping[str, str]) -> Sequence[JSON]:
         labels = ",".join(f"{name}={value}" for name, value in sorted(marked.items()))
-        pods = Watched("/api/v1", "pods", frozenset({"Pod"}), labels=labels)
+        pods = WatchedKind("/api/v1", "pods", frozenset({"Pod"}), labels=labels)
         pages = self._source.pages(pods, namespace, shaped_pod)
         return [dict(pod) async for page in pages for pod in mappings(page.get("items"))]
 

@@ -11,20 +11,17 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from itertools import count
 from typing import Any, Final
 
-from backoff_ctrl.engine.backoff import full_jitter
 from backoff_ctrl.engine.errors import GangError
-from backoff_ctrl.k8s.gate.any_gate import NAMES
 from backoff_ctrl.k8s.gate.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.gate.creates.wait import Wait
 from backoff_ctrl.k8s.gate.gangs import GangRefused
 from backoff_ctrl.k8s.kube.answers.fields import FieldError, annotations_of, metadata_of, text
 from backoff_ctrl.k8s.kube.charges.live import is_released
-from backoff_ctrl.k8s.kube.cluster.kinds import JSON
-from backoff_ctrl.k8s.kube.cluster.kinds import Kind as Served
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 from backoff_ctrl.k8s.kube.cluster.objects import ClusterError
+from backoff_ctrl.k8s.kube.pauses import Pauses
 from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 
 from .again import SuspendedAgain, Suspender, suspender_of, with_note
@@ -42,7 +39,7 @@ log = logging.getLogger(__name__)
 
 GROWTH: Final = 0.02
 """Seconds for which an elastic Job looks how many more pods fit, before it begins."""
-FIRST_PAUSE: Final = 0.05
+FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
 """Seconds between two tries of a patch that was not answered, or not taken; the first and the longest."""
 TRIES: Final = 5
@@ -57,7 +54,7 @@ class Case:
     def __init__(self, kind: AdmissibleKind, body: JSON, desk: Desk) -> None:
         metadata = metadata_of(body)
         self.kind = kind
-        self.served = Served(kind.api_version, kind.kind, kind.plural)
+        self.served = Kind(kind.api_version, kind.kind, kind.plural)
         self.body = body
         self.uid = text(metadata.get("uid"))
         self.namespace, self.name = text(metadata.get("namespace")), text(metadata.get("name"))
@@ -175,7 +172,8 @@ class Case:
 
     async def _note_again(self, again: SuspendedAgain) -> SuspendedAgain | None:
         """Find out who has suspended it, and note that on it, so that the next leader counts on."""
-        for tries in range(1, TRIES + 1):
+        pauses = Pauses(FIRST_PAUSE, LONGEST_PAUSE)
+        for left in reversed(range(TRIES)):
             try:
                 found = await self._suspended()
                 if found is None:
@@ -188,9 +186,9 @@ class Case:
                     return seen
             except ClusterError as error:
                 log.info("it is not noted on %s that it is suspended again: %s", self.label, error)
-                if error.status in DENIALS or tries == TRIES:
+                if error.status in DENIALS or not left:
                     break
-            await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
+            await pauses.after_failure()
         return again.seen(self.body, Suspender(), self._desk.objects.now())
 
     async def _suspended(self) -> tuple[JSON, Suspender] | None:
@@ -238,7 +236,8 @@ class Case:
 
     async def _let_in(self) -> None:
         """Resume it: one patch, if it is still as it was seen; else look again."""
-        desk, tries, with_label = self._desk, 0, field_at(self.body, "status.startTime") is None
+        desk, failed, with_label = self._desk, False, field_at(self.body, "status.startTime") is None
+        pauses = Pauses(FIRST_PAUSE, LONGEST_PAUSE)
         while self.state is State.GRANTED:
             answer = await self._resume(with_label=with_label)
             if answer is None:
@@ -248,16 +247,16 @@ class Case:
                     self.body = answer
                     self._resumed()
             elif answer.status in DENIALS and with_label:
-                tries, with_label = tries + 1, False  # its templates may not change: its pods are known by their owners
+                failed, with_label = True, False  # its templates may not change: its pods are known by their owners
             elif answer.status in DENIALS:
                 self.refusal = str(answer)
                 desk.say(self, "denied", self.refusal)
                 self.step(Seen.DENIAL)
                 return
             else:
-                tries += 1
-                if answer.status != CONFLICT or tries > 1:
-                    await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
+                if failed or answer.status != CONFLICT:
+                    await pauses.after_failure()
+                failed = True
                 await self._look()
         await self._change(self._wider)  # it may have grown while the patch was under way
 
@@ -365,7 +364,8 @@ class Case:
         if gang is None or (self.kind.labelled and not label):
             return
         marked = {GANG_LABEL: label} if self.kind.labelled else {}
-        for tries in count(1):
+        pauses = Pauses(FIRST_PAUSE, LONGEST_PAUSE)
+        while True:
             try:
                 pods = await self._desk.pods(self.namespace, marked)
             except (WatchForbiddenError, WatchAbsentError) as error:
@@ -373,7 +373,7 @@ class Case:
                 return
             except WatchBrokenError as error:
                 log.info("the pods of %s, which runs, are read again: %s", self.label, error)
-                await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
+                await pauses.after_failure()
                 continue
             for pod in pods:
                 if not is_released(pod) and (marked or await self._has_made(pod)):
@@ -395,7 +395,8 @@ class Case:
 
         Return False if the API server denies it.
         """
-        for tries in count(1):
+        pauses = Pauses(FIRST_PAUSE, LONGEST_PAUSE)
+        while True:
             change = patch() if self.state is State.RUNNING else None
             if change is None:
                 break
@@ -406,7 +407,7 @@ class Case:
                 if error.status in DENIALS:
                     log.warning("%s, which runs, can't be changed: %s", self.label, error)
                     return False
-                await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
+                await pauses.after_failure()
                 continue
             if answer is not None:
                 self.body = self._desk.noted(self.kind, answer)

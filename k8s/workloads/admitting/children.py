@@ -22,7 +22,7 @@ from backoff_ctrl.k8s.kube.charges.device_claims import Devices, claim_charge
 from backoff_ctrl.k8s.kube.charges.footprint import charge
 from backoff_ctrl.k8s.kube.charges.resources import CLAIMS, DEVICE_CLAIMS, SERVICES
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource, Informer, Observer, Refusal
-from backoff_ctrl.k8s.kube.watching.objects import Kind, Object, read_object
+from backoff_ctrl.k8s.kube.watching.objects import Object, WatchedKind, read_object
 from backoff_ctrl.k8s.kube.watching.shares import Shares
 from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 
@@ -30,10 +30,10 @@ from .kinds import JOB_SET, controller_of
 
 log = logging.getLogger(__name__)
 
-FOLLOWED: Final[Mapping[str, Kind]] = {
-    CLAIMS: Kind("/api/v1", CLAIMS, frozenset({"PersistentVolumeClaim"})),
-    SERVICES: Kind("/api/v1", SERVICES, frozenset({"Service"})),
-    DEVICE_CLAIMS: Kind("/apis/resource.k8s.io/v1", "resourceclaims", frozenset({"ResourceClaim"})),
+FOLLOWED: Final[Mapping[str, WatchedKind]] = {
+    CLAIMS: WatchedKind("/api/v1", CLAIMS, frozenset({"PersistentVolumeClaim"})),
+    SERVICES: WatchedKind("/api/v1", SERVICES, frozenset({"Service"})),
+    DEVICE_CLAIMS: WatchedKind("/apis/resource.k8s.io/v1", "resourceclaims", frozenset({"ResourceClaim"})),
 }
 """By their resource. Whole objects: their amounts are in their specs."""
 SPEC_MAX: Final = 64 << 10

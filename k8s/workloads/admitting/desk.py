@@ -14,8 +14,7 @@ from backoff_ctrl.k8s.gate.runtime.places import Places
 from backoff_ctrl.k8s.kube.answers.fields import metadata_of, text
 from backoff_ctrl.k8s.kube.charges.admission_rules import Item
 from backoff_ctrl.k8s.kube.charges.parts import Part
-from backoff_ctrl.k8s.kube.cluster.kinds import JSON
-from backoff_ctrl.k8s.kube.cluster.kinds import Kind as Served
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 from backoff_ctrl.k8s.kube.cluster.objects import ClusterError, Objects
 
 from .children import Child, Children
@@ -81,7 +80,7 @@ class Desk:
     """For objects of which the whole is needed for a moment, by their namespaces: each may take 20 MB."""
     counts: Counts = field(default_factory=Counts)
 
-    async def stored(self, served: Served, body: JSON) -> JSON:
+    async def stored(self, served: Kind, body: JSON) -> JSON:
         """Return the whole of an object of which a shape is kept. Raises ``ClusterError``, also where it has changed.
 
         A patch from it names its version: an object that changes later conflicts.

@@ -13,15 +13,13 @@ from typing import Any, Final
 from backoff_ctrl.k8s.kube.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.kube.answers.fields import mappings, metadata_of, text
 from backoff_ctrl.k8s.kube.answers.printing import printable
-from backoff_ctrl.k8s.kube.cluster.kinds import JSON
-from backoff_ctrl.k8s.kube.cluster.kinds import Kind as Served
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 from backoff_ctrl.k8s.kube.cluster.misspelt import CHOOSE, no_namespace
 from backoff_ctrl.k8s.kube.cluster.objects import FORBIDDEN, ClusterError, Objects
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.kube.paths import PathError, path_to
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
-from backoff_ctrl.k8s.kube.watching.objects import Kind as Watched
-from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
+from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBrokenError, WatchedKind, WatchForbiddenError
 
 from .kinds import DIGITS_MAX, JOB, KINDS, WAITING_NAMESPACES, WAITS_FOR, AdmissibleKind, asks, left_waiting, noted_at
 from .life import Seen, seen_of
@@ -39,7 +37,7 @@ WORDS: Final = frozenset({"reason", "message", "quota", "resource", "asked", "le
 NUMBERS: Final = frozenset({"place", "estimate"})
 """What the operator says of an object that waits."""
 MOST: Final = 10**DIGITS_MAX
-NAMESPACES: Final = Watched("/api/v1", "namespaces", frozenset({"Namespace"}), namespaced=False)
+NAMESPACES: Final = WatchedKind("/api/v1", "namespaces", frozenset({"Namespace"}), namespaced=False)
 
 
 class JobsError(Exception):
@@ -229,7 +227,7 @@ async def _is_served(objects: Objects, kind: AdmissibleKind) -> bool:
 
 async def _identified(source: ClusterSource, kind: AdmissibleKind, place: str | None) -> AsyncIterator[JSON]:
     """Yield what identifies each object of a kind: who releases a thousand of a megabyte has no room for the rest."""
-    watched = Watched(kind.path, kind.plural, frozenset({kind.kind}))
+    watched = WatchedKind(kind.path, kind.plural, frozenset({kind.kind}))
     async for page in source.pages(watched, place, partial(identified, kind)):
         for body in mappings(page.get("items")):
             yield dict(body)
@@ -254,7 +252,7 @@ async def release_one(objects: Objects, gate: asyncio.Semaphore, job: WaitingJob
 
     One that is edited all the time is resumed at last as it is by then: its user could keep ``uninstall`` from ending.
     """
-    served, body = Served(job.kind.api_version, job.kind.kind, job.kind.plural), job.body
+    served, body = Kind(job.kind.api_version, job.kind.kind, job.kind.plural), job.body
     async with gate:
         for number in range(TRIES):
             try:

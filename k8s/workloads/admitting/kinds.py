@@ -28,7 +28,7 @@ from backoff_ctrl.k8s.kube.charges.parts import Part
 from backoff_ctrl.k8s.kube.operators import states as operator_states
 from backoff_ctrl.k8s.kube.operators.states import Stands, field_of, has_ended, that_are, written
 from backoff_ctrl.k8s.kube.paths import group_path
-from backoff_ctrl.k8s.kube.watching.objects import Kind as Watched
+from backoff_ctrl.k8s.kube.watching.objects import WatchedKind
 
 from .stages import parts_at_peak
 
@@ -57,7 +57,7 @@ QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 OURS: Final = (ADMITTED, SUSPENDED_BY, RELEASED_BY, WAITS_FOR)
 """What only we write on an object: on a new one it is a copy of what was written on another."""
 TRUE: Final = "true"
-WAITING_NAMESPACES: Final = Watched(
+WAITING_NAMESPACES: Final = WatchedKind(
     "/api/v1", "namespaces", frozenset({"Namespace"}), namespaced=False, labels=f"{WAIT}={TRUE}"
 )
 """The namespaces whose label asks for waiting."""

@@ -21,8 +21,7 @@ from backoff_ctrl.k8s.gate.subscribers import Verdict
 from backoff_ctrl.k8s.kube.answers.field_paths import found_at
 from backoff_ctrl.k8s.kube.answers.fields import FieldError, labels_of, mapping, metadata_of, text
 from backoff_ctrl.k8s.kube.charges.parts import Part
-from backoff_ctrl.k8s.kube.cluster.kinds import JSON
-from backoff_ctrl.k8s.kube.cluster.kinds import Kind as Served
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 from backoff_ctrl.k8s.kube.watching.objects import is_older
 
 from .asking import (
@@ -62,7 +61,7 @@ class Room:
     def __init__(
         self,
         kind: AdmissibleKind,
-        served: Served,
+        served: Kind,
         needs: Needs,
         desk: Desk,
         say: Callable[[str, str], object],

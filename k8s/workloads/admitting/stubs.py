@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backoff_ctrl.k8s.kube.answers.fields import metadata_of, text
-from backoff_ctrl.k8s.kube.cluster.kinds import Kind as Served
+from backoff_ctrl.k8s.kube.cluster.kinds import Kind
 from backoff_ctrl.k8s.kube.cluster.objects import ClusterError, Objects
 from backoff_ctrl.k8s.kube.watching.cache import Cache
 from backoff_ctrl.k8s.kube.watching.shares import Beyond, Shares, size_of
@@ -92,7 +92,7 @@ class Stubs:
             if not cache.has_room(stub):
                 continue
             try:
-                found = await objects.read(Served(kind.api_version, kind.kind, kind.plural), *_key(stub))
+                found = await objects.read(Kind(kind.api_version, kind.kind, kind.plural), *_key(stub))
             except ClusterError as error:
                 log.info("%s %s is read again later: %s", kind.kind, "/".join(_key(stub)), error)
                 continue

@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from backoff_ctrl.engine.backoff import full_jitter
-from backoff_ctrl.k8s.gate.any_gate import NAMES
 from backoff_ctrl.k8s.gate.creates.calls import quotas_url
 from backoff_ctrl.k8s.gate.creates.creation import Owner
 from backoff_ctrl.k8s.gate.observing.gangs import path_of
@@ -23,9 +21,9 @@ from backoff_ctrl.k8s.kube.charges.parts import Part
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.kube.cluster.objects import Objects
 from backoff_ctrl.k8s.kube.paths import PathError
+from backoff_ctrl.k8s.kube.pauses import Pauses
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
-from backoff_ctrl.k8s.kube.watching.objects import Kind as Watched
-from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
+from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBrokenError, WatchedKind, WatchForbiddenError
 
 from .kinds import WAITING_NAMESPACES, AdmissibleKind, controller_of, kind_of
 from .priorities import Priorities, priority_allowed, priority_asked
@@ -46,7 +44,7 @@ OF_ONE: Final = 2
 TRIES: Final = 10
 """Tries of a question: about 20 s. A leader whose server is away for longer leads no more, and begins anew."""
 ANSWER_WITHIN: Final = 10.0
-FIRST_PAUSE: Final = 0.05
+FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
 """Seconds between two tries of a question that was not answered; the first and the longest."""
 TOO_MANY: Final = 429
@@ -58,7 +56,7 @@ CRON_JOB: Final = ("batch", "CronJob")
 class Followed:
     """A kind that is watched. ``changed`` takes an object in, and returns the namespace that is concerned, if any."""
 
-    kind: Watched
+    kind: WatchedKind
     made: tuple[str, str]
     changed: Callable[[JSON, bool], str | None]
 
@@ -84,10 +82,12 @@ class Surroundings:
         self._places = Places(_has_room)
         self.watched = (
             Followed(
-                Watched("/api/v1", "limitranges", frozenset({"LimitRange"})), ("v1", "LimitRange"), self._limit_range
+                WatchedKind("/api/v1", "limitranges", frozenset({"LimitRange"})),
+                ("v1", "LimitRange"),
+                self._limit_range,
             ),
             Followed(
-                Watched(
+                WatchedKind(
                     "/apis/scheduling.k8s.io/v1", "priorityclasses", frozenset({"PriorityClass"}), namespaced=False
                 ),
                 ("scheduling.k8s.io/v1", "PriorityClass"),
@@ -214,15 +214,15 @@ class Surroundings:
 
         A place is taken for each request, not for the pauses. Raises ``UnansweredError``.
         """
-        said = ""
-        for tries in range(1, TRIES + 1):
+        said, pauses = "", Pauses(FIRST_PAUSE, LONGEST_PAUSE)
+        for _ in range(TRIES):
             try:
                 async with self._places.of(namespace), asyncio.timeout(ANSWER_WITHIN):
                     return await ask()
             except (NotSent, OutcomeUnknown, WatchBrokenError, TimeoutError) as error:
                 said = str(error) or "it does not answer in time"
                 log.debug("asked again: %s", said)
-            await asyncio.sleep(full_jitter(tries, FIRST_PAUSE, LONGEST_PAUSE, NAMES))
+            await pauses.after_failure()
         raise UnansweredError(printable(said[:NAMED_MAX]))
 
 

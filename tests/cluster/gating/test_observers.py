@@ -19,7 +19,7 @@ from backoff_ctrl.k8s.kube.answers.bounded_json import Trim
 from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
-from backoff_ctrl.k8s.kube.watching.objects import QUOTAS, Kind
+from backoff_ctrl.k8s.kube.watching.objects import QUOTAS, WatchedKind
 from backoff_ctrl.k8s.kube.watching.status import WatchState
 from tests.cluster.control_plane.bed import API, Bed
 from tests.cluster.control_plane.binaries import Binaries
@@ -46,7 +46,7 @@ class Noting(ClusterSource):
         self.versions: list[int] = []
 
     async def watch(
-        self, kind: Kind, namespace: str | None, version: str, trim: Trim | None = None
+        self, kind: WatchedKind, namespace: str | None, version: str, trim: Trim | None = None
     ) -> AsyncGenerator[object, None]:
         if kind is QUOTAS:
             self.versions.append(int(version))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from backoff_ctrl.api.webhooks.certificates import LEAF_LIFE, Keeper, Place
+from backoff_ctrl.api.webhooks.certificates import LEAF_LIFE, Installation, Keeper
 from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from tests.cluster.talking import Api
@@ -19,7 +19,7 @@ async def test_what_others_wrote_into_the_secret_stays(api: Api, namespace: str)
     }
     body = {"metadata": {"name": "hook", **marks}, "type": "Opaque", "data": {"ca.crt": "eA=="}}
     assert (await api.post(secrets, body)).status == 201
-    place = Place(namespace, "hook", "hook", "hook", ())
+    place = Installation(namespace, "hook", "hook", "hook", ())
     now = datetime.now(UTC)
     leaves = set()
     async with ClusterSession(

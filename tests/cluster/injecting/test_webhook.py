@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from backoff_ctrl.api.webhooks.certificates import Keeper, Place
+from backoff_ctrl.api.webhooks.certificates import Installation, Keeper
 from backoff_ctrl.api.webhooks.counting import pods_without_sidecar
 from backoff_ctrl.api.webhooks.server import InjectionSettings, Webhook, serve
 from backoff_ctrl.api.webhooks.sidecar import ACCOUNT_PATH, NAME, TOKEN_PATH
@@ -139,8 +139,8 @@ async def test_certificates_change_under_an_api_server_that_calls_all_the_while(
     configuration = find_place(None, str(cluster.kubeconfig("admin")), None, None).configuration
     async with Api(cluster, "admin") as api, team(api) as own, ClusterSession(configuration) as session:
         assert (await api.post(f"/api/v1/namespaces/{own}/services", hook.service())).status == 201
-        place = Place(own, hook.NAME, hook.NAME, hook.NAME)
-        settings = InjectionSettings(("127.0.0.1", 0), place=place, who="one")
+        place = Installation(own, hook.NAME, hook.NAME, hook.NAME)
+        settings = InjectionSettings(("127.0.0.1", 0), installation=place, who="one")
         now = datetime.now(UTC)
         clock = [now - timedelta(days=3400)]  # its authority is old today
         webhook = Webhook(settings, session, lambda: clock[0])

@@ -18,7 +18,7 @@ from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.kube.watching.informer import JSON as JSON_TYPE
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
-from backoff_ctrl.k8s.kube.watching.objects import Kind
+from backoff_ctrl.k8s.kube.watching.objects import WatchedKind
 from backoff_ctrl.k8s.tasks.cluster.schema import written
 from tests.cluster.admitting.jobs_at_work import job
 from tests.cluster.control_plane.bed import Bed
@@ -133,7 +133,7 @@ async def test_no_page_is_lost_whatever_is_written(bed: Bed, tenants: Tenants, s
     assert len(stored) > number / 3
     configuration = find_place(None, str(bed.server.kubeconfig("tester")), None, None).configuration
     async with ClusterSession(configuration) as session:
-        kind = Kind("/apis/batch/v1", "jobs", frozenset({"Job"}))
+        kind = WatchedKind("/apis/batch/v1", "jobs", frozenset({"Job"}))
         pages = [page async for page in ClusterSource(session).pages(kind, his.namespace)]
     found = [each for page in pages for each in page["items"]]
     assert {each["metadata"]["name"] for each in found} == stored

@@ -44,7 +44,7 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 
 @dataclass
-class Told:
+class Outcome:
     """What became of the callers of one kind."""
 
     kind: str
@@ -97,9 +97,9 @@ class Callers:
         self._rng = rng
         self._answer_s = 0.0
 
-    async def run(self, count: int) -> Told:
+    async def run(self, count: int) -> Outcome:
         """Let so many hang up and ask again, a quarter at each moment; return what became of them."""
-        told = Told(self._kind, count)
+        told = Outcome(self._kind, count)
         made = await self._api.post("/api/v1/namespaces", {"metadata": {"name": self._room.namespace}})
         assert made.status == 201, made.text
         await self._room.quota("q", {"pods": str(2 * count + 3)})
@@ -114,15 +114,15 @@ class Callers:
 
     # -- the moments ---------
 
-    async def _at_once(self, numbers: Sequence[int], told: Told) -> None:
+    async def _at_once(self, numbers: Sequence[int], told: Outcome) -> None:
         await self._each(numbers, lambda each: self._left_and_back(each, told, self._rng.uniform(0, SOON)))
 
-    async def _some_time(self, numbers: Sequence[int], told: Told) -> None:
+    async def _some_time(self, numbers: Sequence[int], told: Outcome) -> None:
         await self._each(
             numbers, lambda each: self._left_and_back(each, told, self._rng.uniform(0, 1.5) * self._answer_s)
         )
 
-    async def _while_it_stands_still(self, numbers: Sequence[int], told: Told) -> None:
+    async def _while_it_stands_still(self, numbers: Sequence[int], told: Outcome) -> None:
         """In groups: it is stopped, all ask and leave, some ask again, and it goes on."""
         for start in range(0, len(numbers), AT_A_TIME):
             os.kill(self._proxy.process.pid, signal.SIGSTOP)
@@ -140,7 +140,7 @@ class Callers:
                 os.kill(self._proxy.process.pid, signal.SIGCONT)
             await asyncio.gather(*back)
 
-    async def _while_held(self, numbers: Sequence[int], told: Told) -> None:
+    async def _while_held(self, numbers: Sequence[int], told: Outcome) -> None:
         """The quota is full; it is raised while they come and go."""
         await self._hard(1)
         tasks = [asyncio.create_task(self._left_and_back(each, told, self._rng.uniform(0, 0.3))) for each in numbers]
@@ -166,12 +166,12 @@ class Callers:
 
     # -- one caller ---------
 
-    async def _left_and_back(self, number: int, told: Told, seconds: float) -> None:
+    async def _left_and_back(self, number: int, told: Outcome, seconds: float) -> None:
         body = self._body(number)
         await self._leave(body, seconds)
         await self._after(self._rng.choice((0.0, SOON, 0.1)) * self._rng.random(), body, told, number)
 
-    async def _after(self, seconds: float, body: bytes, told: Told, number: int) -> None:
+    async def _after(self, seconds: float, body: bytes, told: Outcome, number: int) -> None:
         await asyncio.sleep(seconds)
         await self._ask(body, told, number)
 
@@ -195,7 +195,7 @@ class Callers:
         await self._ask(json.dumps(manifest | {"apiVersion": "v1", "kind": "Pod"}).encode(), told=None)
         return asyncio.get_running_loop().time() - began
 
-    async def _ask(self, body: bytes, told: Told | None, number: int = 0) -> None:
+    async def _ask(self, body: bytes, told: Outcome | None, number: int = 0) -> None:
         code = 429
         found: dict[str, Any] = {}
         while code in (429, 503):
@@ -241,7 +241,7 @@ async def _answer(connection: socket.socket) -> tuple[int, dict[str, Any]]:
 
 async def hang_up(
     server: Server, folder: Path, callers: int, seed: int, kinds: Sequence[str] = KINDS
-) -> AsyncIterator[Told]:
+) -> AsyncIterator[Outcome]:
     """Run these kinds through one proxy, and yield what became of each."""
     async with Api(server) as api, proxy(server.kubeconfig("creator"), folder) as running:
         for kind in kinds:

@@ -22,7 +22,7 @@ ROOMS = tuple(f"backoff_ctrl.{room}" for room in ("engine", *(
 TIMERS = "backoff-ctrl"
 
 
-class Place(NamedTuple):
+class CallSite(NamedTuple):
     """The first call of a function of ours while the server sees the create at this stage."""
 
     module: str
@@ -39,8 +39,8 @@ class Tracer:
     """Notes which functions run; if a ``place`` is given, the call at that place raises, once."""
 
     server: Server
-    place: Place | None = None
-    seen: dict[Place, None] = field(default_factory=dict)
+    place: CallSite | None = None
+    seen: dict[CallSite, None] = field(default_factory=dict)
     fired: bool = False
     _begun: set[FrameType] = field(default_factory=set)
 
@@ -53,7 +53,7 @@ class Tracer:
             self._begun.add(frame)
         if self.server.answered and threading.current_thread().name == TIMERS:
             return  # nobody waits for it any more
-        place = Place(module.removeprefix("backoff_ctrl."), frame.f_code.co_qualname, self.server.stage)
+        place = CallSite(module.removeprefix("backoff_ctrl."), frame.f_code.co_qualname, self.server.stage)
         self.seen.setdefault(place)
         if place == self.place and not self.fired:
             self.fired = True
@@ -72,11 +72,11 @@ class Tracer:
             threading.settrace(others)
 
 
-def _failing() -> Callable[[Place], None]:
+def _failing() -> Callable[[CallSite], None]:
     """Return a function that raises as one of ours would: the gate tells its own errors by the frame that raises."""
     names: dict[str, Any] = {"__name__": "backoff_ctrl.injected", "InjectedError": InjectedError}
     exec("def fail(place):\n    raise InjectedError(place.module + '.' + place.function)", names)
-    fail: Callable[[Place], None] = names["fail"]
+    fail: Callable[[CallSite], None] = names["fail"]
     return fail
 
 

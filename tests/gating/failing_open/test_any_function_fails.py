@@ -13,7 +13,7 @@ from kubernetes.client import ApiException
 from urllib3.exceptions import ProtocolError
 
 from backoff_ctrl.k8s.gate.runtime.host import RUNTIME
-from tests.gating.failing_open.faults import InjectedError, Place, Tracer
+from tests.gating.failing_open.faults import CallSite, InjectedError, Tracer
 from tests.gating.failing_open.in_memory import Server, async_req, in_asyncio, options, threads
 from tests.kit.official import aio
 from tests.kit.patience import PATIENCE
@@ -130,7 +130,7 @@ MANY = {"refused": 60, "lost": 60, "invalid": 15, "keyed": 60}
 """So many functions run at least: the test would prove nothing if it found none."""
 
 
-def concerns(place: Place, way: str, first: str) -> bool:
+def concerns(place: CallSite, way: str, first: str) -> bool:
     """Say whether to let this call fail. What happens before the server's answer is no different if it is a refusal."""
     if (place.module, place.function) in MAY_FAIL:
         return False
@@ -138,13 +138,13 @@ def concerns(place: Place, way: str, first: str) -> bool:
     return not below and (place.stage == "answered" or first != "invalid")
 
 
-def once(way: str, first: str, place: Place) -> tuple[Tracer, End | None]:
+def once(way: str, first: str, place: CallSite) -> tuple[Tracer, End | None]:
     """Create a pod, and let that call fail if it happens."""
     tracer = Tracer(Server(first), place)
     return tracer, run(way, tracer.server, tracer)
 
 
-def what_is_wrong(way: str, first: str, place: Place) -> str:
+def what_is_wrong(way: str, first: str, place: CallSite) -> str:
     """Let a call fail; return what the create does that it must not do."""
     tracer, end = once(way, first, place)
     for _ in range(TRIES):

@@ -1,6 +1,6 @@
 """The process that a storm goes over: 64 threads and 64 tasks that create pods in one line, forks, and bugs.
 
-``run`` starts it with its ``Asked`` as JSON; it prints its ``Told`` as JSON. It says what each caller was told. What
+``run`` starts it with its ``Asked`` as JSON; it prints its ``Report`` as JSON. It says what each caller was told. What
 was stored, the server says.
 """
 
@@ -84,7 +84,7 @@ class Call:
 
 
 @dataclass
-class Told:
+class Report:
     """What callers were told. ``ids``: of each row the creates that were sent, by the ids that their objects carry."""
 
     calls: list[Call] = field(default_factory=list)
@@ -178,7 +178,7 @@ class Storm:
     def __init__(self, asked: Asked) -> None:
         """Open the clients, which share a ledger."""
         self.asked = asked
-        self.told = Told()
+        self.told = Report()
         self.rng = random.Random(f"weather {asked.seed}")
         self.configuration = client.Configuration(host=asked.url)
         self.configuration.connection_pool_maxsize = CALLERS
@@ -285,7 +285,7 @@ class Storm:
 
     # -- the main thread ---------
 
-    def run(self) -> Told:
+    def run(self) -> Report:
         """Let it storm, and say what came of it. Raises ``SystemExit`` in each forked child."""
         asked = self.asked
         pool = ThreadPoolExecutor(CALLERS)
@@ -392,7 +392,7 @@ class Storm:
             RUNTIME.close()
             allowed = Counter([threading.main_thread().name])
 
-    def _tell(self) -> Told:
+    def _tell(self) -> Report:
         told, failed = self.told, self.ledger.counts.failed_open
         told.bugs, told.forks, told.waited = self.bugs.fired, len(self.children), self.watcher.waited
         for row, creates in self.watcher.creates.items():

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID
 from tests.gating.storm.plans import ROW
-from tests.gating.storm.process import Asked, Call, Told
+from tests.gating.storm.process import Asked, Call, Report
 from tests.gating.storm.server import NAMESPACE
 from tests.kit.patience import PATIENCE
 
@@ -44,7 +44,7 @@ class Account:
     """What the callers of one seed were told, and what the server has."""
 
     seed: int
-    told: Told
+    told: Report
     stored: list[JSON]
     counters: JSON
     books: list[Call]
@@ -125,7 +125,7 @@ def storm(seed: int, creates: int, *, forks: int = 3, bugs: int = 6) -> Account:
         folder = Path(name)
         asked = Asked(url, seed, creates, forks, bugs, seed % 2 == 0, name)
         command = [sys.executable, "-m", "tests.gating.storm.process", json.dumps(asdict(asked))]
-        told = Told(wrong=["the process did not end by itself"])
+        told = Report(wrong=["the process did not end by itself"])
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             interrupted = interrupt(url, folder / "interrupted")
             try:
@@ -134,7 +134,7 @@ def storm(seed: int, creates: int, *, forks: int = 3, bugs: int = 6) -> Account:
                 process.kill()
         if process.returncode == 0:
             said = json.loads(out)
-            told = Told(**{**said, "calls": [Call(**call) for call in said["calls"]]})
+            told = Report(**{**said, "calls": [Call(**call) for call in said["calls"]]})
             told.wrong += interrupted
         books = [call for path in sorted(folder.iterdir()) for call in read_book(path)]
         stored: JSON = ask(url, f"/api/v1/namespaces/{NAMESPACE}/pods")

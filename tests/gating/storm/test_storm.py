@@ -8,7 +8,7 @@ import pytest
 
 from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID
 from tests.gating.storm.plans import ROW
-from tests.gating.storm.process import Call, Told
+from tests.gating.storm.process import Call, Report
 from tests.gating.storm.run import Account, storm
 
 CREATES = 400
@@ -49,7 +49,7 @@ def stored(row: str, name: str, create_id: str = "id") -> dict[str, Any]:
     ],
 )
 def test_an_account_names_what_is_wrong(call: Call, pods: list[Any], ids: list[str], said: str) -> None:
-    account = Account(0, Told([call], {"r1": ids}), pods, {"created": len(pods), "refused": 0}, [], 0.0)
+    account = Account(0, Report([call], {"r1": ids}), pods, {"created": len(pods), "refused": 0}, [], 0.0)
 
     assert said in "\n".join(account.wrong)
     assert bool(account.wrong) is bool(said)

@@ -17,7 +17,7 @@ from tests.kit.watch_script import ScriptedServer, elapse, observed
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
-    from backoff_ctrl.k8s.kube.watching.objects import Kind
+    from backoff_ctrl.k8s.kube.watching.objects import WatchedKind
 
 
 @in_virtual_time
@@ -109,7 +109,7 @@ async def test_a_malformed_list_is_not_taken_for_an_empty_one(items: Any) -> Non
         odd = False
 
         async def pages(
-            self, kind: Kind, namespace: str | None, trim: Trim | None = None
+            self, kind: WatchedKind, namespace: str | None, trim: Trim | None = None
         ) -> AsyncGenerator[Mapping[str, Any], None]:
             async for page in super().pages(kind, namespace, trim):
                 without = {"metadata": page["metadata"]}

@@ -44,7 +44,7 @@ BETWEEN: Final = 12
 
 
 @dataclass(frozen=True)
-class Kind:
+class TaskKind:
     """Tasks of one kind: how many, their type, how they are to end, with how many creates each."""
 
     name: str
@@ -57,13 +57,13 @@ class Kind:
 
 
 KINDS: Final = (
-    Kind("success", 60, "proof", "Success"),
-    Kind("user", 15, "proof", "PermanentFailure", kind="USER"),
-    Kind("once", 10, "proof", "Success", creates=2, retries={"user": 1}),
-    Kind("raise", 5, "proof", "PermanentFailure", creates=2, kind="SYSTEM", retries={"system": 1}),
-    Kind("abort", 10, "proof", "Aborted"),
-    Kind("hook", 85, "webhook", "Success"),
-    Kind("refused", 15, "webhook", "PermanentFailure", kind="USER"),
+    TaskKind("success", 60, "proof", "Success"),
+    TaskKind("user", 15, "proof", "PermanentFailure", kind="USER"),
+    TaskKind("once", 10, "proof", "Success", creates=2, retries={"user": 1}),
+    TaskKind("raise", 5, "proof", "PermanentFailure", creates=2, kind="SYSTEM", retries={"system": 1}),
+    TaskKind("abort", 10, "proof", "Aborted"),
+    TaskKind("hook", 85, "webhook", "Success"),
+    TaskKind("refused", 15, "webhook", "PermanentFailure", kind="USER"),
 )
 
 
@@ -73,7 +73,7 @@ def manifests(hook: str) -> list[dict[str, Any]]:
     return sorted(made, key=lambda each: sum(each["metadata"]["name"].encode()) * 7919 % 211)
 
 
-def _manifest(kind: Kind, name: str, hook: str) -> dict[str, Any]:
+def _manifest(kind: TaskKind, name: str, hook: str) -> dict[str, Any]:
     spec: dict[str, Any] = {"type": kind.type, "retries": kind.retries}
     if kind.type == "webhook":
         url = f"{hook}/{'no' if kind.name == 'refused' else 'yes'}"

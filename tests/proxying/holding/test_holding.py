@@ -12,9 +12,8 @@ import pytest
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.creates.creation import OptionError
 from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID
-from backoff_ctrl.k8s.sidecar.holding.callers import KeptCreates
-from backoff_ctrl.k8s.sidecar.holding.create_request import PutOff
 from backoff_ctrl.k8s.sidecar.holding.holding import Holding
+from backoff_ctrl.k8s.sidecar.holding.returning import KeptCreates, Returning
 from backoff_ctrl.k8s.sidecar.holding.settings import HoldSettings
 from backoff_ctrl.k8s.sidecar.http.messages import Request, Response
 from tests.proxying.holding.in_memory import (
@@ -201,7 +200,7 @@ async def test_an_error_of_ours_after_it_was_sent_does_not_send_it_twice() -> No
         response = await proxy.post(pod(), target=PODS + b"?timeout=400ms")
         assert (response.status, header(response, b"audit-id"), len(proxy.server.posts())) == (403, b"a-1", 1)
     async with proxied(1, HoldSettings(mark=False)) as proxy:
-        object.__setattr__(proxy.holding._shared, "kept", FailingToKeep(1.0, now))
+        object.__setattr__(proxy.holding._shared, "kept", FailingToKeep(1.0))
         proxy.server.lost = 1
         response = await proxy.post(pod())
         assert (response.status, len(proxy.server.posts()), proxy.gate.counts.failed_open) == (504, 1, 1)
@@ -269,17 +268,17 @@ async def test_a_list_of_quotas_that_hangs_is_not_waited_for() -> None:
         assert now() - began == pytest.approx(2.0, abs=0.1)
 
 
-class Failing(PutOff):
+class Failing(Returning[Any]):
     """Fails once a hold is over."""
 
-    def keep(self, call: object, request: object) -> None:
+    def keep(self, call: object, item: object, *, first: bool = False, ends: bool = True) -> None:
         raise RuntimeError("a bug")
 
 
 class FailingToKeep(KeptCreates):
     """Fails where a create is to be kept."""
 
-    def keep(self, call: object, kept: object, note: object) -> None:
+    def keep_sent(self, call: object, kept: object, note: object) -> None:
         raise RuntimeError("a bug")
 
 

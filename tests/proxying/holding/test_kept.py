@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.sidecar.holding.callers import ANSWERS_MAX
+from backoff_ctrl.k8s.sidecar.holding.returning import ANSWERS_MAX
 from backoff_ctrl.k8s.sidecar.holding.settings import HoldSettings
 from tests.proxying.holding.in_memory import PODS, PROTOBUF, Proxied, name_of, pod, proxied
 

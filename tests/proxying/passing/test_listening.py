@@ -16,10 +16,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from backoff_ctrl.k8s.sidecar import place as places
+from backoff_ctrl.k8s.sidecar import finding
+from backoff_ctrl.k8s.sidecar.finding import UpstreamError, find_upstream, upstream_of_account
 from backoff_ctrl.k8s.sidecar.listening import BindError, bind, descriptors_for, leave_path, read_address
 from backoff_ctrl.k8s.sidecar.passing import Limits
-from backoff_ctrl.k8s.sidecar.place import PlaceError, find_place, place_of_account
 from backoff_ctrl.k8s.sidecar.probes import CONNECTIONS_MAX, ProbeConnection, Probes
 from backoff_ctrl.k8s.sidecar.upstream import ApiServer
 from tests.kit.kubeconfigs import write_kubeconfig
@@ -38,7 +38,7 @@ def test_a_kubeconfig_is_read_as_client_go_reads_it(tmp_path: Path) -> None:
     user = {"token": "t", "tokenFile": "token", "client-certificate-data": _data("cert"), "client-key": "my.key"}
     cluster = {"certificate-authority": "ca.crt", "certificate-authority-data": _data("ca"), "tls-server-name": "kube"}
     file = write_kubeconfig(tmp_path / "config", "https://[::1]:6443/k8s/", user, **cluster)
-    found = find_place(None, file)
+    found = find_upstream(None, file)
     assert (found.host, found.port, found.tls, found.prefix) == ("::1", 6443, True, "/k8s")
     assert (found.url, found.netloc) == ("https://[::1]:6443/k8s", b"[::1]:6443")
     assert found.authority.read() == b"ca"
@@ -46,7 +46,7 @@ def test_a_kubeconfig_is_read_as_client_go_reads_it(tmp_path: Path) -> None:
     assert found.certificate.read() == b"cert"
     assert found.key.path == tmp_path / "my.key"
     assert found.server_name == "kube"
-    elsewhere = find_place("https://127.0.0.1", file)
+    elsewhere = find_upstream("https://127.0.0.1", file)
     assert (elsewhere.netloc, elsewhere.authority, elsewhere.token) == (b"127.0.0.1", found.authority, found.token)
 
 
@@ -54,10 +54,10 @@ def test_in_a_cluster_the_pods_account_is_used(tmp_path: Path, monkeypatch: pyte
     """Where there is no kubeconfig."""
     (tmp_path / "ca.crt").write_text("ca")
     (tmp_path / "token").write_text("mine")
-    monkeypatch.setattr(places, "ACCOUNT", tmp_path)
+    monkeypatch.setattr(finding, "ACCOUNT", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
-    found = place_of_account(tmp_path)
+    found = upstream_of_account(tmp_path)
     assert (found.url, found.token.read()) == ("https://10.0.0.1:6443", b"mine")
 
 
@@ -93,8 +93,8 @@ def test_a_kubeconfig_that_can_not_be_used_is_one_sentence(tmp_path: Path, docum
     """Which shows none of its secrets."""
     file = tmp_path / "config"
     file.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
-    with pytest.raises(PlaceError, match=r"^the ") as caught:
-        find_place(None, str(file))
+    with pytest.raises(UpstreamError, match=r"^the ") as caught:
+        find_upstream(None, str(file))
     assert sentence in str(caught.value)
     assert "secret" not in str(caught.value)
 
@@ -102,20 +102,20 @@ def test_a_kubeconfig_that_can_not_be_used_is_one_sentence(tmp_path: Path, docum
 @pytest.mark.parametrize("url", ["ftp://a", "127.0.0.1:80", "http://", "http://a:99999", "http://a:x", "http://a/?b"])
 def test_an_address_that_is_none(url: str) -> None:
     """Is named."""
-    with pytest.raises(PlaceError, match="--apiserver must be a URL such as"):
-        find_place(url, None)
+    with pytest.raises(UpstreamError, match="--apiserver must be a URL such as"):
+        find_upstream(url, None)
 
 
 def test_certificates_that_can_not_be_read_are_named(tmp_path: Path) -> None:
     """At the start, not at the first request."""
     file = write_kubeconfig(tmp_path / "c", "https://127.0.0.1:1", None, **{"certificate-authority": "none.crt"})
-    with pytest.raises(PlaceError, match=r"No such file or directory: .*none\.crt"):
-        ApiServer(find_place(None, file))
+    with pytest.raises(UpstreamError, match=r"No such file or directory: .*none\.crt"):
+        ApiServer(find_upstream(None, file))
     file = write_kubeconfig(
         tmp_path / "c", "https://127.0.0.1:1", None, **{"certificate-authority-data": _data("nonsense")}
     )
-    with pytest.raises(PlaceError, match=r"the certificates for https://127\.0\.0\.1:1 can't be used"):
-        ApiServer(find_place(None, file))
+    with pytest.raises(UpstreamError, match=r"the certificates for https://127\.0\.0\.1:1 can't be used"):
+        ApiServer(find_upstream(None, file))
 
 
 @pytest.mark.parametrize("listen", ["8001", "127.0.0.1", "127.0.0.1:99999", ":80", "unix:here", "unix:/" + "x" * 120])

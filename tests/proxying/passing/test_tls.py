@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.sidecar import upstream
+from backoff_ctrl.k8s.sidecar.finding import Material, UpstreamConfig, upstream_at
 from backoff_ctrl.k8s.sidecar.http import transports as layer
 from backoff_ctrl.k8s.sidecar.passing import Limits
-from backoff_ctrl.k8s.sidecar.place import Material, Place, place_at
 from tests.kit.patience import PATIENCE
 from tests.proxying.passing.certificates import Pair, make_pair
 from tests.proxying.passing.wire import GET, OK, Chosen, Proxied, answered, below, idle, proxied, until
@@ -24,9 +24,9 @@ from tests.proxying.passing.wire import GET, OK, Chosen, Proxied, answered, belo
 CREATE = b"POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody"
 
 
-def _https(trusted: Pair, **more: Any) -> Callable[[int], Place]:
+def _https(trusted: Pair, **more: Any) -> Callable[[int], UpstreamConfig]:
     """Return the server at a port of loopback, by whom it trusts."""
-    return lambda port: Place("127.0.0.1", port, True, authority=Material(trusted.certificate), **more)
+    return lambda port: UpstreamConfig("127.0.0.1", port, True, authority=Material(trusted.certificate), **more)
 
 
 @asynccontextmanager
@@ -317,7 +317,7 @@ async def test_a_caller_that_nobody_knows_is_told_why(status: bytes) -> None:
 
 async def test_the_path_of_the_address_is_kept() -> None:
     """As for a cluster behind a gateway; basic credentials pass."""
-    async with proxied(place=lambda port: place_at(f"http://127.0.0.1:{port}/k8s/c-1/")) as proxy:
+    async with proxied(place=lambda port: upstream_at(f"http://127.0.0.1:{port}/k8s/c-1/")) as proxy:
         basic = b"Authorization: Basic " + base64.b64encode(b"a:b")
         _, server = await proxy.pair(GET.replace(b"\r\n\r\n", b"\r\n" + basic + b"\r\n\r\n"))
         head = await server.head()

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from socket import AF_INET, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, socket
 from typing import Any, Final
 
+from backoff_ctrl.k8s.sidecar.finding import UpstreamConfig, upstream_at
 from backoff_ctrl.k8s.sidecar.http.messages import Head, Headers, Request, Response
 from backoff_ctrl.k8s.sidecar.listening import Listener
 from backoff_ctrl.k8s.sidecar.passing import Limits, Shared
-from backoff_ctrl.k8s.sidecar.place import Place, place_at
 from backoff_ctrl.k8s.sidecar.upstream import ApiServer
 from tests.kit.patience import PATIENCE
 
@@ -195,7 +195,7 @@ async def proxied(
     limits: Limits | None = None,
     tls: ssl.SSLContext | None = None,
     upstream_tls: ssl.SSLContext | None = None,
-    place: Callable[[int], Place] = lambda port: place_at(f"http://127.0.0.1:{port}"),
+    place: Callable[[int], UpstreamConfig] = lambda port: upstream_at(f"http://127.0.0.1:{port}"),
     **more: Any,
 ) -> AsyncIterator[Proxied]:
     """Run a proxy before an upstream that the test plays."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from backoff_ctrl.k8s.kube.watching.cache import ATTEMPT, TASK_UID, Cache, Whole
-from backoff_ctrl.k8s.kube.watching.objects import Kind, Object
+from backoff_ctrl.k8s.kube.watching.objects import Object, WatchedKind
 from backoff_ctrl.k8s.kube.watching.shares import Shares
 from backoff_ctrl.k8s.tasks.plugins.marks import key_of
 
 JSON = dict[str, Any]
-PODS = Kind("/api/v1", "pods", frozenset({"Pod"}))
+PODS = WatchedKind("/api/v1", "pods", frozenset({"Pod"}))
 LIMIT = 60_000
 
 
@@ -21,7 +21,7 @@ def pod(name: str, version: int, data: int, namespace: str = "team") -> Object:
     return Object(body, (namespace, name), f"u-{name}", str(version))
 
 
-class Told:
+class Recorder:
     """A cache with a bound, and what it reports."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Told:
 
 
 def test_an_object_that_is_too_large_is_reported_and_not_kept() -> None:
-    found = Told()
+    found = Recorder()
     found.cache.put(pod("large", 1, LIMIT))
     found.cache.put(pod("small", 2, 10))
     found.cache.put(pod("small", 3, 10, "other"))
@@ -54,7 +54,7 @@ def test_an_object_that_is_too_large_is_reported_and_not_kept() -> None:
 
 def test_the_end_of_one_that_is_not_kept_is_reported() -> None:
     """By an event, or because a later list does not have it."""
-    found = Told()
+    found = Recorder()
     for name in ("a", "b"):
         found.cache.put(pod(name, 1, LIMIT))
     found.told.clear()
@@ -66,7 +66,7 @@ def test_the_end_of_one_that_is_not_kept_is_reported() -> None:
 
 
 def test_one_that_has_become_smaller_is_kept_and_one_that_has_grown_is_not() -> None:
-    found = Told()
+    found = Recorder()
     found.cache.put(pod("a", 1, LIMIT))
     found.cache.put(pod("a", 2, 10))
     assert found.known("a")
@@ -76,7 +76,7 @@ def test_one_that_has_become_smaller_is_kept_and_one_that_has_grown_is_not() -> 
 
 
 def test_what_is_gone_makes_way_for_others_of_its_namespace() -> None:
-    found = Told()
+    found = Recorder()
     for name in ("a", "b", "c"):
         found.cache.put(pod(name, 1, LIMIT // 3))
     assert [found.known(name) for name in ("a", "b", "c")] == [True, True, False]
@@ -87,7 +87,7 @@ def test_what_is_gone_makes_way_for_others_of_its_namespace() -> None:
 
 def test_an_object_of_the_same_name_counts_in_place_of_the_one_before() -> None:
     """Its deletion may have been missed."""
-    found = Told()
+    found = Recorder()
     found.cache.put(pod("a", 1, LIMIT // 3))
     again = pod("a", 2, LIMIT // 3)
     body = {**again.body, "metadata": {**again.body["metadata"], "uid": "other"}}

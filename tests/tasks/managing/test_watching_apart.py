@@ -11,14 +11,14 @@ import pytest
 
 from backoff_ctrl.k8s.kube.answers.bounded_json import Trim
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
-from backoff_ctrl.k8s.kube.watching.objects import Kind, WatchBrokenError, WatchForbiddenError
+from backoff_ctrl.k8s.kube.watching.objects import WatchBrokenError, WatchedKind, WatchForbiddenError
 from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 from backoff_ctrl.k8s.lab.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.tasks.plugins.following import KindWatch
 from tests.kit.patience import PATIENCE
 from tests.kit.watch_script import elapse
 
-PODS = Kind("/api/v1", "pods", frozenset({"Pod"}), labels="ours")
+PODS = WatchedKind("/api/v1", "pods", frozenset({"Pod"}), labels="ours")
 
 
 def pod(name: str, version: int, namespace: str = "team") -> dict[str, Any]:
@@ -39,7 +39,7 @@ class Server(ClusterSource):
         return True
 
     async def pages(
-        self, kind: Kind, namespace: str | None, trim: Trim | None = None
+        self, kind: WatchedKind, namespace: str | None, trim: Trim | None = None
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         self.lists.append(namespace)
         if namespace not in self.allowed:
@@ -48,7 +48,7 @@ class Server(ClusterSource):
         yield {"metadata": {"resourceVersion": "10"}, "items": items}
 
     async def watch(
-        self, kind: Kind, namespace: str | None, version: str, trim: Trim | None = None
+        self, kind: WatchedKind, namespace: str | None, version: str, trim: Trim | None = None
     ) -> AsyncGenerator[object, None]:
         while True:
             event = await self.stream.get()

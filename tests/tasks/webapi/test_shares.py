@@ -14,7 +14,7 @@ from backoff_ctrl.k8s.gate.runtime.places import Path, Places
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, success
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import Created, PluginConfig, RemoteError
 from backoff_ctrl.k8s.tasks.services.webapi.origins import BEYOND, IDLE_MAX, OF_NAMESPACE, Origin, Origins, has_room
-from backoff_ctrl.k8s.tasks.services.webapi.pacing import NAMED, OWN, Kind
+from backoff_ctrl.k8s.tasks.services.webapi.pacing import NAMED, OWN, Access
 from backoff_ctrl.k8s.tasks.services.webapi.settings import read_section, settings_of
 from tests.kit.virtual_tests import in_virtual_time
 from tests.tasks.webapi.web_bench import WebBench, context, web_bench
@@ -154,7 +154,7 @@ async def busy(*callers: Origin) -> AsyncIterator[Counter[Path]]:
 
     async def ask(origin: Origin) -> None:
         while True:
-            slot = await origin.pacer.enter(Kind.WRITE)
+            slot = await origin.pacer.enter(Access.WRITE)
             calls[origin.path] += 1
             slot.end()
 
@@ -182,7 +182,7 @@ async def test_the_platforms_own_service_has_its_half_beside_200_busy_servers() 
             await asyncio.sleep(60)
             began = asyncio.get_running_loop().time()
             for _ in range(BURST // 2):
-                (await origins.own.pacer.enter(Kind.WRITE)).end()
+                (await origins.own.pacer.enter(Access.WRITE)).end()
             assert asyncio.get_running_loop().time() == began
 
 
@@ -207,7 +207,7 @@ async def test_a_server_has_one_share_whatever_number_of_namespaces_names_it() -
             await asyncio.sleep(100)
         assert calls.total() <= 2 + 100 * QPS / 4 + 1
         assert [calls[each.path] for each in both] == pytest.approx([100 * QPS / 8] * 2, abs=3)
-        (await both[0].pacer.enter(Kind.WRITE)).end(RemoteError(429, "", 60))
+        (await both[0].pacer.enter(Access.WRITE)).end(RemoteError(429, "", 60))
         async with busy(*both) as calls:
             await asyncio.sleep(50)
         assert calls[both[0].path] == 0
@@ -249,7 +249,7 @@ async def test_the_places_of_namespaces(most: int, asked: dict[str, list[str]], 
 async def test_servers_of_a_namespace_without_bound_are_paced_as_one_and_leave_others_theirs() -> None:
     async with servers() as origins:
         for number in range(OF_NAMESPACE):
-            (await origins.at("many", f"https://{number}").pacer.enter(Kind.READ)).end(RemoteError(503, "", 60))
+            (await origins.at("many", f"https://{number}").pacer.enter(Access.READ)).end(RemoteError(503, "", 60))
         for number in range(3 * OF_NAMESPACE):
             origins.at("many", f"https://{number}")
         beyond = (*NAMED, "many", BEYOND + "many")
@@ -264,7 +264,7 @@ async def test_servers_of_a_namespace_without_bound_are_paced_as_one_and_leave_o
 async def test_servers_that_nobody_uses_are_forgotten() -> None:
     async with servers() as origins:
         kept = origins.at("team", "https://kept")
-        slot = await kept.pacer.enter(Kind.READ)
+        slot = await kept.pacer.enter(Access.READ)
         for number in range(3 * IDLE_MAX):
             origins.at(f"ns-{number}", "https://one")
         assert len(list(origins)) <= 2 * IDLE_MAX
@@ -277,11 +277,11 @@ async def test_a_server_that_a_caller_is_about_to_ask_is_not_forgotten() -> None
     """It asked to be left alone for a while; at the end of that others named many, and the caller met a KeyError."""
     async with servers() as origins:
         kept = origins.at("team", "https://kept")
-        (await kept.pacer.enter(Kind.WRITE)).end(RemoteError(503, "", 60))
+        (await kept.pacer.enter(Access.WRITE)).end(RemoteError(503, "", 60))
 
         async def ask() -> None:
             await kept.pacer.opened()
-            (await kept.pacer.enter(Kind.WRITE)).end()
+            (await kept.pacer.enter(Access.WRITE)).end()
 
         asking = asyncio.create_task(ask())
         await asyncio.sleep(1)
@@ -311,15 +311,15 @@ async def test_who_hangs_up_as_he_is_let_in_takes_nothing_with_him() -> None:
     async with asyncio.timeout(1):
         await waits
     async with servers() as origins:
-        slots = [await origins.own.pacer.enter(Kind.WRITE) for _ in range(16)]
-        hangs_up_too = asyncio.create_task(origins.own.pacer.enter(Kind.WRITE))
+        slots = [await origins.own.pacer.enter(Access.WRITE) for _ in range(16)]
+        hangs_up_too = asyncio.create_task(origins.own.pacer.enter(Access.WRITE))
         await asyncio.sleep(1)
         slots[0].end()
         hangs_up_too.cancel()
         await asyncio.gather(hangs_up_too, return_exceptions=True)
         assert origins.own.pacer.window().in_flight == 15
-        slots += [await origins.own.pacer.enter(Kind.WRITE)]
-        next_one = asyncio.create_task(origins.own.pacer.enter(Kind.WRITE))
+        slots += [await origins.own.pacer.enter(Access.WRITE)]
+        next_one = asyncio.create_task(origins.own.pacer.enter(Access.WRITE))
         await asyncio.sleep(1)
         slots[1].end()
         async with asyncio.timeout(1):

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from backoff_ctrl.engine.backoff import full_jitter
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.facts.parts import Parts
 from backoff_ctrl.k8s.gate.aio import AsyncGate
@@ -37,6 +36,7 @@ from backoff_ctrl.k8s.kube.charges.parts import Part
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.kube.operators.phases import ErrorKind
 from backoff_ctrl.k8s.kube.operators.sections import format_duration
+from backoff_ctrl.k8s.kube.pauses import Pauses
 from backoff_ctrl.k8s.tasks.plugins.marks import Key, key_of
 from backoff_ctrl.k8s.tasks.plugins.phases import (
     PLUGIN_FAILED,
@@ -52,7 +52,7 @@ from .outcomes import NEVER_FITS, UNREADABLE, Meaning, failure, failure_of, neve
 
 log = logging.getLogger(__name__)
 
-PAUSE_FIRST: Final = 0.5
+PAUSE_FIRST: Final = 1.0
 PAUSE_LONGEST: Final = 30.0
 """Seconds between two tries while the API server can't be reached, or the line is full; the first and the longest."""
 LOOK_PAUSE: Final = 2.0
@@ -200,7 +200,7 @@ class Launch:
         self.in_doubt = self.in_doubt or (self._current is not None and self._current.in_doubt)
 
     async def _until_final(self) -> None:
-        tries = 0
+        pauses = Pauses(PAUSE_FIRST, PAUSE_LONGEST)
         while not self._final:
             pause = 0.0
             try:
@@ -224,8 +224,7 @@ class Launch:
             if not self._final:
                 self._note_doubt()
                 self._wake()
-                tries += 1
-                await asyncio.sleep(max(pause, full_jitter(tries, PAUSE_FIRST, PAUSE_LONGEST, random.Random())))
+                await pauses.after_failure(pause)
 
     def _judge(self, answer: Answer) -> float:
         """Take an answer; return the seconds that it asks to wait, if it is not final."""

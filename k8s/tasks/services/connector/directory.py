@@ -28,7 +28,7 @@ NEEDS_PACKAGES: Final = "connectors need further packages: pip install 'backoff-
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Route:
     """A connector that serves a task type. ``type`` is spelt as the connector spells it."""
 
     connector: str
@@ -40,7 +40,7 @@ class Place:
         return f"connector {self.connector} at {self.deployment.endpoint}"
 
 
-class _Told(NamedTuple):
+class _Listed(NamedTuple):
     """What a connector has answered: its types, and whether each is synchronous."""
 
     types: Mapping[TaskType, bool]
@@ -55,9 +55,9 @@ class Directory:
         self.section: Mapping[str, Any] = {}
         """The section that was adopted last, in its present spelling."""
         self.settings = ConnectorSettings()
-        self._told: dict[str, _Told] = {}
+        self._told: dict[str, _Listed] = {}
         self._trouble: dict[str, str] = {}
-        self._places: Mapping[TaskType, Place] = {}
+        self._routes: Mapping[TaskType, Route] = {}
         self._asking = threading.Lock()
         self._asked = -math.inf
 
@@ -85,17 +85,17 @@ class Directory:
 
     def types(self) -> tuple[str, ...]:
         """Return the names of all task types."""
-        return tuple(sorted({each.name for each in self._places}))
+        return tuple(sorted({each.name for each in self._routes}))
 
-    def find(self, wanted: TaskType) -> Place | None:
+    def find(self, wanted: TaskType) -> Route | None:
         """Return the connector of a task type, in any case of letters; None: none serves it."""
-        found = self._places.get(wanted)
+        found = self._routes.get(wanted)
         if found is None:
             alike = TaskType(wanted.name.strip().lower(), wanted.version)
-            found = next((place for known, place in self._places.items() if _plain(known) == alike), None)
+            found = next((route for known, route in self._routes.items() if _plain(known) == alike), None)
         default = self.settings.deployments().get(DEFAULT)
         if found is None and default is not None and self._does_not_list(default):
-            return Place(DEFAULT, default, wanted)
+            return Route(DEFAULT, default, wanted)
         return found
 
     def deployment(self, name: str) -> Deployment | None:
@@ -127,7 +127,7 @@ class Directory:
                 self._complain(endpoint, f"{name} at {endpoint}", answer)
             else:
                 self._trouble.pop(endpoint, None)
-                self._told[endpoint] = _Told(answer or {}, lists=answer is not None)
+                self._told[endpoint] = _Listed(answer or {}, lists=answer is not None)
         self._arrange()
         return (self.types(), self._silent()) != before
 
@@ -140,30 +140,30 @@ class Directory:
 
     def _arrange(self) -> None:
         """Make the table anew: what the settings say of a type, then connectors by name, the default one last."""
-        places: dict[TaskType, Place] = {}
+        routes: dict[TaskType, Route] = {}
         for name, each in self.settings.deployments().items():
-            told = self._told.get(each.endpoint, _Told({}))
+            told = self._told.get(each.endpoint, _Listed({}))
             for task_type, is_sync in told.types.items():
-                known = places.setdefault(task_type, Place(name, each, task_type, is_sync))
+                known = routes.setdefault(task_type, Route(name, each, task_type, is_sync))
                 if known.connector != name and task_type.name not in self.settings.connector_for_task_types:
                     about = f"{name}, task type {task_type.name}"
                     said = f"{known.connector} serves it as well, and is used; connectorForTaskTypes decides"
                     self._complain(about, about, said)
-        for place in self._by_settings():
-            places[place.type] = place
-        self._places = places
+        for route in self._by_settings():
+            routes[route.type] = route
+        self._routes = routes
 
-    def _by_settings(self) -> Iterator[Place]:
+    def _by_settings(self) -> Iterator[Route]:
         deployments = self.settings.deployments()
         for name in self.settings.supported_task_types:
             if not any(known.name == name for each in self._told.values() for known in each.types):
-                yield Place(DEFAULT, deployments[DEFAULT], TaskType(name))
+                yield Route(DEFAULT, deployments[DEFAULT], TaskType(name))
         for name, connector in self.settings.connector_for_task_types.items():
             chosen = deployments[connector]
-            told = self._told.get(chosen.endpoint, _Told({})).types
+            told = self._told.get(chosen.endpoint, _Listed({})).types
             found = [known for known in told if known.name == name] or [TaskType(name)]
             for task_type in found:
-                yield Place(connector, chosen, task_type, told.get(task_type, False))
+                yield Route(connector, chosen, task_type, told.get(task_type, False))
 
     def _does_not_list(self, deployment: Deployment) -> bool:
         told = self._told.get(deployment.endpoint)

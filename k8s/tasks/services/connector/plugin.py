@@ -37,7 +37,7 @@ from backoff_ctrl.k8s.tasks.plugins.web_protocol import (
 
 from .answers import broken, phase_at_once, phase_of
 from .channels import TOO_LARGE, Channels, translated
-from .directory import Directory, Place
+from .directory import Directory, Route
 from .requests import Request, request_of
 from .settings import ID, TaskType, section_of
 
@@ -89,42 +89,42 @@ class ConnectorPlugin:
         directory = self._configured()
         secrets = {name: await context.secret(name) for name in context.task.spec.get("secrets") or {}}
         request = request_of(context.task, secrets, directory.settings.output_prefix)
-        place = await self._place_of(request.type)
-        request = request.spelt(place.type.name)
+        route = await self._route_to(request.type)
+        request = request.spelt(route.type.name)
         try:
-            if place.is_sync:
-                return Created(_meta(place, None), Answer(await self._execute(place, request), at_once=True))
-            stub = AsyncAgentServiceStub(self._channels.to(place.deployment))
-            answer = await _call(place, "CreateTask", lambda limit: stub.CreateTask(request.message(), timeout=limit))
+            if route.is_sync:
+                return Created(_meta(route, None), Answer(await self._execute(route, request), at_once=True))
+            stub = AsyncAgentServiceStub(self._channels.to(route.deployment))
+            answer = await _call(route, "CreateTask", lambda limit: stub.CreateTask(request.message(), timeout=limit))
         except RemoteError as error:
             if error.status not in _RAISED:
                 raise
-            return Created(_meta(place, None), Answer(broken(error.message), at_once=True))
-        return Created(_meta(place, answer.resource_meta, request.output_prefix))
+            return Created(_meta(route, None), Answer(broken(error.message), at_once=True))
+        return Created(_meta(route, answer.resource_meta, request.output_prefix))
 
     async def get(self, context: CallContext, meta: Meta) -> Answer:  # noqa: ARG002 - as every plugin
         """Return the job's present state."""
-        place, job = self._job(meta)
+        route, job = self._job(meta)
         message = GetTaskRequest(
-            task_type=place.type.name,
-            task_category=_category(place.type),
+            task_type=route.type.name,
+            task_category=_category(route.type),
             resource_meta=job,
             output_prefix=meta.get("outputPrefix", ""),
         )
-        stub = AsyncAgentServiceStub(self._channels.to(place.deployment))
-        answer = await _call(place, "GetTask", lambda limit: stub.GetTask(message, timeout=limit))
+        stub = AsyncAgentServiceStub(self._channels.to(route.deployment))
+        answer = await _call(route, "GetTask", lambda limit: stub.GetTask(message, timeout=limit))
         if not answer.HasField("resource"):
-            raise RemoteError(TOO_LARGE, f"{place}, GetTask: it answered without a resource")
+            raise RemoteError(TOO_LARGE, f"{route}, GetTask: it answered without a resource")
         return Answer(answer.resource)
 
     async def delete(self, context: CallContext, meta: Meta, reason: str) -> None:  # noqa: ARG002 - as every plugin
         """End the job."""
         if meta["job"] is None:
             return
-        place, job = self._job(meta)
-        message = DeleteTaskRequest(task_type=place.type.name, task_category=_category(place.type), resource_meta=job)
-        stub = AsyncAgentServiceStub(self._channels.to(place.deployment))
-        await _call(place, "DeleteTask", lambda limit: stub.DeleteTask(message, timeout=limit))
+        route, job = self._job(meta)
+        message = DeleteTaskRequest(task_type=route.type.name, task_category=_category(route.type), resource_meta=job)
+        stub = AsyncAgentServiceStub(self._channels.to(route.deployment))
+        await _call(route, "DeleteTask", lambda limit: stub.DeleteTask(message, timeout=limit))
 
     def status(self, context: StatusContext, resource: Answer) -> PhaseInfo:  # noqa: ARG002 - as every plugin
         """Return what the state means for the task."""
@@ -141,33 +141,33 @@ class ConnectorPlugin:
             self._directory.configure(section_of(lambda name: written if name == ID else {}))
         return self._directory
 
-    async def _place_of(self, wanted: TaskType) -> Place:
+    async def _route_to(self, wanted: TaskType) -> Route:
         """Return the connector of a task type. Raises ``TaskSpecError`` if none has it, once all have answered."""
         directory = self._configured()
         if directory.find(wanted) is None:
             await asyncio.to_thread(directory.ask, ASK_AGAIN)
-        place = directory.find(wanted)
-        if place is not None:
-            return place
+        route = directory.find(wanted)
+        if route is not None:
+            return route
         if missing := directory.missing:
             raise ConnectionRefusedError(f"no connector is known for the task type {wanted.name!r}: {missing}")
         version = f" in version {wanted.version}" if wanted.version else ""
         known = ", ".join(directory.types()) or "none"
         raise TaskSpecError("spec.type", f"no connector serves {wanted.name!r}{version}: choose from {known}")
 
-    def _job(self, meta: Any) -> tuple[Place, bytes]:
+    def _job(self, meta: Any) -> tuple[Route, bytes]:
         """Return where a job is, and what identifies it there: its connector of now, else the one that created it."""
         wanted = TaskType(meta["type"], meta["version"])
         directory = self._configured()
-        place = directory.find(wanted)
-        if place is None:
+        route = directory.find(wanted)
+        if route is None:
             deployment = directory.deployment(meta["connector"])
             if deployment is None:
                 raise ConnectionError(f"connector {meta['connector']}, which runs this job, is not in the settings")
-            place = Place(meta["connector"], deployment, wanted)
-        return place, base64.b64decode(meta["job"] or "")
+            route = Route(meta["connector"], deployment, wanted)
+        return route, base64.b64decode(meta["job"] or "")
 
-    async def _execute(self, place: Place, request: Request) -> Resource:
+    async def _execute(self, route: Route, request: Request) -> Resource:
         """Send a task to a synchronous connector, and return its result."""
 
         async def parts() -> AsyncIterator[ExecuteTaskSyncRequest]:
@@ -176,7 +176,7 @@ class ConnectorPlugin:
 
         async def collect(limit: float | None) -> Resource:
             found: Resource | None = None
-            stub = SyncAgentServiceStub(self._channels.to(place.deployment))
+            stub = SyncAgentServiceStub(self._channels.to(route.deployment))
             count = 0
             async for each in stub.ExecuteTaskSync(parts(), timeout=limit):
                 count += 1
@@ -185,29 +185,29 @@ class ConnectorPlugin:
                 elif found is not None:
                     found.outputs.MergeFrom(each.outputs)
                 if count > ANSWERS_MAX:
-                    raise RemoteError(TOO_LARGE, f"{place}: more than {ANSWERS_MAX} messages in one answer")
+                    raise RemoteError(TOO_LARGE, f"{route}: more than {ANSWERS_MAX} messages in one answer")
             if found is None:
-                raise RemoteError(TOO_LARGE, f"{place}, ExecuteTaskSync: it answered without a header")
+                raise RemoteError(TOO_LARGE, f"{route}, ExecuteTaskSync: it answered without a header")
             return found
 
         try:
-            return await _call(place, "ExecuteTaskSync", collect)
+            return await _call(route, "ExecuteTaskSync", collect)
         except TimeoutError as error:
             raise RemoteError(500, f"{error}; timeouts.ExecuteTaskSync allows more") from None
 
 
-async def _call(place: Place, operation: str, make: Callable[[float | None], Awaitable[T]]) -> T:
+async def _call(route: Route, operation: str, make: Callable[[float | None], Awaitable[T]]) -> T:
     """Make one call. Raises what ``translated`` says."""
-    limit = place.deployment.timeout(operation)
+    limit = route.deployment.timeout(operation)
     try:
         return await make(limit)
     except grpc.aio.AioRpcError as error:
-        raise translated(error, str(place), operation, limit) from None
+        raise translated(error, str(route), operation, limit) from None
 
 
-def _meta(place: Place, job: bytes | None, output_prefix: str = "") -> dict[str, Any]:
+def _meta(route: Route, job: bytes | None, output_prefix: str = "") -> dict[str, Any]:
     """Return what is stored of a job; ``job`` is the connector's resource_meta, None: it has nothing to delete."""
-    found: dict[str, Any] = {"connector": place.connector, "type": place.type.name, "version": place.type.version}
+    found: dict[str, Any] = {"connector": route.connector, "type": route.type.name, "version": route.type.version}
     if output_prefix:
         found["outputPrefix"] = output_prefix
     return {**found, "job": None if job is None else base64.b64encode(job).decode()}

@@ -13,7 +13,7 @@ from backoff_ctrl.k8s.kube.answers.fields import mapping
 from backoff_ctrl.k8s.kube.answers.printing import printable
 from backoff_ctrl.k8s.kube.operators.paths import Text, word_of
 from backoff_ctrl.k8s.kube.operators.phases import Phase
-from backoff_ctrl.k8s.kube.operators.reading import Told
+from backoff_ctrl.k8s.kube.operators.reading import ReportedState
 from backoff_ctrl.k8s.tasks.plugins.kept import flaw_of_kept
 from backoff_ctrl.k8s.tasks.plugins.meanings import meaning_of, meant_by
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, TaskLog
@@ -109,7 +109,7 @@ def state_of(config: ServiceConfig, body: object) -> str:
 
 def phase_of(config: ServiceConfig, body: Mapping[str, Any], document: Mapping[str, Any]) -> PhaseInfo:
     """Return what an answer means for the task. ``document`` has the values for links to logs."""
-    info = meaning_of(config, body, Told(state_of(config, body), config.words(body).rstrip(".")))
+    info = meaning_of(config, body, ReportedState(state_of(config, body), config.words(body).rstrip(".")))
     known = {**document, ANSWER: body}
     links = ((link.name, link.url.of(known)) for link in config.logs)
     facts = {name: shown for name, value in config.facts(body).items() if (shown := _bounded(value)) is not None}
@@ -124,7 +124,7 @@ def phase_of(config: ServiceConfig, body: Mapping[str, Any], document: Mapping[s
 
 def phase_of_gone(config: ServiceConfig) -> PhaseInfo:
     """Return what it means that the service does not know the job."""
-    return meant_by(config.gone, config, {}, Told(""))
+    return meant_by(config.gone, config, {}, ReportedState(""))
 
 
 def message_of(config: ServiceConfig, answer: Answer) -> str:

@@ -16,7 +16,7 @@ from backoff_ctrl.k8s.tasks.plugins.web_protocol import CallContext, RemoteError
 
 from .ending import Ending
 from .outcomes import GONE
-from .pacing import Kind, pause
+from .pacing import Access, pauses
 from .service import Service
 
 log = logging.getLogger(__name__)
@@ -51,25 +51,24 @@ class Deletion:
         self.task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
-        tries = 0
+        between = pauses()
         while not self.done:
             error = await self._once()
             if error is None or (isinstance(error, RemoteError) and error.status in GONE):
                 self.done = True
                 break
-            tries += 1
             self._ending.failed(error)
             self.said = f"its job can't be deleted now: {error}; it is tried again"
-            if tries == LOGGED_AFTER:
+            if between.failures + 1 == LOGGED_AFTER:
                 said = printable(str(error))  # it may be the service's text
                 log.warning("plugin %s: a job can't be deleted: %s; it is tried again", self._service.id, said)
             self._wake(self._key)
-            await pause(tries)
+            await between.after_failure()
         self._wake(self._key)
 
     async def _once(self) -> Exception | None:
         service, error = self._service, None
-        slot = await service.origin(self._context.task, self.meta).pacer.enter(Kind.WRITE)
+        slot = await service.origin(self._context.task, self.meta).pacer.enter(Access.WRITE)
         limit = service.settings.call_timeout
         try:
             await service.call(

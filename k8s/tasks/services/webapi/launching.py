@@ -19,7 +19,7 @@ from backoff_ctrl.k8s.tasks.plugins.web_protocol import CallContext, Created, Fi
 
 from .ending import Ending
 from .outcomes import CREATE_IN_DOUBT, Judged, PluginBugError, flaw_of_answer, in_doubt, judge_create
-from .pacing import Kind, Slot, pause
+from .pacing import Access, Slot, pauses
 from .secrets import hidden_in
 from .service import Service
 
@@ -100,7 +100,7 @@ class Launch:
         await asyncio.wait({self._task})
 
     async def _run(self) -> None:
-        tries = 0
+        between = pauses()
         try:
             while not self._stopped:
                 if self.doubt and await self._is_settled():
@@ -114,10 +114,9 @@ class Launch:
                 if judged.failure is not None:
                     await self._fail(judged.failure)
                     return
-                tries += 1
                 self.said = f"{judged.said}; it is tried again"
                 self._wake(self._key)
-                await pause(tries)
+                await between.after_failure()
         except asyncio.CancelledError:
             if not self._stopped:
                 raise
@@ -134,7 +133,7 @@ class Launch:
         await origin.pacer.opened()
         # Before its slot: a create in doubt frees its seat by a read, which needs a slot, too.
         await self._service.take_seat(self._key, origin)
-        slot = await origin.pacer.enter(Kind.WRITE)
+        slot = await origin.pacer.enter(Access.WRITE)
         try:
             self.ready = True
             self.said = "its call is being made" if self._service.is_sync else "its job is being created"
@@ -229,9 +228,9 @@ class Launch:
 
     async def _found(self, plugin: Finds) -> bool:
         """Look for the job until the service answers; say whether there is one."""
-        service, tries = self._service, 0
+        service, between = self._service, pauses()
         while True:
-            slot, error = await service.origin(self._context.task).pacer.enter(Kind.READ), None
+            slot, error = await service.origin(self._context.task).pacer.enter(Access.READ), None
             try:
                 limit = service.settings.call_timeout
                 found = await service.call("find", lambda: plugin.find(self._context), self._context, limit)
@@ -244,8 +243,7 @@ class Launch:
             if error is None:
                 self.doubt = False
                 return self.created is not None
-            tries += 1
             self._failed(error)
             self.said = f"whether its job exists can't be looked up now: {error}; it is tried again"
             self._wake(self._key)
-            await pause(tries)
+            await between.after_failure()

@@ -19,10 +19,11 @@ from enum import Enum
 from typing import Final
 from weakref import WeakValueDictionary
 
-from backoff_ctrl.engine.backoff import Bucket, full_jitter
+from backoff_ctrl.engine.backoff import Bucket
 from backoff_ctrl.engine.overload import Window, WindowSnapshot
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.runtime.places import NOT_NOW, Path, Turns
+from backoff_ctrl.k8s.kube.pauses import Pauses
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import RateLimit, RemoteError
 
 OWN: Final[Path] = ("own",)
@@ -33,16 +34,16 @@ OF_ALL_NAMED: Final = 2
 """They have at most one of so many parts of what a plugin may do."""
 OF_ONE: Final = 4
 """One of them has at most one of so many parts, whatever number of namespaces names it."""
-PAUSE_FIRST: Final = 0.5
+PAUSE_FIRST: Final = 1.0
 PAUSE_LONGEST: Final = 30.0
 """Seconds between two tries of a create or delete, the first and the longest."""
 OVERLOADED: Final = (429, 503)
 _POLICY: Final = Policy()
 
 
-async def pause(tries: int) -> None:
-    """Wait before a call is made once more, longer after each try."""
-    await asyncio.sleep(full_jitter(tries, PAUSE_FIRST, PAUSE_LONGEST, random.Random()))
+def pauses() -> Pauses:
+    """Return the pauses between the tries of one call."""
+    return Pauses(PAUSE_FIRST, PAUSE_LONGEST)
 
 
 def part(whole: int, parts: int) -> int:
@@ -50,14 +51,14 @@ def part(whole: int, parts: int) -> int:
     return max(1, whole // parts)
 
 
-class Kind(Enum):
+class Access(Enum):
     """A kind of calls."""
 
     READ = "read"
     WRITE = "write"
 
 
-Limits = Mapping[Kind, RateLimit]
+Limits = Mapping[Access, RateLimit]
 
 
 class Buckets:
@@ -78,11 +79,11 @@ class Buckets:
                 while bucket.level(now) >= 1:
                     bucket.take(now)
 
-    def left(self, kind: Kind, now: float) -> float:
+    def left(self, kind: Access, now: float) -> float:
         """Return the seconds until one more call may be sent."""
         return self._buckets[kind].wait_for(1, now)
 
-    def take(self, kind: Kind, now: float) -> None:
+    def take(self, kind: Access, now: float) -> None:
         """Count a call."""
         self._buckets[kind].take(now)
 
@@ -97,17 +98,17 @@ class Rates:
         self._clock = asyncio.get_running_loop().time
         self._servers: WeakValueDictionary[str, Buckets] = WeakValueDictionary()  # their pacers keep them
         self._pacers: dict[Path, Pacer] = {}
-        self.lines = {kind: _Line(self, kind) for kind in Kind}
+        self.lines = {kind: _Line(self, kind) for kind in Access}
         self.begin(read, write)
 
     def begin(self, read: RateLimit, write: RateLimit) -> None:
         """Adopt the limits of a plugin of which nothing has been asked yet, with full buckets."""
-        self._limits = {Kind.READ: read, Kind.WRITE: write}
+        self._limits = {Access.READ: read, Access.WRITE: write}
         self._whole, self._named = Buckets(self._limits), Buckets(self._limits, OF_ALL_NAMED)
 
     def change(self, read: RateLimit, write: RateLimit) -> None:
         """Adopt other limits."""
-        self._limits = {Kind.READ: read, Kind.WRITE: write}
+        self._limits = {Access.READ: read, Access.WRITE: write}
         for each in (self._whole, self._named, *self._servers.values()):
             each.change(self._limits, self._clock())
         self.look()
@@ -133,7 +134,7 @@ class Rates:
 
     # -- asked by the lines ---------
 
-    def left(self, kind: Kind, path: Path) -> float:
+    def left(self, kind: Access, path: Path) -> float:
         now = self._clock()
         if not path:
             return self._whole.left(kind, now)
@@ -142,7 +143,7 @@ class Rates:
             return pacer.left(kind, now)
         return self._named.left(kind, now) if path == NAMED else 0.0
 
-    def go(self, kind: Kind, path: Path) -> None:
+    def go(self, kind: Access, path: Path) -> None:
         now = self._clock()
         self._whole.take(kind, now)
         if path[:1] == NAMED:
@@ -156,7 +157,7 @@ class Rates:
 class _Line(Turns):
     """The callers of one kind."""
 
-    def __init__(self, rates: Rates, kind: Kind) -> None:
+    def __init__(self, rates: Rates, kind: Access) -> None:
         super().__init__()
         self._rates = rates
         self._kind = kind
@@ -220,12 +221,12 @@ class Pacer:
         finally:
             self._shut_out -= 1
 
-    async def enter(self, kind: Kind) -> Slot:
+    async def enter(self, kind: Access) -> Slot:
         """Wait until one more call may be made."""
         await self._rates.lines[kind].enter(*self._path)
         return Slot(self, self._clock())
 
-    def left(self, kind: Kind, now: float) -> float:
+    def left(self, kind: Access, now: float) -> float:
         """Return the seconds until one more call may be sent to this server, as far as that is its own matter."""
         shut = self._window.not_before - now
         if shut > 0:
@@ -233,7 +234,7 @@ class Pacer:
         left = self._server.left(kind, now) if self._server is not None else 0.0
         return left if left > 0 or self._window.is_open(now) else NOT_NOW
 
-    def go(self, kind: Kind, now: float) -> None:
+    def go(self, kind: Access, now: float) -> None:
         """Count a call that begins."""
         self._window.in_flight += 1
         if self._server is not None:

@@ -23,7 +23,7 @@ from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.core import Key
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo
 
-from .pacing import OWN, Kind, Pacer
+from .pacing import OWN, Access, Pacer
 from .settings import Caching
 
 log = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ class Refresher:
     async def _dispatch(self) -> None:
         while True:
             await self._until_due()
-            slot, seat = await self._pacer.enter(Kind.READ), object()  # first: a server that is shut takes no seat
+            slot, seat = await self._pacer.enter(Access.READ), object()  # first: a server that is shut takes no seat
             await self._workers.take(seat, *self._path)
             found = self._next()
             if found is None:

@@ -12,7 +12,7 @@ from aiohttp import web
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import PluginConfig, RemoteError
 from backoff_ctrl.k8s.tasks.services.rest.entry import entry_of
 from backoff_ctrl.k8s.tasks.services.webapi.origins import Origins
-from backoff_ctrl.k8s.tasks.services.webapi.pacing import Kind
+from backoff_ctrl.k8s.tasks.services.webapi.pacing import Access
 from backoff_ctrl.k8s.tasks.services.webapi.settings import read_section, settings_of
 from tests.kit.patience import PATIENCE
 from tests.kit.virtual_tests import in_virtual_time
@@ -76,12 +76,12 @@ async def test_a_server_that_tasks_name_has_a_share_and_asks_for_a_minute_at_mos
         clock = asyncio.get_running_loop().time
         one, began = origins.at("team", "https://a"), clock()
         for _ in range(50):
-            (await one.pacer.enter(Kind.WRITE)).end()
+            (await one.pacer.enter(Access.WRITE)).end()
         assert clock() == began
-        (await one.pacer.enter(Kind.WRITE)).end(RemoteError(429, "", 10.0**9))
-        (await origins.own.pacer.enter(Kind.WRITE)).end()
+        (await one.pacer.enter(Access.WRITE)).end(RemoteError(429, "", 10.0**9))
+        (await origins.own.pacer.enter(Access.WRITE)).end()
         assert clock() - began <= 1  # its share of the rate is used up, not that of others
-        (await one.pacer.enter(Kind.WRITE)).end()
+        (await one.pacer.enter(Access.WRITE)).end()
         assert clock() - began <= 65  # a minute, and the jitter
     finally:
         await origins.aclose()

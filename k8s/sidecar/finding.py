@@ -25,7 +25,7 @@ from backoff_ctrl.k8s.kube.cluster.kubeconfig import KubeconfigError, check_kube
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-class PlaceError(Exception):
+class UpstreamError(Exception):
     """The API server cannot be used as asked. The message says why and what to do."""
 
 
@@ -54,7 +54,7 @@ NOTHING: Final = Material()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class UpstreamConfig:
     """An API server, the authorities to trust, and the proxy's own credentials.
 
     ``prefix`` is the path of its address, for servers behind a gateway.
@@ -86,53 +86,55 @@ class Place:
         return (host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}").encode("idna")
 
 
-def place_at(url: str, option: str = "--apiserver") -> Place:
+def upstream_at(url: str, option: str = "--apiserver") -> UpstreamConfig:
     shown = without_passwords(url)
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise PlaceError(f"{option} must be a URL such as http://127.0.0.1:8001, not {shown!r}") from None
+        raise UpstreamError(f"{option} must be a URL such as http://127.0.0.1:8001, not {shown!r}") from None
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0 or parts.query or parts.fragment:
-        raise PlaceError(f"{option} must be a URL such as http://127.0.0.1:8001, not {shown!r}")
+        raise UpstreamError(f"{option} must be a URL such as http://127.0.0.1:8001, not {shown!r}")
     if parts.username is not None:
-        raise PlaceError(f"{option} must not hold a password: creators bring their own credentials")
+        raise UpstreamError(f"{option} must not hold a password: creators bring their own credentials")
     tls = parts.scheme == "https"
-    return Place(parts.hostname, port or (443 if tls else 80), tls, parts.path.rstrip("/"))
+    return UpstreamConfig(parts.hostname, port or (443 if tls else 80), tls, parts.path.rstrip("/"))
 
 
-def find_place(upstream: str | None, kubeconfig: str | None, context: str | None = None) -> Place:
+def find_upstream(upstream: str | None, kubeconfig: str | None, context: str | None = None) -> UpstreamConfig:
     """Find the API server: the address given, else the kubeconfig, else the account of this pod.
 
     An address alone is verified with the machine's authorities; a kubeconfig beside it adds authorities and our
-    credentials. Raises ``PlaceError``.
+    credentials. Raises ``UpstreamError``.
     """
     if upstream is not None and kubeconfig is None and context is None:
-        return place_at(upstream)
+        return upstream_at(upstream)
     file = kubeconfig or read_settings().kubeconfig.split(os.pathsep)[0] or str(Path.home() / ".kube" / "config")
     needed = kubeconfig is not None or context is not None
     if not needed and not Path(file).exists():
-        return place_of_account()
-    place = place_of_kubeconfig(Path(file), context)
+        return upstream_of_account()
+    place = upstream_of_kubeconfig(Path(file), context)
     if upstream is None:
         return place
-    given = place_at(upstream)
+    given = upstream_at(upstream)
     return replace(place, host=given.host, port=given.port, tls=given.tls, prefix=given.prefix)
 
 
-def place_of_account(folder: Path = ACCOUNT) -> Place:
-    """Return the API server of the cluster that this runs in. Raises ``PlaceError``."""
+def upstream_of_account(folder: Path = ACCOUNT) -> UpstreamConfig:
+    """Return the API server of the cluster that this runs in. Raises ``UpstreamError``."""
     given = read_settings()
     host, port = given.service_host, given.service_port
     if not host or not (folder / "ca.crt").is_file() or not port.isdecimal():
-        raise PlaceError(
+        raise UpstreamError(
             "found neither a kubeconfig nor a pod's service account: give the server with --apiserver or --kubeconfig"
         )
-    return Place(host, int(port), True, authority=Material(folder / "ca.crt"), token=Material(folder / "token"))
+    return UpstreamConfig(
+        host, int(port), True, authority=Material(folder / "ca.crt"), token=Material(folder / "token")
+    )
 
 
-def place_of_kubeconfig(file: Path, context: str | None = None) -> Place:
-    """Read a kubeconfig. Raises ``PlaceError``, which shows no secrets."""
+def upstream_of_kubeconfig(file: Path, context: str | None = None) -> UpstreamConfig:
+    """Read a kubeconfig. Raises ``UpstreamError``, which shows no secrets."""
     import yaml  # noqa: PLC0415 - 20 ms of the start, and no pod has a kubeconfig
 
     from backoff_ctrl.k8s.kube.charges.bounded_yaml import BoundedLoader  # noqa: PLC0415 - the same
@@ -141,31 +143,31 @@ def place_of_kubeconfig(file: Path, context: str | None = None) -> Place:
     try:
         check_kubeconfig([file], context, needed=True, login=False, loader=BoundedLoader)
     except KubeconfigError as error:
-        raise PlaceError(str(error)) from None
+        raise UpstreamError(str(error)) from None
     try:
         document = yaml.load(file.read_bytes(), BoundedLoader)  # noqa: S506 - a safe loader, bounded
     except OSError as error:
-        raise PlaceError(f"{named} can't be read: {error.strerror or error}") from None
+        raise UpstreamError(f"{named} can't be read: {error.strerror or error}") from None
     except (yaml.YAMLError, ValueError):  # ValueError: not UTF-8, or a date in month 99
-        raise PlaceError(f"{named} is not valid YAML: choose another file with --kubeconfig") from None
+        raise UpstreamError(f"{named} is not valid YAML: choose another file with --kubeconfig") from None
     try:
         return _place_in(document, context, file.parent, named)
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         if isinstance(error, binascii.Error):
-            raise PlaceError(f"{named} holds data that is not base64: correct it") from None
-        raise PlaceError(f"{named} does not have the structure of a kubeconfig ({type(error).__name__})") from None
+            raise UpstreamError(f"{named} holds data that is not base64: correct it") from None
+        raise UpstreamError(f"{named} does not have the structure of a kubeconfig ({type(error).__name__})") from None
 
 
-def _place_in(document: Any, context: str | None, folder: Path, named: str) -> Place:
+def _place_in(document: Any, context: str | None, folder: Path, named: str) -> UpstreamConfig:
     chosen = context or document.get("current-context")
     if not chosen:
-        raise PlaceError(f"{named} names no current context: choose one with --context")
+        raise UpstreamError(f"{named} names no current context: choose one with --context")
     found = _entry(document, "contexts", "context", chosen, named)
     cluster = _entry(document, "clusters", "cluster", found["cluster"], named)
     user = _entry(document, "users", "user", found["user"], named) if found.get("user") else {}
     if cluster.get("proxy-url"):
-        raise PlaceError(f"{named} asks for a proxy-url, which is not supported: give the API server's own address")
-    place = place_at(str(cluster.get("server", "")), f"the server of context {chosen}")
+        raise UpstreamError(f"{named} asks for a proxy-url, which is not supported: give the API server's own address")
+    place = upstream_at(str(cluster.get("server", "")), f"the server of context {chosen}")
     basic = b""
     if user.get("username"):
         basic = base64.b64encode(f"{user['username']}:{user.get('password', '')}".encode())
@@ -187,7 +189,7 @@ def _entry(document: Any, lists: str, key: str, name: str, named: str) -> dict[s
         if each.get("name") == name:
             found: dict[str, Any] = each.get(key) or {}
             return found
-    raise PlaceError(f"{named} has no {key} {printable(str(name))!r}: choose another with --context")
+    raise UpstreamError(f"{named} has no {key} {printable(str(name))!r}: choose another with --context")
 
 
 def _material(section: dict[str, Any], key: str, folder: Path) -> Material:
@@ -224,8 +226,8 @@ class Trust:
     A client certificate authenticates every request on its connection, so requests of callers never use that one.
     """
 
-    def __init__(self, place: Place, *, own: bool) -> None:
-        """Read the files. Raises ``PlaceError``."""
+    def __init__(self, place: UpstreamConfig, *, own: bool) -> None:
+        """Read the files. Raises ``UpstreamError``."""
         self._place = place
         self._own = own and bool(place.certificate)
         self._stamps: Stamps = ()
@@ -235,7 +237,7 @@ class Trust:
                 self._stamps = self._look()
                 self._context = self._make()
             except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-                raise PlaceError(f"the certificates for {place.url} can't be used: {_why(error)}") from None
+                raise UpstreamError(f"the certificates for {place.url} can't be used: {_why(error)}") from None
 
     @property
     def server_name(self) -> str | None:
@@ -306,24 +308,24 @@ def _why(error: Exception) -> str:
 class Account:
     """The proxy's own credentials, as header lines."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: UpstreamConfig) -> None:
         self._place = place
         self._stamp: tuple[int, int] | None = None
         self._lines: tuple[bytes, ...] = ()
 
     def check(self) -> None:
-        """Raise ``PlaceError`` if the token can't be read, can't be sent, or has to come from another program."""
+        """Raise ``UpstreamError`` if the token can't be read, can't be sent, or has to come from another program."""
         if self._place.plugin:
-            raise PlaceError(
+            raise UpstreamError(
                 f"the kubeconfig's user gets credentials by {self._place.plugin}, which the proxy does not "
                 "run: give a kubeconfig with a token or a certificate for --use-own-credentials"
             )
         try:
             lines = self._read()
         except OSError as error:
-            raise PlaceError(f"the token of the proxy can't be read: {_why(error)}") from None
+            raise UpstreamError(f"the token of the proxy can't be read: {_why(error)}") from None
         if any(not (32 < byte < 127) for line in lines for byte in line.replace(b" ", b"")):
-            raise PlaceError("the token of the proxy contains a character that is not allowed: write it on one line")
+            raise UpstreamError("the token of the proxy contains a character that is not allowed: write it on one line")
 
     def lines(self) -> tuple[bytes, ...]:
         """Return the header lines with the present credentials; empty if the proxy has only a certificate."""
