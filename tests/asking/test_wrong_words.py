@@ -81,6 +81,18 @@ def test_a_gate_runs_no_tasks(words: tuple[str, ...], crowd: Crowd, tmp_path: Pa
     assert f"{crowd.url} runs no tasks: name backoff-ctrl serve --store with --gate" in capsys.readouterr().err
 
 
+def test_a_pause_of_a_namespace_that_was_never_seen_says_so(crowd: Crowd, capsys: Output) -> None:
+    """It is done, since creates may come; but its name may be misspelt, and the creates meant go on."""
+    seen = {each["namespace"] for each in crowd.get("/v1/namespaces")["items"]}
+    known = min(seen)
+    assert run(["act", "pause", f"{known}x", "--gate", crowd.url]) == 0
+    said = capsys.readouterr()
+    assert f"has not seen a create in namespace {known}x yet (did you mean {known}" in said.err
+    assert said.out == f"creates in namespace {known}x wait until you resume it\n"
+    assert run(["act", "pause", known, "--gate", crowd.url]) == 0
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(("status", "remedy"), [(401, "name a token"), (403, "name a token"), (500, "look at its log")])
 def test_who_may_not_ask_is_told_what_to_do(status: int, remedy: str, capsys: Output) -> None:
     """A proxy before the gate, or one whose status is for others: its words alone do not help."""
