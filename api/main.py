@@ -87,6 +87,19 @@ class LazyGroup(click.Group):
             raise TypeError(f"{module}:{name} is not a command")
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is called. An unknown one is refused with the known one that is meant."""
+        from backoff_ctrl.k8s.kube.answers.spelling import near  # noqa: PLC0415 - needed only here
+
+        name = args[0]
+        if name in ("help", "version"):
+            raise BadInput(f"there is no command {name}: {ctx.command_path} --{name} shows it")
+        if name not in COMMANDS and not name.startswith("-") and (meant := near(name, COMMANDS)):
+            raise BadInput(f"there is no command {name}: did you mean {ctx.command_path} {meant}?")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> object:
         """Run a command. An error of the rooms below it ends it as bad input does."""
         try:

@@ -18,7 +18,7 @@ from backoff_ctrl.k8s.status.shapes import Acted, Waiting
 from backoff_ctrl.k8s.status.token import read_token
 
 from .instance_options import GATE, TIMEOUT
-from .namespaces import at_a_gate, namespace_options
+from .namespaces import at_a_gate, hint_unseen, namespace_options
 from .naming import NAMESPACE, QUOTA, is_called, plain
 from .output import DOCUMENT, output_options, written
 
@@ -48,7 +48,9 @@ def _options(command: Callable[..., R]) -> Callable[..., R]:
 @_options
 def pause(namespace: str, **options: Any) -> int:
     """Send no create of NAMESPACE until it is resumed: they wait. Creates already sent continue."""
-    return _act("pause", {"namespace": plain(namespace, NAMESPACE)}, **options)
+    name = plain(namespace, NAMESPACE)
+    hint_unseen(Instance(find_place(options["gate"]), options["timeout"]), name)
+    return _act("pause", {"namespace": name}, **options)
 
 
 @command.command("resume")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -85,7 +85,8 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     if token_file is not None and (not confirm or by_cluster):
         raise BadInput("--token-file is only for --confirm with an instance: leave it out, or add --confirm")
     if by_cluster:
-        explain = _by_cluster(apiserver, kubeconfig, context, confirm=confirm)
+        made = {str(metadata_of(each).get("name")) for each in manifests if each.get("kind") == "Namespace"}
+        explain = _by_cluster(apiserver, kubeconfig, context, made, confirm=confirm)
     else:
         explain = _by_instance(gate, timeout, confirm, token_file)
     answers = []
@@ -129,10 +130,13 @@ def _of_context(manifest: Mapping[str, Any]) -> str | None:
         raise BadInput("name the namespace, in the manifest or with -n: no kubeconfig names one") from None
 
 
-def _by_cluster(apiserver: str | None, kubeconfig: str | None, context: str | None, *, confirm: bool) -> Explain:
+def _by_cluster(
+    apiserver: str | None, kubeconfig: str | None, context: str | None, made: Container[str], *, confirm: bool
+) -> Explain:
     """Return a function that explains a manifest by the quotas and LimitRanges of a cluster, listed once.
 
-    ``confirm``: also ask the server, as the user of the kubeconfig. Raises ``BadInput``, as that function does.
+    ``made``: namespaces that the manifests create. ``confirm``: also ask the server, as the user of the kubeconfig.
+    Raises ``BadInput``, as that function does.
     """
     from backoff_ctrl.k8s.kube.cluster import asking  # noqa: PLC0415 - the client: 0.25 s
     from backoff_ctrl.k8s.status import explaining  # noqa: PLC0415 - loads the engine
@@ -155,6 +159,8 @@ def _by_cluster(apiserver: str | None, kubeconfig: str | None, context: str | No
             classes = explaining.classes_of(reach.ask)
             found, _ = explaining.explain(manifest, listed.ask, listed.ranges, time.time(), devices, classes)
             found.let_in = _let_in(manifest, place, listed, reach)
+            if listed.absent is not None and place not in made:
+                explaining.refuse(found, listed.absent)
             if listed.unreadable:
                 left_out = f"quotas that can't be read are left out: {', '.join(map(printable, listed.unreadable))}"
                 explaining.note_on(found, left_out)
@@ -169,12 +175,16 @@ def _by_cluster(apiserver: str | None, kubeconfig: str | None, context: str | No
 
 @dataclass
 class _Listed:
-    """What was listed of a namespace. ``line``: what waits suspended there; None: not known."""
+    """What was listed of a namespace. ``line``: what waits suspended there; None: not known.
+
+    ``absent``: that the namespace does not exist.
+    """
 
     ask: Ask
     quotas: Sequence[Mapping[str, Any]]
     unreadable: list[str]
     ranges: Sequence[Item] | None
+    absent: str | None
     line: Sequence[WaitingJob] | None = None
     line_is_read: bool = False
 
@@ -214,8 +224,9 @@ def _listed(reach: Reach, namespace: str) -> _Listed:
         )
     items = [each for each in quotas["items"] or () if isinstance(each, dict)]
     ask, unreadable = asking_listed(namespace, items)
+    absent = None if items else reach.absence(namespace)
     may_list = ranges_status == 200 and is_list(ranges)
-    return _Listed(ask, items, unreadable, items_of(ranges["items"] or ()) if may_list else None)
+    return _Listed(ask, items, unreadable, items_of(ranges["items"] or ()) if may_list else None, absent)
 
 
 _CREATE: Final = {

@@ -88,6 +88,17 @@ def hint_elsewhere(instance: Instance, namespace: str) -> None:
         hint(f"{'; '.join(parts)}{'; ' if parts else ''}{SHOW_ALL}")
 
 
+def hint_unseen(instance: Instance, namespace: str) -> None:
+    """Tell that an instance knows nothing of a namespace, before an action there: its name may be misspelt."""
+    try:
+        found: Listed[_Seen] = instance.everything("/v1/namespaces", {}, _Seen)
+    except BadInput:  # the action itself says why
+        return
+    names = {each.namespace for each in found.items}
+    if namespace not in names:
+        hint(f"{instance.place.url} has not seen a create in namespace {namespace} yet{known(namespace, names)}")
+
+
 def known(namespace: str, others: Iterable[str]) -> str:
     """Return which of the ``others`` may be meant by an unknown name, else some of them."""
     names = sorted(others)

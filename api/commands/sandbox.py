@@ -122,11 +122,11 @@ def _meant_in(document: dict[str, Any] | None) -> str:
     """Return which field a refused document may mean; empty: all its fields are known."""
     if document is None:
         return ""
-    from backoff_ctrl.k8s.tasks.plugins.field_names import misspelt_field, model_of  # noqa: PLC0415 - the client
+    from backoff_ctrl.k8s.tasks.plugins.field_names import field_flaw, model_of  # noqa: PLC0415 - the client
 
     kind = model_of(str(document.get("apiVersion", "v1")), str(document["kind"]))
-    flaw = misspelt_field(document, kind, "")
-    return "" if flaw is None else f"; {flaw.path} is {flaw.said}"
+    flaw = field_flaw(document, kind, "")
+    return "" if flaw is None else f"; {flaw.path}: {flaw.said}"
 
 
 def _check_replaceable(file: Path) -> None:

@@ -130,7 +130,8 @@ def _policy(name: str, text: str, wrong: list[str]) -> dict[str, Any]:
         found = policy_settings(part for part in text.split(",") if part.strip())
         Policy(**found)
     except PolicyError as error:
-        wrong.append(f"{name}={text!r} is not understood: {error}. Until this is corrected, the defaults apply")
+        sentence = said if (said := str(error)).endswith("?") else f"{said}."
+        wrong.append(f"{name}={text!r} is not understood: {sentence} Until this is corrected, the defaults apply")
         return {}
     return found
 

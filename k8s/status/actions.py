@@ -138,7 +138,9 @@ class Actions:
                     if not each.waits:
                         raise NotDoneError(f"{each.label} does not wait: it is being sent", "id", known=True)
                     return ledger, each
-        raise NotDoneError(f"no create with the id {create!r} is under way here: see /v1/waiting", "id")
+        raise NotDoneError(
+            f"no create with the id {create!r} is under way here: /v1/waiting has all, and backoff-ctrl waiting", "id"
+        )
 
 
 def _knows(ledger: Ledger, namespace: str, quota: str) -> bool:

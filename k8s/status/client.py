@@ -436,8 +436,15 @@ class Instance:
         detail = detail_of(found) if content_type == PROBLEM else None
         if detail is None:
             raise self.not_ours(f"it answers {status}")
-        again = ": try again" if status >= 500 else ""
-        raise RefusedError(printable(f"{self.place.url} answers {status}: {detail}{again}"), status)
+        raise RefusedError(printable(f"{self.place.url} answers {status}: {detail}{self._remedy(status)}"), status)
+
+    def _remedy(self, status: int) -> str:
+        """Return what a person can do about a refusal that does not say so."""
+        if status >= 500:
+            return ": try again, and look at its log"
+        if status in (401, 403) and not self._token:
+            return ": if the command takes --token-file, name a token that may; else ask those who run it for access"
+        return ""
 
     def _nobody(self) -> str:
         if not self.place.local:

@@ -151,6 +151,13 @@ def note_on(found: Explained, words: str) -> None:
     found.note = f"{found.note}; {words}" if found.note else words
 
 
+def refuse(found: Explained, why: str) -> None:
+    """Have an explanation say that the API server refuses the create, whatever its quotas leave."""
+    found.verdict, found.let_in = "refused", None
+    for part in found.parts:
+        part.verdict, part.blockers, part.estimated_at, part.why = "refused", [], None, [why]
+
+
 def is_suspended(found: Explained) -> bool:
     """Return whether it is about an object that makes nothing before it is resumed."""
     return bool(found.footprint.parts) and all(part.suspended for part in found.footprint.parts)

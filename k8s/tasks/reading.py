@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from backoff_ctrl.k8s.kube.answers.spelling import hint
+from backoff_ctrl.k8s.kube.answers.spelling import hint, misspelt
 from backoff_ctrl.k8s.kube.operators.wrong_values import keys_at, told
 from backoff_ctrl.k8s.tasks.plugins.kept import LEVELS_MAX
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
@@ -38,8 +38,7 @@ _KINDS: Final = {
 def read_task(manifest: Mapping[str, Any], namespace: str = "default") -> Task:
     """Return the task that a manifest describes; ``namespace`` is for one that names none. Raises ``TaskSpecError``."""
     if manifest.get("apiVersion") != API_VERSION or manifest.get("kind") != KIND:
-        found = f"{manifest.get('apiVersion')} {manifest.get('kind')}"
-        raise TaskSpecError("apiVersion", f"this is {found[:100]}, not {API_VERSION} {KIND}: wrap it in a Task")
+        raise _no_task(manifest)
     if manifest.get("status") is not None:
         raise TaskSpecError("status", "only the manager writes it: leave it out")
     for part in ("metadata", "spec"):
@@ -47,7 +46,9 @@ def read_task(manifest: Mapping[str, Any], namespace: str = "default") -> Task:
     try:
         task = Task.model_validate(manifest)
     except ValidationError as error:
-        raise _told(error.errors(include_url=False)[0]) from None
+        wrong = error.errors(include_url=False)
+        unknown = (each for each in wrong if each["type"] == "extra_forbidden")  # it says which missing one is meant
+        raise _told(next(unknown, wrong[0])) from None
     if task.metadata.namespace is None:
         task = task.model_copy(update={"metadata": task.metadata.model_copy(update={"namespace": namespace})})
     needs = [each.task for each in task.spec.needs]
@@ -56,6 +57,23 @@ def read_task(manifest: Mapping[str, Any], namespace: str = "default") -> Task:
     if doubled := {name for name, times in Counter(needs).items() if times > 1}:
         raise TaskSpecError("spec.needs", f"{min(doubled)} is named twice: name it once")
     return task
+
+
+def _no_task(manifest: Mapping[str, Any]) -> TaskSpecError:
+    """Return what a manifest is instead of a Task: one with a slip in what says so, or another object."""
+    for key, right in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if manifest.get(key) is None:
+            slip = next((str(name) for name in manifest if name != key and misspelt(str(name), [key])), None)
+            return TaskSpecError(
+                *((key, f"it is required: {right}") if slip is None else (slip, f"unknown; did you mean {key}?"))
+            )
+    found = {"apiVersion": str(manifest["apiVersion"]), "kind": str(manifest["kind"])}
+    for key, right, of in (("apiVersion", API_VERSION, "kind"), ("kind", KIND, "apiVersion")):
+        near = misspelt(found[key], [right]) or found[key].partition("/")[0] == API_VERSION.partition("/")[0]
+        if found[key] != right and near and misspelt(found[of], [KIND if of == "kind" else API_VERSION]):
+            return TaskSpecError(key, f"{_shown(found[key])} can't be used: did you mean {right}?")
+    other = f"{found['apiVersion']} {found['kind']}"
+    return TaskSpecError("apiVersion", f"this is {other[:100]}, not {API_VERSION} {KIND}: wrap it in a Task")
 
 
 def wish_of(task: Task) -> Wish:

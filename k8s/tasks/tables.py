@@ -213,7 +213,11 @@ def _meaning(file: Path, error: sqlite3.Error) -> StoreError:
         return StoreError(
             f"{file} can't be written ({error}): make room on its disk and try again; what it holds is as it was"
         )
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if code == sqlite3.SQLITE_NOTADB:
+        return BrokenStoreError(
+            f"{file} is no store of tasks, or its beginning is damaged ({error}); it was left as it is: {OTHER}"
+        )
+    if code == sqlite3.SQLITE_CORRUPT:
         return damaged(file, str(error))
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return BrokenStoreError(f"{file} can't be opened or written ({error}): check whose it is, {OTHER}")

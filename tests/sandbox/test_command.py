@@ -193,7 +193,7 @@ def test_pods_finish_after_the_time_given(running: Running) -> None:
         (f"{QUOTA}---{QUOTA}", "already exists"),
         (
             "kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: 1}, scopeSelektor: {}}",
-            'unknown field "spec.scopeSelektor"; spec.scopeSelektor is unknown; did you mean scopeSelector?',
+            'unknown field "spec.scopeSelektor"; spec.scopeSelektor: unknown; did you mean scopeSelector?',
         ),
         ("kind: ResourceQuota\nmetadata: {name: q, namespce: a}\nspec: {hard: {pods: 1}}", "did you mean namespace?"),
         ("\x00", "is not valid YAML"),

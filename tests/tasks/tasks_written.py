@@ -12,11 +12,26 @@ from backoff_ctrl.k8s.tasks.store import Wish
 from tests.kit.patience import PATIENCE, pause_after
 
 NAMESPACE = "team"
+WITHOUT_CONTAINER = {
+    "sleep",
+    "signal",
+    "job",
+    "jobset",
+    "pod",
+    "sidecar",
+    "dask",
+    "mpi",
+    "pytorch",
+    "ray",
+    "spark",
+    "tensorflow",
+}
 
 
 def manifest(name: str = "train", **spec: Any) -> dict[str, Any]:
-    """A task of one container, as YAML gives it."""
-    container = {"image": "busybox", "command": ["true"]}
+    """A task of one container, as YAML gives it, or of what ``spec`` says."""
+    reads = spec.get("type", "container") not in WITHOUT_CONTAINER
+    container = {"image": "busybox", "command": ["true"]} if reads else None
     return {
         "apiVersion": "backoff-ctrl.dev/v1alpha1",
         "kind": "Task",

@@ -62,8 +62,10 @@ def left_behind(unfinished: Collection[TaskItem], *, by_others: bool) -> str:
     if by_others:
         return f"{_counted(len(unfinished), 'task continues', 'tasks continue')} without this command."
     waits = sum(each.phase in NOT_YET for each in unfinished)
-    runs = len(unfinished) - waits
-    parts = [f"{_counted(runs, 'runs', 'run')} on in the cluster"] if runs else []
+    inside = sum(each.phase not in NOT_YET and each.object is not None for each in unfinished)
+    outside = len(unfinished) - waits - inside  # the job of a web service
+    parts = [f"{_counted(inside, 'runs', 'run')} on in the cluster"] if inside else []
+    parts += [f"{_counted(outside, 'runs', 'run')} on outside the cluster"] if outside else []
     parts += [f"{_counted(waits, 'waits', 'wait')} until you continue"] if waits else []
     return f"{_counted(len(unfinished), 'task is', 'tasks are')} unfinished: {', '.join(parts)}."
 

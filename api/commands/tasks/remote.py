@@ -38,7 +38,18 @@ class RemoteTasks:
 
     def items(self, namespace: str | None) -> list[TaskItem]:
         """Return all tasks, of one namespace or all."""
-        return self._instance.everything("/v1/tasks", {"namespace": namespace}, TaskItem).items
+        try:
+            return self._instance.everything("/v1/tasks", {"namespace": namespace}, TaskItem).items
+        except RefusedError as error:
+            raise self._without_tasks(error) from None
+
+    def _without_tasks(self, error: RefusedError) -> Exception:
+        """Return what is wrong where a server knows no path of tasks: it is a gate, or serves no store."""
+        if error.status != 404 or "unknown path" not in str(error):
+            return error
+        return BadInput(
+            f"{self.url} runs no tasks: name backoff-ctrl serve --store with --gate, or leave it out for a store here"
+        )
 
     def show(self, namespace: str, name: str) -> TaskDocument:
         """Return one task with all details. Raises ``Failed`` if it does not exist."""
@@ -95,7 +106,7 @@ class RemoteTasks:
             try:
                 made.append(self._instance.post("/v1/tasks", json.dumps(manifest).encode(), TaskDocument)[0])
             except RefusedError as error:
-                raise BadInput(f"{where}: {error!s}") from None
+                raise BadInput(f"{where}: {self._without_tasks(error)!s}") from None
         return list(made)
 
     def follow(self, followed: dict[str, TaskItem], view: View) -> None:

@@ -174,7 +174,8 @@ class Lines(View):
         self._shown[item.uid] = said
         at = clock(datetime.now(UTC))
         place = "" if wait is None else f"; place {wait.place}"
-        cells = [at, f"{item.namespace}/{item.name}", row(item, time.time())[3], f"{reason_of(item)}{place}"]
+        reason = reason_of(item, REASON_WIDTH if item.unfinished else None)  # of a failure what is wrong comes last
+        cells = [at, f"{item.namespace}/{item.name}", row(item, time.time())[3], f"{reason}{place}"]
         click.echo("  ".join(cell for cell in cells if cell))
 
     def say(self, line: str) -> None:

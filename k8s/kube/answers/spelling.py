@@ -40,17 +40,22 @@ def _shortens(written: str, known: str) -> bool:
     return written[0] == known[:1] and len(written) < len(known) and all(letter in left for letter in written)
 
 
+def near(written: str, known: Iterable[str]) -> str | None:
+    """Return the known name that resembles an unknown one most; None: none does."""
+    plain: dict[str, str] = {}
+    for each in known:
+        plain.setdefault(_plain(each), each)
+    if (slip := misspelt(written, plain.values())) is not None:
+        return slip
+    alike = get_close_matches(_plain(written[:_LONG]), plain, 1)
+    return plain[alike[0]] if alike else None
+
+
 def hint(written: str, known: Iterable[str]) -> str:
     """Return the known name that an unknown one resembles most, as a question, or else all known ones."""
     names = list(known) if isinstance(known, list | tuple) else sorted(known)
-    plain: dict[str, str] = {}
-    for each in names:
-        plain.setdefault(_plain(each), each)
-    near = misspelt(written, names)
-    if near is None and (alike := get_close_matches(_plain(written[:_LONG]), plain, 1)):
-        near = plain[alike[0]]
-    if near is not None:
-        return f"did you mean {near}?"
+    if (meant := near(written, names)) is not None:
+        return f"did you mean {meant}?"
     left_out = ", ..." if len(names) > LISTED_MAX else ""
     return f"choose from {', '.join(names[:LISTED_MAX])}{left_out}" if names else "leave it out"
 

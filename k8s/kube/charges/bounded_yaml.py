@@ -1,6 +1,6 @@
 """YAML loaders whose work is bounded by what they read: no merge keys that multiply, no numbers as long as a book.
 
-``BoundedLoader`` is for settings, ``KubernetesLoader`` for manifests.
+``SettingsLoader`` is for settings, ``KubernetesLoader`` for manifests: as kubectl does, it takes the last equal key.
 """
 
 from __future__ import annotations
@@ -40,6 +40,21 @@ class BoundedLoader(_Safe):
                 None, None, f"a number has more than {NUMBER_MAX} characters", node.start_mark
             )
         return _NUMBERS[node.tag](self, node)
+
+
+class SettingsLoader(BoundedLoader):
+    """Refuses a key that an object has twice: one of its values would be lost."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Follow merge keys, unless a key is there twice: before that, since a merged one is meant to be overridden."""
+        seen = set[tuple[str, str]]()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value[:80]} is there twice: keep one", key.start_mark
+                )
+            seen.add((key.tag, str(key.value)))
+        super().flatten_mapping(node)
 
 
 _NUMBERS: Final = {

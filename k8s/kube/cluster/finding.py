@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import ssl
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,8 @@ _REACHING: Final = (
 )  # fmt: skip
 """The fields of a configuration that say how to reach the server and verify it, without credentials."""
 _OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+DEFAULT_FILE: Final = "~/.kube/config"
+"""Where the client looks for a kubeconfig."""
 _CONTENTS: Final = re.compile(r"\{.*\}")
 
 
@@ -132,9 +135,17 @@ def find_place(server: str | None, kubeconfig: str | None, context: str | None, 
         config.load_incluster_config(configuration)
     except config.ConfigException as error:
         raise ReachError(
-            "found neither a kubeconfig nor a pod's service account: give a cluster with --kubeconfig or --apiserver"
+            f"found neither {_looked_for(KUBE_CONFIG_DEFAULT_LOCATION)} nor a pod's service account: "
+            "give a cluster with --kubeconfig or --apiserver"
         ) from error
     return ClusterAccess(configuration, namespace or _of_this_pod(), "the service account of this pod")
+
+
+def _looked_for(listed: str) -> str:
+    """Return which kubeconfig was looked for; ``listed``: ``$KUBECONFIG``, or the default of the client."""
+    if listed == DEFAULT_FILE or not listed.strip(os.pathsep):
+        return "a kubeconfig"
+    return f"the kubeconfig that $KUBECONFIG names ({printable(listed)})"
 
 
 def _of_this_pod() -> str:

@@ -17,13 +17,13 @@ from pydantic import AfterValidator, ConfigDict, Field
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.kube.operators.sections import Duration, Quantity, Section
 
-from .field_names import misspelt_field, unknown_resource
+from .field_names import field_flaw, unknown_resource
 
 
 def _by_resource(amounts: dict[str, str]) -> dict[str, str]:
     for name in amounts:
         if flaw := unknown_resource(name, "", ("gpu",)):
-            raise ValueError(f"{flaw.path} is {flaw.said}")
+            raise ValueError(f"{flaw.path}: {flaw.said}")
     return amounts
 
 
@@ -39,8 +39,8 @@ class _Of:
 
     def __call__(self, part: dict[str, Any]) -> dict[str, Any]:
         """Return the part. Raises ``ValueError``."""
-        if flaw := misspelt_field(part, self._model, ""):
-            raise ValueError(f"{flaw.path} is {flaw.said}")
+        if flaw := field_flaw(part, self._model, ""):
+            raise ValueError(f"{flaw.path}: {flaw.said}")
         return part
 
 

@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, CliSettingsSource, EnvSettingsSource
 from backoff_ctrl.engine.errors import BackoffError
 from backoff_ctrl.k8s.gate.settings import ENVIRONMENT, PREFIX, InForce
 from backoff_ctrl.k8s.kube.answers.spelling import hint, misspelt
-from backoff_ctrl.k8s.kube.charges.bounded_yaml import BoundedLoader
+from backoff_ctrl.k8s.kube.charges.bounded_yaml import SettingsLoader
 from backoff_ctrl.k8s.kube.operators.sections import Section
 from backoff_ctrl.k8s.kube.operators.wrong_values import told, unknown_key
 
@@ -131,7 +131,7 @@ def _merged(layers: Mapping[str, Values]) -> Values:
 
 def _of_text(text: str, name: str) -> Values:
     try:
-        values = yaml.load(text, BoundedLoader)  # noqa: S506  # a safe loader, bounded
+        values = yaml.load(text, SettingsLoader)  # noqa: S506  # a safe loader, bounded
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
     if values is None:
@@ -165,7 +165,7 @@ def _put_further(values: Values, flag: str) -> bool:
     if not is_set or len(keys) < 3 or keys[0] != "plugins" or keys[1] in KNOWN:
         return False
     try:
-        value = yaml.load(written, BoundedLoader)  # noqa: S506  # a safe loader, bounded
+        value = yaml.load(written, SettingsLoader)  # noqa: S506  # a safe loader, bounded
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"--set {path}: the value is not YAML: {' '.join(str(error).split())}") from None
     for key in keys[:-1]:

@@ -1,8 +1,9 @@
-"""The names of fields in parts of manifests that a task or the platform writes: a container, a pod template, a Job.
+"""The fields in parts of manifests that a task or the platform writes: a container, a pod template, a Job.
 
-The known names are those of the official client's models, which follow each release of Kubernetes. A server may be
-newer than that client: an unknown name is an error here only where it is a known one misspelt or abbreviated. The API
-server judges the others, since objects are created with strict validation of their fields.
+The known names and types are those of the official client's models, which follow each release of Kubernetes. A server
+may be newer than that client: an unknown name is an error here only where it is a known one misspelt or abbreviated.
+The API server judges the others, since objects are created with strict validation of their fields. A known field keeps
+its type.
 """
 
 from __future__ import annotations
@@ -25,10 +26,17 @@ _TYPE: Final = re.compile(r"(dict|list|Dict|List)?.*?([A-Za-z0-9]+)[\])]*")
 _RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 """The resources of a container whose names have no domain, beside huge pages: a rule of the server's, in no model."""
 _HUGE_PAGES: Final = "hugepages-"
+_QUANTITIES: Final = frozenset({"requests", "limits", "overhead", "divisor", "sizeLimit", "hard", "used"})
+"""Fields that the models call texts, and that may be numbers."""
+_TYPES: Final[Mapping[str, tuple[type, str]]] = {
+    "list": (list, "a list"), "dict": (Mapping, "an object"), "str": (str, "a text"), "bool": (bool, "true or false"),
+    "int": (int, "a whole number"),
+}  # fmt: skip
+"""The types of JSON by the names that the models give them."""
 
 
 class Flaw(NamedTuple):
-    """A field with a wrong name, and what is wrong with it."""
+    """A field with a wrong name or a value of a wrong type, and what is wrong with it."""
 
     path: str
     said: str
@@ -39,10 +47,15 @@ class _Field(NamedTuple):
     """Empty: its value has no model."""
     many: str
     """``list`` or ``dict`` of them; empty: one."""
+    type: str
+    """The type of each one, as in ``_TYPES``; empty: any."""
 
 
-def misspelt_field(found: Any, model: str, path: str) -> Flaw | None:
-    """Return the first field, at any depth, whose name is a misspelt one, or None."""
+def field_flaw(found: Any, model: str, path: str) -> Flaw | None:
+    """Return the first field, at any depth, with a misspelt name or a value of a wrong type, or None.
+
+    The sentence leaves the value out: it may be a secret.
+    """
     left = [(found, model, path, 0)]
     for value, of, at, level in left:  # it grows meanwhile
         fields = _fields(of)
@@ -52,7 +65,10 @@ def misspelt_field(found: Any, model: str, path: str) -> Flaw | None:
                 meant = misspelt(str(name), fields) or abbreviated(str(name), fields)
                 if meant is not None and meant not in value:  # beside the known one it may be a newer field
                     return Flaw(place, f"unknown; did you mean {meant}?")
-            elif field.model and level < LEVELS_MAX:
+                continue
+            if flaw := _wrong_type(inner, field, place):
+                return flaw
+            if field.model and level < LEVELS_MAX:
                 left += [(each, field.model, within, level + 1) for each, within in _each(inner, field.many, place)]
     return None
 
@@ -86,6 +102,29 @@ def model_of(api_version: str, kind: str) -> str:
     return name if ("." not in group or group.endswith(".k8s.io")) and _model(name) else ""
 
 
+def _wrong_type(value: Any, field: _Field, path: str) -> Flaw | None:
+    """Return where a field, or one of its values, has another type than its own; None: nowhere. null is of any type."""
+    for each, within, wanted in [
+        (value, path, field.many),
+        *((each, within, field.type) for each, within in _each(value, field.many, path)),
+    ]:
+        if wanted and each is not None and not _is(each, wanted):
+            remedy = ": write it in quotes" if wanted == "str" and not isinstance(each, list | Mapping) else ""
+            return Flaw(within, f"must be {_TYPES[wanted][1]}, not {type_of(each)}{remedy}")
+    return None
+
+
+def type_of(value: Any) -> str:
+    """Return the type of a JSON value in words."""
+    return next((words for name, (_, words) in _TYPES.items() if _is(value, name)), "a number")
+
+
+def _is(value: Any, name: str) -> bool:
+    if name == "int" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _TYPES[name][0]) and (name == "bool" or not isinstance(value, bool))
+
+
 def _each(value: Any, many: str, path: str) -> Iterable[tuple[Any, str]]:
     if many == "list":
         return ((each, f"{path}[{index}]") for index, each in enumerate(value if isinstance(value, list) else ()))
@@ -97,17 +136,20 @@ def _each(value: Any, many: str, path: str) -> Iterable[tuple[Any, str]]:
 @cache
 def _fields(model: str) -> Mapping[str, _Field]:
     found = _model(model)
-    return (
-        {} if found is None else {key: _field(found.openapi_types[name]) for name, key in found.attribute_map.items()}
-    )
+    if found is None:
+        return {}
+    return {key: _field(key, found.openapi_types[name]) for name, key in found.attribute_map.items()}
 
 
-def _field(type_: str) -> _Field:
+def _field(name: str, type_: str) -> _Field:
     """Read a type as the generators of the client write it: ``V1Probe``, ``list[V1EnvVar]``, ``dict(str, str)``."""
     found = _TYPE.fullmatch(type_)
-    if found is None or _model(found[2]) is None:
-        return _Field("", "")
-    return _Field(found[2], (found[1] or "").lower())
+    if found is None or name in _QUANTITIES:
+        return _Field("", (found[1] or "").lower() if found else "", "")
+    many, each = (found[1] or "").lower(), found[2]
+    if _model(each) is not None:
+        return _Field(each, many, "dict")
+    return _Field("", many, each if each in _TYPES and len(re.findall(r"[\[(]", type_)) < 2 else "")
 
 
 def _model(name: str) -> Any:

@@ -35,6 +35,7 @@ from .protocol import (
     TaskMetadata,
     TaskSpecError,
     refuse_custom,
+    refuse_unread,
 )
 
 OPERATOR_TIMEOUT: Final = "OperatorTimeout"
@@ -57,6 +58,7 @@ class GenericPlugin:
 
     def build_resource(self, task: TaskContext) -> JSON:
         refuse_custom(task)
+        refuse_unread(task, "template")
         made = object_of(task, self.kind)
         if task.spec.get("resources"):
             raise TaskSpecError(

@@ -30,6 +30,7 @@ from .protocol import (
     object_at,
     objects_at,
     refuse_custom,
+    refuse_unread,
     text_at,
 )
 
@@ -141,6 +142,7 @@ def scheduling(task: TaskContext, containers: Any, path: str) -> JSON:
 def pod_of_container(task: TaskContext) -> JSON:
     """Return the pod of a task that is one container, ``spec.container``. Raises ``TaskSpecError``."""
     refuse_custom(task)
+    refuse_unread(task, "container")
     if task.spec.get("container") is None:
         raise TaskSpecError(
             "spec.container", f"a task of type {task.type} needs a container: give it an image at least"
@@ -162,6 +164,7 @@ def pod_of_template(task: TaskContext, *, needs_primary: bool) -> JSON:
     Raises ``TaskSpecError``.
     """
     refuse_custom(task)
+    refuse_unread(task, "podTemplate", "primaryContainer")
     if task.spec.get("podTemplate") is None:
         raise TaskSpecError("spec.podTemplate", f"a task of type {task.type} needs a pod template: metadata and spec")
     template = deepcopy(object_at(task.spec, "podTemplate", "spec"))
@@ -173,6 +176,7 @@ def pod_of_template(task: TaskContext, *, needs_primary: bool) -> JSON:
     primary = _primary(task, names, needs_primary=needs_primary)
     metadata = object_at(template, "metadata", "spec.podTemplate")
     insist_on_fields(metadata, names_of(METADATA), "spec.podTemplate.metadata")
+    check_fields(metadata, METADATA, "spec.podTemplate.metadata")
     kept = {key: object_at(metadata, key, "spec.podTemplate.metadata") for key in ("labels", "annotations")}
     if primary:
         kept["annotations"][PRIMARY_CONTAINER] = primary

@@ -15,7 +15,7 @@ from backoff_ctrl.k8s.kube.charges.parts import Part
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON, NAME_LEAST, NAME_MAX, Kind
 from backoff_ctrl.k8s.kube.cluster.rights import Right
 
-from .field_names import Flaw, misspelt_field, unknown_field
+from .field_names import Flaw, field_flaw, type_of, unknown_field
 from .phases import PhaseInfo
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class TaskSpecError(ValueError):
         self.path = path
 
 
+WHAT_RUNS: Final = ("container", "podTemplate", "primaryContainer", "template")
+"""The fields of a spec that say what runs: a task type reads some of them."""
 TASKS: Final = "tasks.backoff-ctrl.dev"
 """The resource that rights on tasks without a Kubernetes object are given for."""
 
@@ -247,13 +249,16 @@ def text_at(parent: Mapping[str, Any], key: str, path: str) -> str:
 def _checked(parent: Mapping[str, Any], key: str, path: str, kind: type, what: str) -> Any:
     value = parent.get(key)
     if value is not None and not isinstance(value, kind):
-        raise TaskSpecError(f"{path}.{key}", f"must be {what}, not {type(value).__name__}")
+        raise TaskSpecError(f"{path}.{key}", f"must be {what}, not {type_of(value)}")
     return value
 
 
 def check_fields(found: Any, model: str, path: str) -> None:
-    """Raise ``TaskSpecError`` for a misspelt name of a field, at whatever depth; ``model`` is the official client's."""
-    refuse(misspelt_field(found, model, path))
+    """Raise ``TaskSpecError`` for a misspelt name or a wrong type of a field, at any depth.
+
+    ``model`` is the official client's.
+    """
+    refuse(field_flaw(found, model, path))
 
 
 def insist_on_fields(found: Iterable[str], known: Iterable[str], path: str) -> None:
@@ -271,3 +276,11 @@ def refuse_custom(task: TaskContext) -> None:
     """Raise ``TaskSpecError`` if a task has parameters for a plugin without any: nothing would read them."""
     if task.spec.get("custom") is not None:
         raise TaskSpecError("spec.custom", f"tasks of type {task.type} have no parameters of their own: leave it out")
+
+
+def refuse_unread(task: TaskContext, *read: str) -> None:
+    """Raise ``TaskSpecError`` if a task says what to run in a field that its type does not read."""
+    for part in WHAT_RUNS:
+        if part not in read and task.spec.get(part) is not None:
+            instead = f"it reads {' and '.join(read)}" if read else "it runs nothing"
+            raise TaskSpecError(f"spec.{part}", f"tasks of type {task.type} don't read it: leave it out ({instead})")

@@ -17,7 +17,7 @@ from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from .core import CoreEntry, CoreSetup, Handled
 from .kept import flaw_of_kept
 from .phases import aborted, failed, paused, success
-from .protocol import TaskContext, TaskSpecError
+from .protocol import TaskContext, TaskSpecError, refuse_custom, refuse_unread
 
 TYPE: Final = "signal"
 """The task type, and the id of the plugin."""
@@ -35,6 +35,8 @@ def flaw_of_signal(value: Any) -> str:
 
 def _check(task: TaskContext) -> None:
     """Raise ``TaskSpecError`` for a signal that can't be used; a task usually has none yet."""
+    refuse_custom(task)
+    refuse_unread(task)
     value = task.spec.get("signal")
     if value is not None and (flaw := flaw_of_signal(value)):
         raise TaskSpecError("spec.signal", flaw)

@@ -22,7 +22,7 @@ from backoff_ctrl.k8s.kube.operators.wrong_values import told, unknown_key
 from .core import CoreEntry, CoreSetup, Handled, Key
 from .marks import key_of_task
 from .phases import PhaseInfo, aborted, failed, running, success
-from .protocol import TaskContext, TaskSpecError
+from .protocol import TaskContext, TaskSpecError, refuse_unread
 
 
 class _Shape(BaseModel):
@@ -68,6 +68,7 @@ def sleep_of(task: TaskContext) -> Sleep:
 
 
 def _check(task: TaskContext) -> None:
+    refuse_unread(task)
     sleep_of(task)
 
 

@@ -1,4 +1,4 @@
-"""Misspelt names in a task's container, pod template and resources: refused when the task is read, with what is meant."""
+"""Misspelt names and wrong types in a task's container, template and resources: refused when the task is read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backoff_ctrl.k8s.kube.answers.spelling import abbreviated, misspelt
 from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.executing import check
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
-from backoff_ctrl.k8s.tasks.plugins.field_names import CONTAINER, POD_SPEC, misspelt_field, model_of, names_of
+from backoff_ctrl.k8s.tasks.plugins.field_names import CONTAINER, POD_SPEC, field_flaw, model_of, names_of
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
 from tests.tasks.tasks_written import wish
 
@@ -76,6 +76,77 @@ def test_a_misspelt_name_is_refused_with_its_path(spec: JSON, said: str) -> None
     assert str(refused.value).startswith(said), str(refused.value)
 
 
+WRONG_TYPES: list[tuple[JSON, str]] = [
+    (container(command="echo hi"), "spec.container.command: must be a list, not a text"),
+    (container(args=["sleep", 5]), "spec.container.args[1]: must be a text, not a whole number: write it in quotes"),
+    (container(args=[True]), "spec.container.args[0]: must be a text, not true or false: write it in quotes"),
+    (container(env={"A": "b"}), "spec.container.env: must be a list, not an object"),
+    (container(env=[{"name": "A", "value": 1.5}]), "spec.container.env[0].value: must be a text, not a number: write"),
+    (container(ports=[8080]), "spec.container.ports[0]: must be an object, not a whole number"),
+    (container(tty="yes"), "spec.container.tty: must be true or false, not a text"),
+    (container(securityContext={"runAsUser": "0"}), "spec.container.securityContext.runAsUser: must be a whole number"),
+    ({"env": [{"name": "A", "value": True}]}, "spec.env[0].value: must be a text, not true or false: write it in quotes"),
+    (template({"labels": {"a": 1}}), "spec.podTemplate.metadata.labels.a: must be a text, not a whole number: write it"),
+    (template(nodeSelector={"gpu": True}), "spec.podTemplate.spec.nodeSelector.gpu: must be a text, not true or false"),
+    (template(tolerations=[{"tolerationSeconds": 1.5}]), "spec.podTemplate.spec.tolerations[0].tolerationSeconds: must"),
+    (job(parallelism="2"), "spec.template.spec.parallelism: must be a whole number, not a text"),
+    (job(template={"spec": {"containers": IMAGE}}), "spec.template.spec.template.spec.containers: must be a list, not an"),
+    (workers(hostNetwork="true"), "spec.template.spec.pytorchReplicaSpecs.Master.template.spec.hostNetwork: must be true"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "said"), WRONG_TYPES, ids=[each[1].partition(":")[0] for each in WRONG_TYPES])
+def test_a_value_of_a_wrong_type_is_refused_with_its_path(spec: JSON, said: str) -> None:
+    """Else the task is stored, and fails with the API server's words about Go once it is its turn."""
+    with pytest.raises(TaskSpecError) as refused:
+        check(wish(**spec), REGISTRY, K8sPluginConfig())
+    assert str(refused.value).startswith(said), str(refused.value)
+
+
+UNREAD: list[tuple[JSON, str]] = [
+    (
+        {"podTemplate": {"spec": {}}},
+        "spec.podTemplate: tasks of type container don't read it: leave it out (it reads co",
+    ),
+    ({"primaryContainer": "main"}, "spec.primaryContainer: tasks of type container don't read it: leave it out"),
+    (
+        {**template(), "container": IMAGE},
+        "spec.container: tasks of type pod don't read it: leave it out (it reads podT",
+    ),
+    (
+        {**job(), "container": IMAGE},
+        "spec.container: tasks of type job don't read it: leave it out (it reads template)",
+    ),
+    ({**workers(), "podTemplate": {}}, "spec.podTemplate: tasks of type pytorch don't read it"),
+    ({"type": "sleep", "container": IMAGE}, "spec.container: tasks of type sleep don't read it: leave it out (it runs"),
+    ({"type": "signal", "template": {}}, "spec.template: tasks of type signal don't read it"),
+    ({"type": "signal", "custom": {"wanted": "bool"}}, "spec.custom: tasks of type signal have no parameters"),
+]
+
+
+@pytest.mark.parametrize(("spec", "said"), UNREAD, ids=[each[1][:60] for each in UNREAD])
+def test_what_a_type_does_not_read_is_refused(spec: JSON, said: str) -> None:
+    """Its author meant another type, and what they wrote would never run."""
+    with pytest.raises(TaskSpecError) as refused:
+        check(wish(**spec), REGISTRY, K8sPluginConfig())
+    assert str(refused.value).startswith(said), str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        container(livenessProbe={"httpGet": {"port": "web", "path": None}, "periodSeconds": 5.0}),
+        container(resources={"requests": {"cpu": 0.5, "memory": 1024}}),
+        template(overhead={"cpu": 1}, volumes=[{"name": "v", "emptyDir": {"sizeLimit": 1024}}]),
+        template({"creationTimestamp": None, "annotations": {"a": "b"}}),
+    ],
+    ids=["a port or its name", "amounts", "further amounts", "null"],
+)  # fmt: skip
+def test_what_the_server_takes_is_of_no_wrong_type(spec: JSON) -> None:
+    """A quantity may be a number, a port a name, and null stands for nothing."""
+    check(wish(**spec), REGISTRY, K8sPluginConfig())
+
+
 @pytest.mark.parametrize(
     "spec",
     [
@@ -113,6 +184,6 @@ def test_the_models_of_the_client_are_found() -> None:
     """By version and kind; a custom resource has none, whatever it is called."""
     assert (model_of("v1", "Pod"), model_of("batch/v1", "Job")) == ("V1Pod", "V1Job")
     assert (model_of("ray.io/v1", "Job"), model_of("jobset.x-k8s.io/v1alpha2", "JobSet")) == ("", "")
-    assert misspelt_field({"spec": {"contaners": []}}, "V1Pod", "") is not None
+    assert field_flaw({"spec": {"contaners": []}}, "V1Pod", "") is not None
     assert {"image", "command", "resources"} <= names_of(CONTAINER)
     assert "nodeSelector" in names_of(POD_SPEC)

@@ -241,19 +241,19 @@ def test_what_a_pods_containers_share_is_kept_within_limits_too() -> None:
 
 
 WRONG = [
-    ("resources", 1, "spec.podTemplate.spec.resources", "must be an object, not int"),
+    ("resources", 1, "spec.podTemplate.spec.resources", "must be an object, not a whole number"),
     ("resources", {"limits": {"cpu": "x"}}, "spec.podTemplate.spec.resources.limits.cpu", "not a quantity"),
-    ("tolerations", "x", "spec.podTemplate.spec.tolerations", "must be a list, not str"),
+    ("tolerations", "x", "spec.podTemplate.spec.tolerations", "must be a list, not a text"),
     ("tolerations", ["x"], "spec.podTemplate.spec.tolerations[0]", "must be an object"),
-    ("nodeSelector", [], "spec.podTemplate.spec.nodeSelector", "must be an object, not list"),
-    ("affinity", "x", "spec.podTemplate.spec.affinity", "must be an object, not str"),
-    ("affinity", {"nodeAffinity": 1}, "spec.podTemplate.spec.affinity.nodeAffinity", "must be an object, not int"),
+    ("nodeSelector", [], "spec.podTemplate.spec.nodeSelector", "must be an object, not a list"),
+    ("affinity", "x", "spec.podTemplate.spec.affinity", "must be an object, not a text"),
+    ("affinity", {"nodeAffinity": 1}, "spec.podTemplate.spec.affinity.nodeAffinity", "must be an object, not a whole number"),
     ("affinity", {"nodeAffinity": {NODE: []}}, f"spec.podTemplate.spec.affinity.nodeAffinity.{NODE}", "must be an object"),
     ("affinity", {"nodeAffinity": {NODE: {"nodeSelectorTerms": {}}}}, f"spec.podTemplate.spec.affinity.nodeAffinity.{NODE}.nodeSelectorTerms", "must be a list"),
     ("affinity", {"nodeAffinity": {NODE: {"nodeSelectorTerms": [{"matchExpressions": 1}]}}}, f"spec.podTemplate.spec.affinity.nodeAffinity.{NODE}.nodeSelectorTerms[0].matchExpressions", "must be a list"),
-    ("initContainers", [{"name": "i", "env": [{"name": 1}]}], "spec.podTemplate.spec.initContainers[0].env[0]", "must be an object with a name"),
+    ("initContainers", [{"name": "i", "env": [{"name": 1}]}], "spec.podTemplate.spec.initContainers[0].env[0].name", "must be a text"),
     ("initContainers", [{"name": "i", "env": [{"name": ""}]}], "spec.podTemplate.spec.initContainers[0].env[0]", "must be an object with a name"),
-    ("initContainers", [{"name": "i", "resources": 1}], "spec.podTemplate.spec.initContainers[0].resources", "must be an object, not int"),
+    ("initContainers", [{"name": "i", "resources": 1}], "spec.podTemplate.spec.initContainers[0].resources", "must be an object, not a whole number"),
 ]  # fmt: skip
 
 

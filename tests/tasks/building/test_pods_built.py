@@ -321,13 +321,13 @@ def test_accelerators() -> None:
 
 BAD = [
     ("container", {}, "spec.container", "needs a container"),
-    ("container", {"container": []}, "spec.container", "must be an object, not list"),
+    ("container", {"container": []}, "spec.container", "must be an object, not a list"),
     ("container", {"container": {"name": "x"}}, "spec.container.image", "name the image"),
     ("container", {"container": {**IMAGE, "name": "X"}}, "spec.container.name", "at most 63 of a-z"),
     ("container", {"container": {**IMAGE, "env": {"A": "b"}}}, "spec.container.env", "must be a list"),
     ("container", {"container": IMAGE, "env": [{"value": "b"}]}, "spec.env[0]", "must be an object with a name"),
     ("container", {"container": {**IMAGE, "resources": []}}, "spec.container.resources", "must be an object"),
-    ("container", {"container": {**IMAGE, "resources": {"limits": [1]}}}, "spec.container.resources.limits", "quantities"),
+    ("container", {"container": {**IMAGE, "resources": {"limits": [1]}}}, "spec.container.resources.limits", "must be an object"),
     ("container", {"container": IMAGE, "resources": {"limits": {"cpu": "1 Gi"}}}, "spec.resources.limits.cpu", "not a quantity"),
     ("container", {"container": IMAGE, "resources": {"limits": {"cpu": "-1"}}}, "spec.resources.limits.cpu", "0 or more"),
     ("pod", {}, "spec.podTemplate", "needs a pod template"),
@@ -340,7 +340,7 @@ BAD = [
     ("pod", {"podTemplate": TWO, "primaryContainer": "gone"}, "spec.primaryContainer", "there is no container gone: choose one of main, side"),
     ("sidecar", {"podTemplate": TWO}, "spec.primaryContainer", "name the container whose end is the task's, one of main, side"),
     ("container", {"container": IMAGE, "accelerator": {"device": "a100"}}, "spec.accelerator", "no container asks for a GPU"),
-    ("container", {"container": IMAGE, "accelerator": "a100"}, "spec.accelerator", "must be an object, not str"),
+    ("container", {"container": IMAGE, "accelerator": "a100"}, "spec.accelerator", "must be an object, not a text"),
 ]  # fmt: skip
 
 

@@ -18,13 +18,16 @@ from backoff_ctrl.api.commands.tasks.command import abort, run
 from backoff_ctrl.api.commands.tasks.hints import again_here, come_back, placed
 from backoff_ctrl.k8s.tasks.again import Needing, failed_by_need
 from backoff_ctrl.k8s.tasks.documents import TaskItem, item
-from backoff_ctrl.k8s.tasks.model import TaskStatus
+from backoff_ctrl.k8s.tasks.model import TaskObject, TaskStatus
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from tests.kit.kubeconfigs import write_kubeconfig
 from tests.kit.patience import PATIENCE
 from tests.serve.serving import serving, until
 from tests.tasks.commanding.conftest import Desk, several
 from tests.tasks.tasks_written import NAMESPACE, manifest, wish
+
+AT_SERVICE = " at a service"
+POD = TaskObject("v1", "Pod", "p")
 
 
 def context(command: click.Command, *words: str) -> click.Context:
@@ -33,11 +36,19 @@ def context(command: click.Command, *words: str) -> click.Context:
 
 
 async def items(folder: Path, *phases: str) -> list[TaskItem]:
-    """Return unfinished tasks in these phases."""
+    """Return unfinished tasks in these phases; one of a service has no object."""
     async with SqliteStore(folder / "t.db") as store:
         made = await store.create([wish(f"t{number}") for number in range(len(phases))])
         return [
-            item(replace(task, status=TaskStatus(phase=phase))) for (task, _), phase in zip(made, phases, strict=True)
+            item(
+                replace(
+                    task,
+                    status=TaskStatus(
+                        phase=phase.removesuffix(AT_SERVICE), object=None if phase.endswith(AT_SERVICE) else POD
+                    ),
+                )
+            )
+            for (task, _), phase in zip(made, phases, strict=True)
         ]
 
 
@@ -51,6 +62,11 @@ async def items(folder: Path, *phases: str) -> list[TaskItem]:
             "3 tasks are unfinished: 2 run on in the cluster, 1 waits until you continue.",
         ),
         (["NotReady", "Paused"], "2 tasks are unfinished: 2 wait until you continue."),
+        (["Running at a service"], "1 task is unfinished: 1 runs on outside the cluster."),
+        (
+            ["Running", "Running at a service", "Queued at a service", "Paused at a service"],
+            "4 tasks are unfinished: 1 runs on in the cluster, 2 run on outside the cluster, 1 waits until you continue.",
+        ),
         (["Success", "Running"], "2 tasks are unfinished: 2 run on in the cluster."),  # its object is not released yet
     ],
 )

@@ -160,7 +160,7 @@ def test_what_is_refused_is_named_and_nothing_is_stored(desk: Desk) -> None:
     assert set(desk.listed()) == {"there"}
     assert "cannot be read" in desk.task("run", "-f", "/nowhere.yaml", code=2)
     desk.store.write_text("not a database, but long enough to be looked at" * 100)
-    assert "is damaged" in desk.task("list", code=2)
+    assert "is no store of tasks" in desk.task("list", code=2)
 
 
 def test_a_failed_task_is_exit_code_1(desk: Desk) -> None:

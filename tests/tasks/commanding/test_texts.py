@@ -38,6 +38,19 @@ def test_no_text_of_a_task_controls_a_terminal(tmp_path: Path, capsys: pytest.Ca
     assert "forged" in printed
 
 
+def test_a_log_has_the_whole_reason_of_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is wrong stands at the end of an API server's message; the reason of what goes on is cut."""
+    tables = Tables(tmp_path / "t.db")
+    ((task, _),) = tables.create([wish()])
+    tables.close()
+    reason = f"it was refused: {'spec.containers[0] ' * 10}is invalid"
+    failed = moved(task.status, Phase.PERMANENT_FAILURE, reason, 0)
+    Lines().changed(item(replace(task, status=failed, open=False)))
+    assert capsys.readouterr().out.endswith("is invalid\n")
+    Lines().changed(item(replace(task, status=moved(task.status, Phase.QUEUED, reason, 0))))
+    assert capsys.readouterr().out.endswith("...\n")
+
+
 def test_a_log_says_what_is_under_way_until_a_task_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each reason is a line before the run, not only the first one of a phase; then a line for each phase."""
     tables = Tables(tmp_path / "t.db")

@@ -118,3 +118,5 @@ def test_a_wrong_variable_stops_nothing() -> None:
         "BACKOFF_CTRL_POLICY='base=2,cap=1' is not understood: base (2) must not be greater than"
     )
     assert read_settings({"BACKOFF_CTRL_POLICY": " base=2, cap=60 ,"}).policy == {"base": 2, "cap": 60}
+    (asks,) = read_settings({"BACKOFF_CTRL_POLICY": "bse=2"}).wrong
+    assert "did you mean base? Until this is corrected" in asks

@@ -270,7 +270,7 @@ def test_so_is_the_file_of_another_program(tmp_path: Path) -> None:
     assert file.read_bytes() == before  # not even its journal is another now
     text = tmp_path / "notes.txt"
     text.write_text("not a database, but long enough to be looked at " * 50)
-    with pytest.raises(BrokenStoreError, match=r"notes\.txt is damaged"):
+    with pytest.raises(BrokenStoreError, match=r"notes\.txt is no store of tasks, or .*name another"):
         Tables(text)
     with pytest.raises(StoreError, match="can't be opened"):
         Tables(tmp_path)

@@ -62,6 +62,14 @@ def test_a_wrong_field_is_named(spec: dict[str, Any], said: str) -> None:
         ({"status": {"phase": "Success"}}, "status: only the manager writes it"),
         ({"spec": None}, "spec: "),
         ({"more": 1}, "more: unknown"),
+        (
+            {"apiVersion": None, "apiversion": "backoff-ctrl.dev/v1alpha1"},
+            "apiversion: unknown; did you mean apiVersion?",
+        ),
+        ({"kind": None}, "kind: it is required: Task"),
+        ({"kind": "task"}, 'kind: "task" can\'t be used: did you mean Task?'),
+        ({"apiVersion": "backoff-ctrl.dev/v1"}, "can't be used: did you mean backoff-ctrl.dev/v1alpha1?"),
+        ({"spec": None, "specs": {"type": "container"}}, "specs: unknown; did you mean spec?"),
     ],
 )
 def test_so_is_one_outside_the_spec(change: dict[str, Any], said: str) -> None:

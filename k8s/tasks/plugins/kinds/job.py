@@ -33,6 +33,7 @@ from backoff_ctrl.k8s.tasks.plugins.protocol import (
     TaskContext,
     TaskMetadata,
     refuse_custom,
+    refuse_unread,
 )
 
 JOB: Final = Kind("batch/v1", "Job", "jobs")
@@ -50,6 +51,7 @@ class JobPlugin:
 
     def build_resource(self, task: TaskContext) -> JSON:
         refuse_custom(task)
+        refuse_unread(task, "template")
         made = object_of(task, JOB)
         made["spec"] = job_spec(made["spec"], f"{TEMPLATE}.spec", task)
         return made

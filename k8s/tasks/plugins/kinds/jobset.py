@@ -34,6 +34,7 @@ from backoff_ctrl.k8s.tasks.plugins.protocol import (
     TaskMetadata,
     TaskSpecError,
     refuse_custom,
+    refuse_unread,
 )
 
 from .job import job_spec
@@ -57,6 +58,7 @@ class JobSetPlugin:
 
     def build_resource(self, task: TaskContext) -> JSON:
         refuse_custom(task)
+        refuse_unread(task, "template")
         made = object_of(task, JOB_SET)
         listed, at = made["spec"].get("replicatedJobs"), f"{TEMPLATE}.spec.replicatedJobs"
         if not isinstance(listed, list) or not listed:

@@ -30,7 +30,7 @@ RIGHT: JSON = {"text": "x", "number": 1.5, "whole": 2, "flag": False, "list": []
 
 WRONG: dict[str, tuple[JSON, str]] = {
     "nothing": ({}, "spec.custom.text: jobs needs it: any text"),
-    "no object": ({"custom": [1]}, "spec.custom: must be an object, not list"),
+    "no object": ({"custom": [1]}, "spec.custom: must be an object, not a list"),
     "an unknown parameter": (
         {"custom": {"text": "x", "txt": 1}},
         "spec.custom.txt: jobs has no such parameter; it has text, number",
