@@ -10,13 +10,13 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import StreamingResponse
 
 from backoff_ctrl.k8s.kube.cluster.address import is_loopback
 from backoff_ctrl.k8s.status.actions import ACTIONS, read_action
 from backoff_ctrl.k8s.status.asked import ProblemError, cursor, read_cursor
 from backoff_ctrl.k8s.status.bodies import checked_name, namespace_of, read_manifest
 from backoff_ctrl.k8s.status.client import read
+from backoff_ctrl.k8s.status.conversation import EVENTS, Answer
 from backoff_ctrl.k8s.status.endpoints import (
     Nothing,
     OfAction,
@@ -30,7 +30,7 @@ from backoff_ctrl.k8s.status.endpoints import (
 )
 from backoff_ctrl.k8s.status.shapes import Acted, Explained, Gate, Overload, PolicyDocument, Waiting
 from backoff_ctrl.k8s.status.sources import shown
-from backoff_ctrl.k8s.status.streams import RETRY, Streams
+from backoff_ctrl.k8s.status.streams import Streams
 from backoff_ctrl.k8s.status.token import read_token
 
 from .access import EDITING, HOLDERS, Access, while_permitted
@@ -121,15 +121,12 @@ class Endpoints:
         await caller.permit(str(found.get("namespace", "")) or None)
         return found
 
-    async def decisions(self, query: OfDecisions, caller: Caller) -> StreamingResponse:
+    async def decisions(self, query: OfDecisions, caller: Caller) -> Answer:
         """The decisions of all gates, as server-sent events."""
         await caller.permit(query.namespace)
-        seq, first = self._streams.place(caller.headers.get("last-event-id") or query.after)
-        if self._streams.full:
-            raise ProblemError(503, "too many listeners of decisions: try again later")
-        pieces = self._streams.listen(seq, query.namespace, RETRY + first)
+        pieces = self._streams.begin(query.namespace, caller.headers.get("last-event-id") or query.after)
         heard = while_permitted(pieces, lambda: caller.permit(query.namespace), time.monotonic)
-        return StreamingResponse(heard, media_type="text/event-stream")
+        return Answer(content_type=EVENTS, stream=heard)
 
     async def gates(self, _: Nothing, caller: Caller) -> dict[str, Any]:
         """The connected gates, as each describes itself, and those that do not answer."""
