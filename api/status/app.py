@@ -106,7 +106,7 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: Se
 
     _add_endpoints(app, access, answers, Acting(cluster, gates, access), Probes(cluster, unready, lacking, tasks))
     add_tasks(app, about_tasks, access)
-    add_page(app, Page(cluster, gates, merged, overview, access, finder=finder, tasks=tasks), access)
+    add_page(app, Page(cluster, gates, merged, answers, access, finder=finder, tasks=tasks), access)
     return app
 
 

@@ -49,7 +49,7 @@ class Endpoints:
         self._cluster = cluster
         self._gates = gates
         self._streams = streams
-        self._overview = overview
+        self.overview = overview
 
     # -- of the cluster ---------
 
@@ -61,7 +61,7 @@ class Endpoints:
         if query.namespace:
             await self._gates.renew(query.namespace)
         page = await run_in_threadpool(self._cluster.documents.ceilings, where, after, limit)
-        seen = await run_in_threadpool(self._overview.unwatched.page, page.items, where, after, limit)
+        seen = await run_in_threadpool(self.overview.unwatched.page, page.items, where, after, limit)
         following = None
         if len(seen) > limit or page.next:
             last = seen[limit - 1]
@@ -75,10 +75,10 @@ class Endpoints:
         return await run_in_threadpool(self._namespaces, "" if after is None else str(after[1]), query.limit)
 
     def _namespaces(self, after: str, limit: int) -> dict[str, Any]:
-        told = (name for name in self._overview.unwatched.names() if name > after)
+        told = (name for name in self.overview.unwatched.names() if name > after)
         every = (name for name, _ in groupby(merge(self._cluster.source.namespaces(after), told)))
         names = list(islice(every, limit + 1))
-        items = [vars(self._overview.seen(name)) for name in names[:limit]]
+        items = [vars(self.overview.seen(name)) for name in names[:limit]]
         following = cursor("namespaces", [0, names[limit - 1]]) if len(names) > limit else None
         return self._listed(items, following)
 
@@ -102,7 +102,7 @@ class Endpoints:
         await caller.permit(query.namespace)
         await caller.permit(query.namespace, HOLDERS)
         await self._gates.renew(query.namespace)
-        waiting = None if self._gates.unlisted else self._overview.waiting(query.namespace)
+        waiting = None if self._gates.unlisted else self.overview.waiting(query.namespace)
         return await run_in_threadpool(self._cluster.holders, query.namespace, query.quota, waiting)
 
     # -- of the gates ---------

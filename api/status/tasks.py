@@ -111,10 +111,8 @@ class TaskEndpoints:
         """A page of tasks, in the order of their creation."""
         namespace, limit, after = query.namespace, query.limit, read_cursor(query.after, "tasks")
         await caller.permit(namespace, HOLDERS)
-        try:
+        with _refusals():
             found = await self._there.store.list(after[0] if after else 0, limit + 1, namespace=namespace)
-        except StoreError as error:
-            raise ProblemError(503, str(error)) from None
         following = cursor("tasks", [found[limit - 1].number]) if len(found) > limit else None
         items = [item(task) for task in found[:limit]]
         return {"as_of": shown(self._clock()), "items": items, "next": following}
@@ -290,9 +288,7 @@ class TaskEndpoints:
                     told.text = log.note
                     yield line
                 told.text = log.note
-        except LogError as error:
-            raise ProblemError(409, str(error)) from None
-        except PluginError as error:
+        except (LogError, PluginError) as error:
             raise ProblemError(409, str(error)) from None
         except (ClusterError, StoreError) as error:
             raise ProblemError(503, str(error)) from None
@@ -310,22 +306,20 @@ class TaskEndpoints:
 
     async def _check_name(self, caller: Caller, wish: Wish) -> None:
         """Raise ``ProblemError`` if the task is there already, and the caller may not see what it runs."""
-        try:
-            there = await self._there.store.get(wish.namespace, wish.name)
-        except AbsentError:
-            return
-        except StoreError as error:
-            raise ProblemError(503, str(error)) from None
+        with _refusals():
+            try:
+                there = await self._there.store.get(wish.namespace, wish.name)
+            except AbsentError:
+                return
         if not await self._may_read_object(caller, there):
             raise ProblemError(409, _TAKEN.format(wish.namespace, wish.name), "#/body/metadata/name")
 
     async def _one(self, namespace: str, name: str) -> Stored:
-        try:
-            return await self._there.store.get(namespace, name)
-        except AbsentError:
-            raise ProblemError(404, f"there is no task {name} in namespace {namespace}", "#/path/name") from None
-        except StoreError as error:
-            raise ProblemError(503, str(error)) from None
+        with _refusals():
+            try:
+                return await self._there.store.get(namespace, name)
+            except AbsentError:
+                raise ProblemError(404, f"there is no task {name} in namespace {namespace}", "#/path/name") from None
 
     async def _permit_delete(self, caller: Caller, task: Stored) -> None:
         try:
