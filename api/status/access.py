@@ -17,7 +17,7 @@ from backoff_ctrl.k8s.kube.cluster.subjects import KEPT, Subject, Subjects, Unan
 from backoff_ctrl.k8s.status.asked import ProblemError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from backoff_ctrl.k8s.kube.cluster.asking import Reach
 
@@ -130,7 +130,7 @@ class Tokens:
 
 async def while_permitted(
     stream: AsyncGenerator[Any], permit: Callable[[], Awaitable[None]], clock: Callable[[], float]
-) -> AsyncIterator[Any]:
+) -> AsyncGenerator[Any]:
     """Yield a stream until ``permit`` raises ``ProblemError``: rights may be revoked while somebody listens.
 
     It is called as often as a cached answer expires. A caller that connects again gets the reason.

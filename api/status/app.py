@@ -5,33 +5,34 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response
 
 from backoff_ctrl.k8s.gate.runtime.host import RUNTIME
 from backoff_ctrl.k8s.gate.settings import settings
 from backoff_ctrl.k8s.status.asked import Anything, ProblemError
+from backoff_ctrl.k8s.status.conversation import Answer, problem
 from backoff_ctrl.k8s.status.documents import Documents
 from backoff_ctrl.k8s.status.endpoints import ENDPOINTS, Endpoint, OfHolders
 from backoff_ctrl.k8s.status.metrics import CONTENT_TYPE, exposition
 from backoff_ctrl.k8s.status.serving import SERVICE, own_version
-from backoff_ctrl.k8s.status.shapes import Acted, Decision, Explained, RequestHistory, Waiting
+from backoff_ctrl.k8s.status.shapes import Decision, Waiting
 from backoff_ctrl.k8s.status.showing import shown
 
 from . import shapes as examples
 from .access import Loopback
+from .describing import described
 from .endpoints import Acting, Endpoints
 from .gates import Gates, Merged, OwnGate, Ways
 from .gates_found import Finder
 from .history import History
 from .overview import Overview, SeenNamespace
 from .page import Page, add_page
-from .routing import HEADERS, Caller, add_endpoint, described, handle_problems, problem
+from .routing import HEADERS, Caller, add_endpoint, handle_problems, respond
 from .shapes import SeenCeiling, SeenGate, SeenOverload, SeenPage, SeenPolicy
 from .tasks import TaskEndpoints, add_tasks
 from .unwatched import Unwatched
@@ -105,7 +106,7 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: Se
 
     _add_endpoints(app, access, answers, Acting(cluster, gates, access), Probes(cluster, unready, lacking, tasks))
     add_tasks(app, about_tasks, access)
-    add_page(app, Page(cluster, gates, merged, overview, access, finder=finder, tasks=tasks), access)
+    add_page(app, Page(cluster, gates, merged, answers, access, finder=finder, tasks=tasks), access)
     return app
 
 
@@ -123,28 +124,34 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 def _add_endpoints(app: FastAPI, access: Access, answers: Endpoints, acting: Acting, probes: Probes) -> None:
     """Add the endpoints of the table. For a gate's own shapes ``serve`` has shapes over all gates."""
     page = examples.page
-    documents: dict[str, tuple[Any, Any]] = {
-        "ceilings": (SeenPage[SeenCeiling], page(examples.CEILING, examples.LEARNED)),
-        "namespaces": (SeenPage[SeenNamespace], page(examples.NAMESPACE)),
-        "waiting": (SeenPage[Waiting], page(examples.WAITING)),
-        "request": (RequestHistory, examples.HISTORY),
-        "gates": (SeenPage[SeenGate], page(examples.GATE)),
-        "overload": (SeenPage[SeenOverload], page(examples.OVERLOAD)),
-        "policy": (SeenPage[SeenPolicy], page(examples.POLICY)),
-        "holders": (dict[str, Any], {"namespace": "team", "quotas": []}),
-        "explain": (Explained, examples.EXPLAINED),
-        "act": (Acted, examples.ACTED),
-        "version": (dict[str, str], {"version": own_version()}),
+    pages: dict[str, Any] = {
+        "ceilings": SeenPage[SeenCeiling],
+        "namespaces": SeenPage[SeenNamespace],
+        "waiting": SeenPage[Waiting],
+        "gates": SeenPage[SeenGate],
+        "overload": SeenPage[SeenOverload],
+        "policy": SeenPage[SeenPolicy],
+    }
+    shown_as = {
+        "ceilings": page(examples.CEILING, examples.LEARNED),
+        "namespaces": page(examples.NAMESPACE),
+        "waiting": page(examples.WAITING),
+        "request": examples.HISTORY,
+        "gates": page(examples.GATE),
+        "overload": page(examples.OVERLOAD),
+        "policy": page(examples.POLICY),
+        "holders": {"namespace": "team", "quotas": []},
+        "explain": examples.EXPLAINED,
+        "act": examples.ACTED,
+        "version": {"version": own_version()},
     }
     bodies = {"explain": examples.MANIFEST, "act": examples.ACTION}
-    for endpoint in (*ENDPOINTS, Endpoint("/v1/holders", "holders", OfHolders, "document")):
-        shape, example = documents.get(endpoint.name, (None, None))
+    for endpoint in (*ENDPOINTS, Endpoint("/v1/holders", "holders", OfHolders, "document", dict[str, Any])):
+        seen = replace(endpoint, shape=pages.get(endpoint.name, endpoint.shape))
         owner = next(each for each in (answers, acting, probes) if hasattr(each, endpoint.name))
-        kind = "text/event-stream" if endpoint.answers == "stream" else "text/plain"
         add_endpoint(
-            app, endpoint, getattr(owner, endpoint.name), access,
-            shape=shape, example=example, body=bodies.get(endpoint.name), content_type=kind,
-            words=WORDS.get(endpoint.name),
+            app, seen, getattr(owner, endpoint.name), access,
+            example=shown_as.get(endpoint.name), body=bodies.get(endpoint.name), words=WORDS.get(endpoint.name),
         )  # fmt: skip
     app.openapi = lambda: described(app, Decision)  # type: ignore[method-assign]  # as FastAPI documents it
 
@@ -165,32 +172,28 @@ class Probes:
         self._lacking = lacking
         self._tasks = tasks
 
-    async def livez(self, _: Anything, __: Caller) -> Response:
+    async def livez(self, _: Anything, __: Caller) -> Answer:
         """Whether the program runs."""
-        return _text("ok\n")
+        return Answer([b"ok\n"])
 
-    async def readyz(self, _: Anything, __: Caller) -> Response:
+    async def readyz(self, _: Anything, __: Caller) -> Answer:
         """Whether all quotas are watched and gates were looked for, with the reasons why not; and missing rights."""
         reasons = self._unready()
         lines = [*(reasons or ["ok"]), *await run_in_threadpool(self._lacking)]
-        return _text("".join(f"{line}\n" for line in lines), 503 if reasons else 200)
+        return Answer([f"{line}\n".encode() for line in lines], status=503 if reasons else 200)
 
     async def version(self, _: Anything, __: Caller) -> dict[str, str]:
         """The version of this program."""
         return {"version": own_version()}
 
-    async def metrics(self, _: Anything, caller: Caller) -> Response:
+    async def metrics(self, _: Anything, caller: Caller) -> Answer:
         """Metrics of the cluster's ceilings, and of the tasks and their gate where there are any, for Prometheus."""
         await caller.permit(None)
         sources = [*([] if self._tasks is None else SERVICE.sources), self._cluster.source]
         documents = Documents(sources, own_version())
         more = [] if self._tasks is None else list(self._tasks.samples())  # here: the loop owns the tasks
         pieces = await run_in_threadpool(exposition, documents, None, settings().series_max, more)
-        return Response(b"".join(pieces), media_type=CONTENT_TYPE)
-
-
-def _text(text: str, status: int = 200) -> Response:
-    return Response(text, status, media_type="text/plain; charset=utf-8")
+        return Answer(pieces, CONTENT_TYPE)
 
 
 class _Guard:
@@ -216,6 +219,6 @@ class _Guard:
         try:
             self._access.check_origin(request.method, request.headers)
         except ProblemError as error:
-            await problem(error.problem)(scope, receive, with_headers)
+            await respond(problem(error))(scope, receive, with_headers)
             return
         await self._app(scope, receive, with_headers)

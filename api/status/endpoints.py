@@ -10,13 +10,13 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import StreamingResponse
 
 from backoff_ctrl.k8s.kube.cluster.address import is_loopback
 from backoff_ctrl.k8s.status.actions import ACTIONS, read_action
 from backoff_ctrl.k8s.status.asked import ProblemError, cursor, read_cursor
 from backoff_ctrl.k8s.status.bodies import checked_name, namespace_of, read_manifest
 from backoff_ctrl.k8s.status.client import read
+from backoff_ctrl.k8s.status.conversation import EVENTS, Answer
 from backoff_ctrl.k8s.status.endpoints import (
     Nothing,
     OfAction,
@@ -30,7 +30,7 @@ from backoff_ctrl.k8s.status.endpoints import (
 )
 from backoff_ctrl.k8s.status.shapes import Acted, Explained, Gate, Overload, PolicyDocument, Waiting
 from backoff_ctrl.k8s.status.sources import shown
-from backoff_ctrl.k8s.status.streams import RETRY, Streams
+from backoff_ctrl.k8s.status.streams import Streams
 from backoff_ctrl.k8s.status.token import read_token
 
 from .access import EDITING, HOLDERS, Access, while_permitted
@@ -49,7 +49,7 @@ class Endpoints:
         self._cluster = cluster
         self._gates = gates
         self._streams = streams
-        self._overview = overview
+        self.overview = overview
 
     # -- of the cluster ---------
 
@@ -61,7 +61,7 @@ class Endpoints:
         if query.namespace:
             await self._gates.renew(query.namespace)
         page = await run_in_threadpool(self._cluster.documents.ceilings, where, after, limit)
-        seen = await run_in_threadpool(self._overview.unwatched.page, page.items, where, after, limit)
+        seen = await run_in_threadpool(self.overview.unwatched.page, page.items, where, after, limit)
         following = None
         if len(seen) > limit or page.next:
             last = seen[limit - 1]
@@ -75,10 +75,10 @@ class Endpoints:
         return await run_in_threadpool(self._namespaces, "" if after is None else str(after[1]), query.limit)
 
     def _namespaces(self, after: str, limit: int) -> dict[str, Any]:
-        told = (name for name in self._overview.unwatched.names() if name > after)
+        told = (name for name in self.overview.unwatched.names() if name > after)
         every = (name for name, _ in groupby(merge(self._cluster.source.namespaces(after), told)))
         names = list(islice(every, limit + 1))
-        items = [vars(self._overview.seen(name)) for name in names[:limit]]
+        items = [vars(self.overview.seen(name)) for name in names[:limit]]
         following = cursor("namespaces", [0, names[limit - 1]]) if len(names) > limit else None
         return self._listed(items, following)
 
@@ -102,7 +102,7 @@ class Endpoints:
         await caller.permit(query.namespace)
         await caller.permit(query.namespace, HOLDERS)
         await self._gates.renew(query.namespace)
-        waiting = None if self._gates.unlisted else self._overview.waiting(query.namespace)
+        waiting = None if self._gates.unlisted else self.overview.waiting(query.namespace)
         return await run_in_threadpool(self._cluster.holders, query.namespace, query.quota, waiting)
 
     # -- of the gates ---------
@@ -121,15 +121,12 @@ class Endpoints:
         await caller.permit(str(found.get("namespace", "")) or None)
         return found
 
-    async def decisions(self, query: OfDecisions, caller: Caller) -> StreamingResponse:
+    async def decisions(self, query: OfDecisions, caller: Caller) -> Answer:
         """The decisions of all gates, as server-sent events."""
         await caller.permit(query.namespace)
-        seq, first = self._streams.place(caller.headers.get("last-event-id") or query.after)
-        if self._streams.full:
-            raise ProblemError(503, "too many listeners of decisions: try again later")
-        pieces = self._streams.listen(seq, query.namespace, RETRY + first)
+        pieces = self._streams.begin(query.namespace, caller.headers.get("last-event-id") or query.after)
         heard = while_permitted(pieces, lambda: caller.permit(query.namespace), time.monotonic)
-        return StreamingResponse(heard, media_type="text/event-stream")
+        return Answer(content_type=EVENTS, stream=heard)
 
     async def gates(self, _: Nothing, caller: Caller) -> dict[str, Any]:
         """The connected gates, as each describes itself, and those that do not answer."""

@@ -28,9 +28,10 @@ from backoff_ctrl.engine.facts.quantities import parse_quantity, taken_share
 from backoff_ctrl.k8s.kube.answers.printing import printable
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.client import LINE_MAX, Events, detail_of, read
+from backoff_ctrl.k8s.status.conversation import JSON, Sent, as_json
 from backoff_ctrl.k8s.status.decisions import Decisions, Ring
 from backoff_ctrl.k8s.status.documents import Documents, decision
-from backoff_ctrl.k8s.status.gate_endpoints import JSON, GateEndpoints, Sent, as_json
+from backoff_ctrl.k8s.status.gate_endpoints import GateEndpoints
 from backoff_ctrl.k8s.status.shapes import Block, Ceiling, RequestHistory
 from backoff_ctrl.k8s.status.streams import Streams
 from backoff_ctrl.k8s.status.token import Token
@@ -239,7 +240,7 @@ class OwnGate:
             headers = {"content-type": JSON, "authorization": authorization}
             sent = Sent(headers, json.dumps(body).encode())
         found = self._endpoints.reply("GET" if body is None else "POST", path, urlencode(query or {}), sent)
-        return json.loads(b"".join(found.body))
+        return json.loads(found.whole)
 
     async def decisions(self) -> AsyncIterator[str]:
         """Yield each decision as JSON, beginning with the oldest that is kept, without end."""

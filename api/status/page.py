@@ -21,18 +21,18 @@ from starlette.responses import RedirectResponse, Response
 from backoff_ctrl.k8s.gate.creates.wait import reason_words
 from backoff_ctrl.k8s.status.amounts import percent, rounded, span
 from backoff_ctrl.k8s.status.asked import ProblemError, parameter
-from backoff_ctrl.k8s.status.bodies import checked_name
-from backoff_ctrl.k8s.status.endpoints import Endpoint, Nothing
+from backoff_ctrl.k8s.status.endpoints import Endpoint, Nothing, OfHolders
 from backoff_ctrl.k8s.status.serving import own_version
 from backoff_ctrl.k8s.status.shapes import Waiting
 from backoff_ctrl.k8s.tasks.documents import TaskItem, item
 from backoff_ctrl.k8s.tasks.store import StoreError
 
-from .access import ANYTHING, COOKIE, HOLDERS, TOKEN_MAX, Access
+from .access import COOKIE, HOLDERS, TOKEN_MAX, Access
+from .endpoints import Endpoints
 from .gates import NOT_ASKED, Gates, Merged
 from .gates_found import Finder
 from .observing import Cluster
-from .overview import Card, Glance, Overview, by_namespace
+from .overview import Card, Glance, by_namespace
 from .routing import Caller, Function, add_endpoint
 from .served_tasks import ServedTasks
 
@@ -91,7 +91,7 @@ class OfPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class OfHolders:
+class OfHeld:
     namespace: str | None = parameter("This namespace.")
 
 
@@ -103,7 +103,7 @@ class Page:
         cluster: Cluster,
         gates: Gates,
         merged: Merged,
-        overview: Overview,
+        answers: Endpoints,
         access: Access,
         *,
         finder: Finder,
@@ -113,7 +113,8 @@ class Page:
         self._cluster = cluster
         self._gates = gates
         self._merged = merged
-        self._overview = overview
+        self._answers = answers
+        self._overview = answers.overview
         self._access = access
         self._finder = finder
         self._tasks = tasks
@@ -170,17 +171,9 @@ class Page:
         pieces, _ = await self._rendered(caller, query)
         return Response(pieces[query.piece], media_type=HTML)
 
-    async def holders(self, query: OfHolders, caller: Caller) -> Response:
+    async def holders(self, query: OfHeld, caller: Caller) -> Response:
         """Who holds the quotas of a namespace, as a piece."""
-        namespace = query.namespace
-        if namespace is None:
-            raise ProblemError(400, "choose a namespace with ?namespace=", "#/query/namespace")
-        checked_name(namespace, "#/query/namespace")
-        for right in (ANYTHING, HOLDERS):
-            await caller.permit(namespace, right)
-        await self._gates.renew(namespace)
-        waiting = None if self._gates.unlisted else self._overview.waiting(namespace)
-        found = await run_in_threadpool(self._cluster.holders, namespace, None, waiting)
+        found = await self._answers.holders(OfHolders(query.namespace), caller)
         return Response(self._render("holders.html", found=found), media_type=HTML)
 
     async def enter(self, _: Nothing, caller: Caller) -> Response:
@@ -279,7 +272,7 @@ def add_page(app: FastAPI, page: Page, access: Access) -> None:
 
     add("/", OfLook, page.whole)
     add("/pieces", OfLook, page.pieces)
-    add("/pieces/holders", OfHolders, page.holders)
+    add("/pieces/holders", OfHeld, page.holders)
     add("/pieces/{piece}", OfPiece, page.piece)
     app.add_api_route("/files/{name}", file, include_in_schema=False, response_class=Response)
     add_reference(app, page.templates)

@@ -14,14 +14,13 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response, StreamingResponse
 
 from backoff_ctrl.k8s.kube.answers.printing import printable
 from backoff_ctrl.k8s.kube.cluster.objects import ClusterError
@@ -29,7 +28,8 @@ from backoff_ctrl.k8s.kube.cluster.rights import Right
 from backoff_ctrl.k8s.status.asked import ProblemError, cursor, parameter, read_cursor
 from backoff_ctrl.k8s.status.bodies import checked_name, read_manifest
 from backoff_ctrl.k8s.status.client import NOTE
-from backoff_ctrl.k8s.status.endpoints import Endpoint, Nothing, OfNamespace
+from backoff_ctrl.k8s.status.conversation import Answer
+from backoff_ctrl.k8s.status.endpoints import Answers, Endpoint, Nothing, OfNamespace
 from backoff_ctrl.k8s.status.shapes import Page
 from backoff_ctrl.k8s.tasks.again import read_path, run_again
 from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem, document, item
@@ -53,7 +53,7 @@ from backoff_ctrl.k8s.tasks.store import (
 )
 
 from .access import HOLDERS, Access, while_permitted
-from .routing import Caller, Function, add_endpoint, answered
+from .routing import Caller, Function, add_endpoint
 from .served_tasks import ServedTasks
 from .shapes import AT
 
@@ -111,21 +111,19 @@ class TaskEndpoints:
         """A page of tasks, in the order of their creation."""
         namespace, limit, after = query.namespace, query.limit, read_cursor(query.after, "tasks")
         await caller.permit(namespace, HOLDERS)
-        try:
+        with _refusals():
             found = await self._there.store.list(after[0] if after else 0, limit + 1, namespace=namespace)
-        except StoreError as error:
-            raise ProblemError(503, str(error)) from None
         following = cursor("tasks", [found[limit - 1].number]) if len(found) > limit else None
         items = [item(task) for task in found[:limit]]
         return {"as_of": shown(self._clock()), "items": items, "next": following}
 
-    async def show(self, query: OfTask, caller: Caller) -> Response:
+    async def show(self, query: OfTask, caller: Caller) -> Answer:
         """Return a task with its spec, status and history."""
         namespace, name = _named(query)
         await caller.permit(namespace, HOLDERS)
         return await self._document(caller, await self._one(namespace, name))
 
-    async def create(self, _: Nothing, caller: Caller) -> Response:
+    async def create(self, _: Nothing, caller: Caller) -> Answer:
         """Create the task in the body: 201 if it is new, 200 if an equal one is there already.
 
         A caller that may not see what an existing task runs gets a 409 in either case: else it could guess the spec.
@@ -163,11 +161,11 @@ class TaskEndpoints:
         if not new:  # it may have come meanwhile
             await self._check_name(caller, wish)
         await self._note(caller, "created" if new else "asked for again", made)
-        response = await self._document(caller, made)
-        response.status_code = 201 if new else 200
-        return response
+        shown_task = await self._document(caller, made)
+        shown_task.status = 201 if new else 200
+        return shown_task
 
-    async def abort(self, query: OfTask, caller: Caller) -> Response:
+    async def abort(self, query: OfTask, caller: Caller) -> Answer:
         """Request the end of a task; the answer is the task."""
         task = await self._to_end(query, caller)
         with _refusals():
@@ -175,7 +173,7 @@ class TaskEndpoints:
         await self._note(caller, "asked to end", task)
         return await self._document(caller, task)
 
-    async def signal(self, query: OfTask, caller: Caller) -> Response:
+    async def signal(self, query: OfTask, caller: Caller) -> Answer:
         """Signal a task of the type signal with the ``value`` in the body; the answer is the task."""
         task = await self._to_end(query, caller)
         body = await self._fields(caller, "value")
@@ -186,7 +184,7 @@ class TaskEndpoints:
         await self._note(caller, "signalled", task)
         return await self._document(caller, task)
 
-    async def again(self, query: OfTask, caller: Caller) -> Response:
+    async def again(self, query: OfTask, caller: Caller) -> Answer:
         """Run a task that has ended again, under its name: ``set`` in the body lists paths with their new values.
 
         The answer is the new task.
@@ -225,7 +223,7 @@ class TaskEndpoints:
             raise ProblemError(422, f"unknown field {wrong[0][:60]!r}: choose from {', '.join(known)}", "#/body")
         return found
 
-    async def delete(self, query: OfTask, caller: Caller) -> Response:
+    async def delete(self, query: OfTask, caller: Caller) -> Answer:
         """Delete an ended task; the answer is the task as it was."""
         task = await self._to_end(query, caller)
         whole = await self._document(caller, task)
@@ -234,7 +232,7 @@ class TaskEndpoints:
         await self._note(caller, "forgotten", task)
         return whole
 
-    async def log(self, query: OfLog, caller: Caller) -> Response:
+    async def log(self, query: OfLog, caller: Caller) -> Answer:
         """Return the log of a task's pods as text: once, or with ``follow=true`` until the task has ended."""
         self._check_local(caller)
         namespace, name = _named(query)
@@ -248,14 +246,14 @@ class TaskEndpoints:
         first = await self._first(caller, lines)
         heard = while_permitted(lines, lambda: caller.permit(namespace, LOGS), time.monotonic)
 
-        async def body() -> AsyncIterator[bytes]:
+        async def body() -> AsyncGenerator[bytes]:
             for line in first:
                 yield line
             async for line in heard:
                 yield line
 
         headers = {NOTE: printable(told.text).encode("ascii", "replace").decode()} if told.text else {}
-        return StreamingResponse(body(), headers=headers, media_type="text/plain; charset=utf-8")
+        return Answer(headers=headers, stream=body())
 
     async def _first(self, caller: Caller, lines: AsyncGenerator[bytes]) -> Sequence[bytes]:
         """Return the first line of a log, if there is one before its caller leaves: a silent log may wait for ever.
@@ -290,9 +288,7 @@ class TaskEndpoints:
                     told.text = log.note
                     yield line
                 told.text = log.note
-        except LogError as error:
-            raise ProblemError(409, str(error)) from None
-        except PluginError as error:
+        except (LogError, PluginError) as error:
             raise ProblemError(409, str(error)) from None
         except (ClusterError, StoreError) as error:
             raise ProblemError(503, str(error)) from None
@@ -310,22 +306,20 @@ class TaskEndpoints:
 
     async def _check_name(self, caller: Caller, wish: Wish) -> None:
         """Raise ``ProblemError`` if the task is there already, and the caller may not see what it runs."""
-        try:
-            there = await self._there.store.get(wish.namespace, wish.name)
-        except AbsentError:
-            return
-        except StoreError as error:
-            raise ProblemError(503, str(error)) from None
+        with _refusals():
+            try:
+                there = await self._there.store.get(wish.namespace, wish.name)
+            except AbsentError:
+                return
         if not await self._may_read_object(caller, there):
             raise ProblemError(409, _TAKEN.format(wish.namespace, wish.name), "#/body/metadata/name")
 
     async def _one(self, namespace: str, name: str) -> Stored:
-        try:
-            return await self._there.store.get(namespace, name)
-        except AbsentError:
-            raise ProblemError(404, f"there is no task {name} in namespace {namespace}", "#/path/name") from None
-        except StoreError as error:
-            raise ProblemError(503, str(error)) from None
+        with _refusals():
+            try:
+                return await self._there.store.get(namespace, name)
+            except AbsentError:
+                raise ProblemError(404, f"there is no task {name} in namespace {namespace}", "#/path/name") from None
 
     async def _permit_delete(self, caller: Caller, task: Stored) -> None:
         try:
@@ -340,10 +334,10 @@ class TaskEndpoints:
         for right in rights:
             await caller.permit(namespace, right)
 
-    async def _document(self, caller: Caller, task: Stored) -> Response:
+    async def _document(self, caller: Caller, task: Stored) -> Answer:
         """Answer with a task: whole if the caller may read such objects, else without fields that may hold secrets."""
         whole = await self._may_read_object(caller, task)
-        return answered(caller.headers, document(task, self._clock(), whole=whole))
+        return Answer.showing(document(task, self._clock(), whole=whole))
 
     async def _may_read_object(self, caller: Caller, task: Stored) -> bool:
         if not self._access.asks_for_token:
@@ -426,8 +420,9 @@ DOCUMENT: Final = TaskDocument(**_COMMON, as_of=AT, spec=TASK["spec"])
 
 def add_tasks(app: FastAPI, answers: TaskEndpoints, access: Access) -> None:
     def add(path: str, query: type, function: Function, shape: Any, example: Any, **more: Any) -> None:
-        endpoint = Endpoint(path, function.__name__, query, "document", shape, more.pop("method", "GET"))
-        add_endpoint(app, endpoint, function, access, shape=shape, example=example, **more)
+        answers_with: Answers = "document" if example is not None else "text"
+        endpoint = Endpoint(path, function.__name__, query, answers_with, shape, more.pop("method", "GET"))
+        add_endpoint(app, endpoint, function, access, example=example, **more)
 
     page = {"as_of": AT, "items": [ITEM], "next": None}
     add("/v1/tasks", OfNamespace, answers.list, Page[TaskItem], page)
@@ -439,4 +434,4 @@ def add_tasks(app: FastAPI, answers: TaskEndpoints, access: Access) -> None:
     add(f"{one}/signal", OfTask, answers.signal, TaskDocument, DOCUMENT, method="POST", body={"value": True})
     changed = {"set": [["spec.priority", 3]]}
     add(f"{one}/again", OfTask, answers.again, TaskDocument, DOCUMENT, method="POST", body=changed)
-    add(f"{one}/log", OfLog, answers.log, None, None, words={200: "The log."})
+    add(f"{one}/log", OfLog, answers.log, str, None, words={200: "The log."})

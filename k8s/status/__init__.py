@@ -1,9 +1,13 @@
 """What people and machines see of a gate, without slowing it (looking is free).
 
 *The table.* ``endpoints`` lists the URLs: what each takes, as a dataclass, and what it answers, as one of ``shapes``.
-Two servers are made from it. A gate serves it from its own process, for this machine alone: ``server`` is aiohttp.web
-on the runtime's loop, ``gate_endpoints`` has a method for each name of the table, and documents are made in two threads
-of their own. ``backoff-ctrl serve`` (``api/status``) serves it with FastAPI for a cluster and all of its gates.
+Two servers are made from it. A gate serves it from its own process, for this machine alone: ``server`` runs on the
+runtime's loop, ``gate_endpoints`` has a method for each name of the table, and documents are made in two threads of
+their own. ``backoff-ctrl serve`` (``api/status``) serves it with FastAPI for a cluster and all of its gates.
+
+*The conversation.* ``conversation`` turns requests into typed queries and what was found into answers: ETags, 304,
+problems, streams. It does no I/O. ``aiohttp_web`` and ``connections`` carry it for a gate, ``api/status/routing`` for
+``serve``.
 
 *Where the data comes from.* ``sources`` reads the ledger of a gate, in small steps. ``counters`` subscribes to it and
 counts; ``decisions`` keeps the latest decisions, which ``streams`` sends to listeners. ``documents`` makes JSON of

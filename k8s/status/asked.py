@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, Final, TypeVar, get_type_hints
 from urllib.parse import parse_qsl
@@ -40,9 +40,12 @@ _TITLES: Final = {
 class ProblemError(Exception):
     """What was asked can't be answered; ``problem`` is the answer instead."""
 
-    def __init__(self, status: int, detail: str, pointer: str | None = None) -> None:
-        """``pointer`` is a JSON Pointer to the part that is wrong (``Pointed``)."""
+    def __init__(
+        self, status: int, detail: str, pointer: str | None = None, *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """``pointer`` is a JSON Pointer to the part that is wrong (``Pointed``); ``headers`` go with the answer."""
         super().__init__(detail)
+        self.headers = headers or {}
         errors = [] if pointer is None else [Pointed(pointer, detail)]
         self.problem = Problem(_TITLES.get(status, "Error"), status, detail, errors=errors)
 
@@ -60,26 +63,35 @@ def parameter(words: str, default: Any = None, *, in_path: bool = False, one_of:
 
 def read_query(shape: Callable[..., Query], query: str, **in_path: str) -> Query:
     """Read the query of a URL, and the parameters in its path. Raises ``ProblemError`` for what ``shape`` has not."""
+    given, types = check_query(shape, query), types_of(shape)
+    values: dict[str, Any] = {name: read_value(name, types[name], text) for name, text in given.items()}
+    return shape() if shape is Anything else shape(**in_path, **values)
+
+
+def check_query(shape: Any, query: str) -> dict[str, str]:
+    """Return the texts in the query of a URL by name. Raises ``ProblemError`` for a name that ``shape`` has not."""
     if shape is Anything:
-        return shape()
-    given, types = _pairs(query), _types_of(shape)
-    values: dict[str, Any] = dict(in_path)
-    known = [name for name in types if name not in in_path]
-    for name, text in given.items():
+        return {}
+    given, known = _pairs(query), [each.name for each in fields(shape) if not each.metadata["in_path"]]
+    for name in given:
         if name not in known:
             hint = f"choose from {', '.join(known)}" if known else "it takes none"
             raise ProblemError(400, f"unknown parameter {name!r}: {hint}", f"#/query/{_escaped(name)}")
-        if types[name] is int:
-            values[name] = _limit(name, text)
-        elif types[name] is bool:
-            values[name] = _flag(name, text)
-        else:
-            values[name] = text if name == "after" else text or None  # an empty filter filters nothing
-    return shape(**values)
+    return given
+
+
+def read_value(name: str, kind: type, text: str) -> Any:
+    """Return the value of a parameter of this kind. Raises ``ProblemError``."""
+    if kind is int:
+        return _limit(name, text)
+    if kind is bool:
+        return _flag(name, text)
+    return text if name == "after" else text or None  # an empty filter filters nothing
 
 
 @cache
-def _types_of(shape: Any) -> dict[str, Any]:
+def types_of(shape: Any) -> dict[str, Any]:
+    """Return the type of each parameter."""
     return get_type_hints(shape)
 
 
@@ -132,10 +144,6 @@ def read_cursor(text: str | None, kind: str) -> list[Any] | None:
         ) from None
     where: list[Any] = found[1:]
     return where
-
-
-def problem_text(problem: Problem) -> bytes:
-    return json.dumps(problem, default=vars).encode()
 
 
 def _escaped(name: str) -> str:

@@ -141,7 +141,7 @@ METHODS: Final = ("GET", "HEAD", "POST")
 def find(method: str, path: str) -> tuple[Endpoint, str]:
     """Return what is at a path, and the parameter in the path. Raises ``ProblemError`` with 404 or 405."""
     if method not in METHODS:
-        raise ProblemError(405, f"this server answers GET and POST, not {method}")
+        raise other_method(method, path)
     found, given = _BY_PATH.get(path), ""
     if found is None:
         found = next((each for start, each in _BY_BEGINNING.items() if path.startswith(start) and path != start), None)
@@ -149,11 +149,15 @@ def find(method: str, path: str) -> tuple[Endpoint, str]:
     if found is None or (found.name == "act" and given not in ACTIONS):
         raise ProblemError(404, f"unknown path; choose one of {', '.join(_BY_PATH)}", "#/path")
     if found.method != ("GET" if method == "HEAD" else method):
-        raise ProblemError(405, f"{path} takes {found.method}, not {method}", "#/path")
+        raise ProblemError(405, f"{path} takes {found.method}, not {method}", "#/path", headers=_allowed(path))
     return found, given
 
 
-def methods_of(path: str) -> str:
-    """Return the methods that a path takes, in the form of the header ``Allow``."""
+def other_method(method: str, path: str) -> ProblemError:
+    """Return the problem with a method that no path takes."""
+    return ProblemError(405, f"this server answers GET and POST, not {method}", headers=_allowed(path))
+
+
+def _allowed(path: str) -> dict[str, str]:
     found = _BY_PATH.get(path) or next((each for start, each in _BY_BEGINNING.items() if path.startswith(start)), None)
-    return "POST" if found is not None and found.method == "POST" else "GET, HEAD"
+    return {"Allow": "POST" if found is not None and found.method == "POST" else "GET, HEAD"}

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final
 
 from .actions import Actions, check_operator
-from .asked import Anything, ProblemError, read_cursor, read_query
+from .asked import Anything, ProblemError, read_cursor
 from .bodies import namespace_of, read_manifest
+from .conversation import EVENTS, JSON, Answer, Sent, answer, as_json, read
 from .decisions import Told
 from .documents import Documents
 from .endpoints import (
@@ -20,6 +18,7 @@ from .endpoints import (
     Nothing,
     OfAction,
     OfCeilings,
+    OfDecisions,
     OfExplain,
     OfNamespace,
     OfPage,
@@ -40,45 +39,14 @@ from .shapes import (
     RequestHistory,
     Waiting,
 )
-from .slices import sliced
 from .streams import Streams
 from .token import Token
 
 log = logging.getLogger(__name__)
 
-JSON: Final = "application/json"
 FAILURES_MAX: Final = 100
 REASONS_MAX: Final = 20
 """Reasons of ``/readyz`` by gate."""
-PIECE: Final = 1 << 16
-"""Bytes of an answer that are sent at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A body other than a JSON document, in pieces."""
-
-    pieces: list[bytes]
-    content_type: str = "text/plain; charset=utf-8"
-    status: int = 200
-
-
-@dataclass
-class Reply:
-    """What goes back over HTTP: a body in pieces, with the ETag of what it says."""
-
-    status: int = 200
-    content_type: str = JSON
-    body: list[bytes] = field(default_factory=list)
-    etag: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What came with a request beside its URL. The names of headers are in lower case."""
-
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
 
 
 class GateEndpoints:
@@ -104,17 +72,14 @@ class GateEndpoints:
         self._failed: set[str] = set()
         self._actions = Actions(lambda: [source.ledger for source in documents.sources])
 
-    def reply(self, method: str, path: str, query: str = "", sent: Sent | None = None) -> Reply:
+    def reply(self, method: str, path: str, query: str = "", sent: Sent | None = None) -> Answer:
         """Return the answer to a request. Raises ``ProblemError``."""
         endpoint, in_path = find(method, path)
-        return self.reply_at(endpoint, read(endpoint, query, in_path), sent or Sent())
+        return self.reply_at(method, endpoint, read(endpoint, query, in_path), sent or Sent())
 
-    def reply_at(self, endpoint: Endpoint, query: Any, sent: Sent) -> Reply:
-        """Return the answer of an endpoint other than a stream. Raises ``ProblemError``."""
-        found = getattr(self, endpoint.name)(query, sent)
-        if isinstance(found, Text):
-            return Reply(found.status, found.content_type, found.pieces)
-        return _of_page(found) if isinstance(found, Page) else _of_document(found)
+    def reply_at(self, method: str, endpoint: Endpoint, query: Any, sent: Sent) -> Answer:
+        """Return the answer of an endpoint. Raises ``ProblemError``."""
+        return answer(method, sent.headers, getattr(self, endpoint.name)(query, sent))
 
     def failed(self, error: Exception) -> None:
         """Log an internal error once, and count it."""
@@ -165,65 +130,22 @@ class GateEndpoints:
         done = self._actions.do(query.action, sent.headers, sent.body, "loopback")
         return Acted(self.documents.as_of(), query.action, done)
 
-    def metrics(self, _: Anything, __: Sent) -> Text:
-        return Text(exposition(self.documents, self._streams, self._series_max, self._beside()), CONTENT_TYPE)
+    def decisions(self, query: OfDecisions, sent: Sent) -> Answer:
+        assert self._streams is not None, "nobody listens to the gate of serve itself over HTTP"
+        last = sent.headers.get("last-event-id")
+        return Answer(content_type=EVENTS, stream=self._streams.begin(query.namespace, last or query.after))
 
-    def livez(self, _: Anything, __: Sent) -> Text:
-        return Text([b"ok\n"])
+    def metrics(self, _: Anything, __: Sent) -> Answer:
+        return Answer(exposition(self.documents, self._streams, self._series_max, self._beside()), CONTENT_TYPE)
 
-    def readyz(self, _: Anything, __: Sent) -> Text:
+    def livez(self, _: Anything, __: Sent) -> Answer:
+        return Answer([b"ok\n"])
+
+    def readyz(self, _: Anything, __: Sent) -> Answer:
         """Return whether every watch that was healthy still is; without one the gate continues by timers."""
         reasons = [reason for source in self.documents.sources for reason in islice(source.unready(), REASONS_MAX)]
         text = "".join(f"{reason}\n" for reason in reasons) or "ok\n"
-        return Text([text.encode()], status=503 if reasons else 200)
+        return Answer([text.encode()], status=503 if reasons else 200)
 
-    def version(self, _: Anything, __: Sent) -> dict[str, str]:
-        return {"version": self.documents.version}
-
-
-def read(endpoint: Endpoint, query: str, in_path: str) -> Any:
-    """Read the parameters of a request to an endpoint. Raises ``ProblemError``."""
-    return read_query(endpoint.query, query, **({endpoint.of_path: in_path} if endpoint.of_path else {}))
-
-
-def as_json(document: Any) -> str:
-    """Write a document as JSON, without spaces."""
-    return json.dumps(document, default=vars, separators=(",", ":"), ensure_ascii=False)
-
-
-def in_blocks(pieces: Iterable[bytes]) -> list[bytes]:
-    """Join small pieces, since each piece is sent separately."""
-    blocks, block = [], bytearray()
-    for piece in sliced(pieces):
-        block += piece
-        if len(block) >= PIECE:
-            blocks.append(bytes(block))
-            block.clear()
-    return [*blocks, bytes(block)] if block else blocks
-
-
-def matches(asked: str, etag: str) -> bool:
-    """Return whether the header ``If-None-Match`` names this ETag."""
-    return any(each.strip().removeprefix("W/") == etag.removeprefix("W/") for each in asked.split(",")) or asked == "*"
-
-
-def _of_page(page: Page[Any]) -> Reply:
-    """Write a page item by item, in slices of time. The ETag is that of the items: ``as_of`` does not count."""
-    items: list[bytes] = []
-    digest = hashlib.blake2b(digest_size=12)
-    for item in sliced(page.items):
-        text = as_json(item).encode()
-        digest.update(text)
-        items.append(b"," + text if items else text)
-    digest.update(repr(page.next).encode())
-    head = f'{{"as_of":{as_json(page.as_of)},"items":['.encode()
-    body = [head, *items, f'],"next":{as_json(page.next)}}}'.encode()]
-    return Reply(body=body, etag=f'"{digest.hexdigest()}"')
-
-
-def _of_document(document: Any) -> Reply:
-    if isinstance(document, dict):
-        return Reply(body=[as_json(document).encode()])
-    rest = as_json({name: value for name, value in vars(document).items() if name != "as_of"})
-    etag = hashlib.blake2b(rest.encode(), digest_size=12).hexdigest()
-    return Reply(body=[as_json(document).encode()], etag=f'"{etag}"')
+    def version(self, _: Anything, __: Sent) -> Answer:
+        return Answer([as_json({"version": self.documents.version}).encode()], JSON)

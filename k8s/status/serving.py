@@ -18,10 +18,11 @@ from backoff_ctrl.k8s.gate.runtime.host import LOADING, after_fork
 from backoff_ctrl.k8s.gate.settings import gate_name, settings
 from backoff_ctrl.k8s.kube.cluster.address import read_address
 
+from .conversation import as_json
 from .counters import Counters
 from .decisions import Decisions
 from .documents import Documents, decision
-from .gate_endpoints import GateEndpoints, as_json
+from .gate_endpoints import GateEndpoints
 from .sources import Source
 from .streams import Streams
 from .token import Token

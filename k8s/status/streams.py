@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Final, Generic
 
+from .asked import ProblemError
 from .decisions import Ring, T
 from .slices import SLICE
 
@@ -104,6 +105,16 @@ class Streams(Generic[T]):
         if epoch != self.epoch or not (text.isascii() and text.isdecimal()) or int(text) > self._ring.newest:
             return 0, _gap(None)
         return int(text), b""
+
+    def begin(self, namespace: str | None, last: str | None) -> AsyncGenerator[bytes]:
+        """Return the stream for a listener that saw the event ``last``. Raises ``ProblemError`` if there are too many.
+
+        It begins when the first piece is taken.
+        """
+        if self.full:
+            raise ProblemError(503, "too many listeners of decisions: try again later")
+        seq, first = self.place(last)
+        return self.listen(seq, namespace, RETRY + first)
 
     async def listen(self, seq: int, namespace: str | None, first: bytes = b"") -> AsyncGenerator[bytes]:
         """Yield ``first``, then pieces of what comes after decision ``seq``, until the streams are closed."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backoff_ctrl.k8s.status.gate_endpoints import as_json
+from backoff_ctrl.k8s.status.conversation import as_json
 from backoff_ctrl.k8s.tasks.documents import document
 from backoff_ctrl.k8s.tasks.model import TaskObject, TaskStatus, TaskWait
 from backoff_ctrl.k8s.tasks.sqlite import Lease, SqliteStore
