@@ -56,6 +56,7 @@ def test_ctrl_c_leaves_and_the_next_run_goes_on(lasting: Desk) -> None:
     with lasting.running("-f", file) as process:
         until(lambda: len(lasting.pods()) == 2)
         until(lambda: len(in_line(lasting)) == 1)
+        until(lambda: sum(bool(each["object"]) for each in lasting.listed().values()) == 2)  # both pods are known
         (waiting,) = in_line(lasting).values()
         assert (waiting["wait"]["quota"], waiting["wait"]["place"]) == ("q", 1)
         process.send_signal(signal.SIGINT)
