@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -19,7 +18,8 @@ from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.gate.settings import read_settings
 from backoff_ctrl.k8s.kube.answers.fields import mapping, mappings, text
 from backoff_ctrl.k8s.kube.answers.printing import printable
-from backoff_ctrl.k8s.status.client import Instance, Listed
+from backoff_ctrl.k8s.kube.answers.spelling import near
+from backoff_ctrl.k8s.status.client import ClientError, Instance, Listed
 
 F = TypeVar("F", bound=Callable[..., object])
 _HELP: Final = "The namespace; default: the context's."
@@ -92,7 +92,7 @@ def hint_unseen(instance: Instance, namespace: str) -> None:
     """Tell that an instance knows nothing of a namespace, before an action there: its name may be misspelt."""
     try:
         found: Listed[_Seen] = instance.everything("/v1/namespaces", {}, _Seen)
-    except BadInput:  # the action itself says why
+    except ClientError:  # the action itself says why
         return
     names = {each.namespace for each in found.items}
     if namespace not in names:
@@ -102,8 +102,8 @@ def hint_unseen(instance: Instance, namespace: str) -> None:
 def known(namespace: str, others: Iterable[str]) -> str:
     """Return which of the ``others`` may be meant by an unknown name, else some of them."""
     names = sorted(others)
-    if close := get_close_matches(namespace, names, 1):
-        return f" (did you mean {close[0]}?)"
+    if like := near(namespace, names):
+        return f" (did you mean {like}?)"
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return f", but {', '.join(names[:NAMED])}{more}" if names else ""
 

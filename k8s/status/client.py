@@ -12,9 +12,7 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime
@@ -30,6 +28,7 @@ from backoff_ctrl.k8s.gate.settings import STATUS, read_settings
 from backoff_ctrl.k8s.kube.answers.fields import mapping, text
 from backoff_ctrl.k8s.kube.answers.printing import printable, without_passwords
 from backoff_ctrl.k8s.kube.cluster.address import PORT, is_loopback, read_address
+from backoff_ctrl.k8s.kube.time_limit import within
 
 from .shapes import Decision
 
@@ -366,7 +365,7 @@ class Instance:
     def _get(self, target: str, body: bytes | None = None, method: str = "") -> Any:
         """GET a document, or POST JSON for it. Raises ``ClientError``."""
         with self._told():
-            status, content_type, found = _within(self._timeout, lambda: self._ask(target, body, method))
+            status, content_type, found = within(self._timeout, lambda: self._ask(target, body, method))
         return self._document(status, content_type, found)
 
     @contextmanager
@@ -487,17 +486,3 @@ class Stream:
         if isinstance(connection, socket.socket):
             with suppress(OSError):  # it has ended by itself
                 connection.shutdown(socket.SHUT_RDWR)
-
-
-def _within(seconds: float, ask: Callable[[], T]) -> T:
-    """Return the result of ``ask``. Raises ``TimeoutError`` even if it hangs, as at a server that sends slowly."""
-    answer: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(ask())
-        except BaseException as error:  # noqa: BLE001 - raised again by who waits
-            answer.set_exception(error)
-
-    threading.Thread(target=run, name="backoff-ctrl-ask", daemon=True).start()
-    return answer.result(seconds)
