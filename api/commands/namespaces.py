@@ -76,7 +76,7 @@ def hint_elsewhere(instance: Instance, namespace: str) -> None:
     """Tell of other namespaces after an empty answer, if this instance knows any: a misspelt name is empty, too."""
     try:
         found: Listed[_Seen] = instance.everything("/v1/namespaces", {}, _Seen)
-    except BadInput:  # perhaps this account may not see all
+    except ClientError:  # perhaps this account may not see all
         return
     others = {each.namespace: each.waiting or 0 for each in found.items if each.namespace != namespace}
     parts = []

@@ -325,3 +325,19 @@ def test_the_context_is_read_as_kubectl_reads_it(tmp_path: Path, monkeypatch: py
     ):
         odd.write_text(text)
         assert context_namespace(str(odd)) is None
+
+
+@pytest.mark.parametrize("words", [("waiting",), ("ceilings",)], ids=" ".join)
+def test_a_gate_that_does_not_list_its_namespaces_is_asked_all_the_same(words: tuple[str, ...], capsys: Output) -> None:
+    """A caller may be allowed one namespace alone: the hint is left out, and the answer stays."""
+    refusal = {"title": "Forbidden", "status": 403, "detail": "not you", "errors": []}
+
+    def answer(seen: Seen) -> tuple[int, Any]:
+        if seen.path.startswith("/v1/namespaces"):
+            return 403, refusal
+        return 200, {"as_of": "2026-11-29T12:00:00Z", "items": [], "next": None}
+
+    with scripted_server(answer) as script:
+        assert run([*words, "-n", "team", "--gate", script.url]) == 0
+        assert any(seen.path.startswith("/v1/namespaces") for seen in script.seen)
+    assert capsys.readouterr().err == ""
