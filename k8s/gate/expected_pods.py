@@ -102,7 +102,7 @@ class Expected:
             if other.over:
                 self._drop(other)
         self._by_label[gang.gang.namespace, gang.label] = gang
-        self._engine.subscribers.tell("gang_made", gang.gang.namespace)
+        self._engine.subscribers.gang_made(gang.gang.namespace)
 
     def _drop(self, gang: ExpectedGang) -> None:
         if self._by_label.get(key := (gang.gang.namespace, gang.label)) is gang:
@@ -121,7 +121,7 @@ class Expected:
         labelled = carries_label(manifest, gang.templates.get(resource, ()), label)
         gang.roots.append(Root(uid, _before(metadata.get("creationTimestamp")), labelled, self._engine.now()))
         self._by_root[uid] = gang
-        self._engine.subscribers.tell("gang_made", namespace)
+        self._engine.subscribers.gang_made(namespace)
 
     def object_ended(self, uid: str) -> None:
         """Report that an object which a gang created has ended, or is gone: what is reserved for its pods is free."""
@@ -166,7 +166,7 @@ class Expected:
         """Report a pod of a gang that keeps its room when it appears, and when it has ended."""
         if is_released(manifest):
             if uid in expected.members:
-                self._engine.subscribers.tell("member_over", manifest)
+                self._engine.subscribers.member_over(manifest)
                 self.member_ended(expected.gang.namespace, uid)
         elif uid not in expected.members:
             self._note(expected, uid, manifest)

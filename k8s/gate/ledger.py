@@ -33,7 +33,6 @@ from .expected_pods import Expected
 from .line import Line
 from .locked_engine import GateCounts, LockedEngine
 from .notices import Notices
-from .subscribers import Subscriber
 
 T = TypeVar("T")
 Page = TypeVar("Page", NamespacePage, MemoryPage)
@@ -70,6 +69,7 @@ class Ledger:
         self.reached = False  # the server has answered; until then, one that can't be reached is not waited for
         self.now = alarms.now
         self.engine = LockedEngine(alarms, self.policy, rng)
+        self.subscribers = self.engine.subscribers
         self.line = Line(self.engine)
         self.notices = Notices(self.engine, self.line)
         self._expected = expected = Expected(self.engine)
@@ -78,8 +78,6 @@ class Ledger:
         self.failed_open = self.engine.failed_open
         self.call_at = self.engine.call_at
         self.subscribe = self.engine.subscribe
-        self.tell = self.engine.subscribers.tell
-        self.listeners = self.engine.subscribers.of
         self.block = self.line.block
         self.expect, self.appeared, self.give_back = expected.expect, expected.appeared, expected.give_back
         self.adopt, self.resize, self.absorb = expected.adopt, expected.resize, expected.absorb
@@ -101,11 +99,7 @@ class Ledger:
         self.line.reset()
         self.notices.reset()
         self._expected.forget()
-        self.tell("forked")
-
-    @property
-    def subscribers(self) -> tuple[Subscriber, ...]:
-        return self.engine.subscribers.every
+        self.subscribers.forked()
 
     @property
     def controller(self) -> Controller:
@@ -119,9 +113,9 @@ class Ledger:
     # -- news ---------
 
     def observe_quota(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
-        self.tell("observed", namespace, quota, seen)
+        self.subscribers.observed(namespace, quota, seen)
         self.engine.report((namespace, quota), lambda engine, now: engine.observe_quota(namespace, quota, seen, now))
-        self.tell("learned", namespace, quota, seen)
+        self.subscribers.learned(namespace, quota, seen)
 
     def forget_quota(self, namespace: str, quota: str) -> None:
         self.engine.drop((namespace, quota))

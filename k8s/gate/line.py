@@ -238,7 +238,7 @@ class Line:
     def _end(self, engine: Controller, now: float, create: Unfinished, outcome: Outcome | None) -> None:
         if create in self._under_way:
             del self._under_way[create]
-            self._engine.tell_later("ended", create)
+            self._engine.tell_later(self._engine.subscribers.ended, create)
         if create.creation.key is not None:
             self._lead_no_more(create)
         self._leave(engine, now, create, outcome)
@@ -342,7 +342,7 @@ class Line:
         create.turn = turn = Turn()
         verdict: Verdict | None = self._engine.act(self._shadow, create, request, turn, self.request(create.creation))
         if verdict is not None:
-            self._engine.subscribers.tell("shadowed", create.creation.namespace, verdict)
+            self._engine.subscribers.shadowed(create.creation.namespace, verdict)
 
     def _shadow(
         self, engine: Controller, now: float, create: Unfinished, request: Request, turn: Turn, again: Request

@@ -167,7 +167,7 @@ class Room:
         """Say what would become of it if its namespace were enforced."""
         ledger = self._desk.gate.ledger
         found = ledger.look(lambda engine, now: engine.outlook(namespace, asked.parts.parts, now))
-        ledger.tell("shadowed", namespace, VERDICTS[found.prospect])
+        ledger.subscribers.shadowed(namespace, VERDICTS[found.prospect])
 
     async def _take(self, asked: GangAsked, *, apart: bool = False) -> AdmittedGang:
         """Wait for a gang. ``apart``: it is another one than that of the whole."""
