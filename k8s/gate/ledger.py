@@ -10,7 +10,7 @@ import random
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.facts.outcomes import Rejected
@@ -31,8 +31,10 @@ from backoff_ctrl.k8s.kube.charges.quotas import quotas_of
 
 from .expected_pods import Expected
 from .line import Line
-from .locked_engine import GateCounts, LockedEngine
+from .locked_engine import Failure, GateCounts, LockedEngine
 from .notices import Notices
+from .subscribers import Subscriber
+from .unfinished import Unfinished
 
 T = TypeVar("T")
 Page = TypeVar("Page", NamespacePage, MemoryPage)
@@ -72,24 +74,8 @@ class Ledger:
         self.subscribers = self.engine.subscribers
         self.line = Line(self.engine)
         self.notices = Notices(self.engine, self.line)
-        self._expected = expected = Expected(self.engine)
-        # What lies below says what each of these does.
-        self.attempt = self.engine.attempt
-        self.failed_open = self.engine.failed_open
-        self.call_at = self.engine.call_at
-        self.subscribe = self.engine.subscribe
-        self.block = self.line.block
-        self.expect, self.appeared, self.give_back = expected.expect, expected.appeared, expected.give_back
-        self.adopt, self.resize, self.absorb = expected.adopt, expected.resize, expected.absorb
-        self.charged, self.root_of = expected.charged, expected.root_of
-        self.gang_stored, self.member_seen = expected.gang_stored, expected.member_seen
-        self.member_ended, self.members_listed = expected.member_ended, expected.members_listed
-        self.members_told, self.is_member = expected.members_told, expected.is_member
-        self.object_ended, self.look_for, self.label_of = expected.object_ended, expected.look_for, expected.label_of
-        self.under_way = self.line.under_way
-        self.waiter_of = self.line.waiter_of
-        self.following = self.line.following
-        self.close = self.line.close
+        self.gangs = Expected(self.engine)
+        """The gangs of which others make pods."""
         after_fork(self._fork)
         _LEDGERS.add(self)
 
@@ -98,7 +84,7 @@ class Ledger:
         self.engine.reset()
         self.line.reset()
         self.notices.reset()
-        self._expected.forget()
+        self.gangs.forget()
         self.subscribers.forked()
 
     @property
@@ -109,6 +95,32 @@ class Ledger:
     @property
     def counts(self) -> GateCounts:
         return self.engine.counts
+
+    # -- for the gates, clients and subscribers ---------
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Tell it what happens from now on; return what ends that."""
+        return self.engine.subscribe(subscriber)
+
+    def attempt(self, do: Callable[..., T], *given: Any, **more: Any) -> T | Failure:
+        """Do what only helps: an error is counted, and returned as a ``Failure``."""
+        return self.engine.attempt(do, *given, **more)
+
+    def failed_open(self, error: BaseException) -> None:
+        """Count an internal error, and log it unless it was logged before."""
+        self.engine.failed_open(error)
+
+    def call_at(self, when: float, call: Callable[[], object]) -> Callable[[], object]:
+        """Call at that time, in any thread; if it fails, once more. Return what cancels that."""
+        return self.engine.call_at(when, call)
+
+    def under_way(self) -> list[Unfinished]:
+        """Return the creates and gangs that have not ended."""
+        return self.line.under_way()
+
+    def close(self) -> None:
+        """Cancel what has not ended, and log what that was; what is being sent is still answered."""
+        self.line.close()
 
     # -- news ---------
 

@@ -313,7 +313,7 @@ class Room:
         gang, self.gang, self._wait = self.gang, None, None
         self._succeeded.clear()
         if gang is not None:
-            self._desk.gate.ledger.object_ended(uid)
+            self._desk.gate.ledger.gangs.object_ended(uid)
             gang.give_back()
 
     @staticmethod
