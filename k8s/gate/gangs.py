@@ -457,7 +457,7 @@ def _join(wait: GangWait, gate: AnyGate, may_read: bool) -> Turn | None:
         creation.namespace,
         asked.parts,
         creation.priority,
-        line.flow(creation),
+        ledger.answers.flow(creation),
         limit=asked.limit,
         keeps=asked.keeps,
     )
@@ -465,7 +465,7 @@ def _join(wait: GangWait, gate: AnyGate, may_read: bool) -> Turn | None:
     line.reserve(wait, request, turn, standing=asked.standing)
     if turn.value is None:
         ledger.attempt(ledger.notices.waits, wait)
-        line.check_exit()
+        ledger.exit_check.begin()
     return turn
 
 

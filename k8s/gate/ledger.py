@@ -29,10 +29,13 @@ from backoff_ctrl.k8s.gate.runtime.host import Alarms, after_fork
 from backoff_ctrl.k8s.kube.answers.answer import Answer
 from backoff_ctrl.k8s.kube.charges.quotas import quotas_of
 
+from .answers_seen import AnswersSeen
+from .exit_check import ExitCheck
 from .expected_pods import Expected
 from .line import Line
 from .locked_engine import Failure, GateCounts, LockedEngine
 from .notices import Notices
+from .shadow import shadow
 from .subscribers import Subscriber
 from .unfinished import Unfinished
 
@@ -72,7 +75,9 @@ class Ledger:
         self.now = alarms.now
         self.engine = LockedEngine(alarms, self.policy, rng)
         self.subscribers = self.engine.subscribers
-        self.line = Line(self.engine)
+        self.answers = AnswersSeen(self.engine)
+        self.line = Line(self.engine, self.answers)
+        self.exit_check = ExitCheck(self.engine, self.line)
         self.notices = Notices(self.engine, self.line)
         self.gangs = Expected(self.engine)
         """The gangs of which others make pods."""
@@ -82,7 +87,9 @@ class Ledger:
     def _fork(self) -> None:
         """Start empty in a forked child: it has none of the waiters, and locks may be held for ever."""
         self.engine.reset()
+        self.answers.reset()
         self.line.reset()
+        self.exit_check.reset()
         self.notices.reset()
         self.gangs.forget()
         self.subscribers.forked()
@@ -113,6 +120,10 @@ class Ledger:
     def call_at(self, when: float, call: Callable[[], object]) -> Callable[[], object]:
         """Call at that time, in any thread; if it fails, once more. Return what cancels that."""
         return self.engine.call_at(when, call)
+
+    def shadow(self, create: Unfinished) -> None:
+        """Admit a create in any case, but count whether it would have waited."""
+        shadow(create, self.engine, self.line)
 
     def under_way(self) -> list[Unfinished]:
         """Return the creates and gangs that have not ended."""

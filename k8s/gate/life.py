@@ -265,7 +265,7 @@ def _start(create: Create) -> Action:
     if create.mode != "enforce":
         create.ledger.counts.passed += 1
     if create.mode == "shadow":
-        create.ledger.line.shadow(create)
+        create.ledger.shadow(create)
     action = _JOIN if create.machine is None else create.machine.start()
     assert action is not None
     return action
@@ -306,7 +306,7 @@ def _starts_to_wait(create: Create) -> None:
     create.timed = True
     ledger, on_wait = create.ledger, create.creation.on_wait
     ledger.attempt(ledger.notices.waits, create)
-    ledger.line.check_exit()
+    ledger.exit_check.begin()
     if on_wait is not None:
         _call_on_wait(create, on_wait)
 
@@ -404,7 +404,7 @@ def _saw(create: Create, word: Answer, action: Action) -> None:
         probe = held is not None and isinstance(held.value, Ticket) and held.value.probe
         ledger.subscribers.answered(create, word, create.rejection, probe=probe)
     if isinstance(action, Send | LookUp | Refresh | Pause):
-        ledger.line.saw(create)
+        ledger.answers.saw(create)
 
 
 # -- after an error of ours ---------
@@ -426,7 +426,7 @@ def _instead(create: Create, gate: AnyGate, error: Exception) -> Action | None: 
     if awaited is _LIST or create.over:
         return None
     if word is not None:
-        ledger.attempt(ledger.line.saw, create)
+        ledger.attempt(ledger.answers.saw, create)
     if word is not None and (word.ok or not create.in_doubt):
         return Return(word, Created() if word.ok else Failed())
     if create.stopped is not None:

@@ -98,7 +98,7 @@ def test_counting_an_answer_leaves_nothing_in_the_queue() -> None:
             line.end(create, None, at_once=False)  # as a finalizer does, in the thread that holds the lock
 
     other.word = Answer(201, Headers(), b"")
-    line.saw(other)
+    gate.ledger.answers.saw(other)
     assert not line.under_way()
 
 
