@@ -208,7 +208,7 @@ class Ledger:
 
     def looked(self, namespace: str, *, readable: bool | None) -> None:
         """Report how a read of the quotas ended that a gang waits for; None: it failed."""
-        self.engine.soon(lambda engine, now: engine.looked(namespace, now, readable=readable))
+        self.engine.soon(lambda engine, now: engine.gangs_of(namespace).looked(now, readable=readable))
 
     # -- operators ---------
 
@@ -226,7 +226,11 @@ class Ledger:
 
     def prioritize(self, request: Request, priority: int) -> bool:
         """Give a waiting request another priority; False: it does not wait, or the engine failed."""
-        return bool(self.engine.act(lambda engine, now: engine.prioritize(request, priority, now)))
+
+        def prioritize(engine: Controller, now: float) -> bool:
+            return engine.of(request.namespace).prioritize(request, priority, now)
+
+        return self.engine.act(prioritize) is True
 
     # -- questions: none holds the lock for more than about a millisecond at a time ---------
 

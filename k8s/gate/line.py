@@ -100,7 +100,7 @@ class Line:
             engine.submit(request, now, create.creation.seat)
             return True
         try:
-            engine.draw(request, now)
+            engine.of(request.namespace).draw(request, now)
         except GangError as error:  # another thread drew the last member meanwhile
             self._take_effect(engine, now, Refusal(request, "given-back", str(error)))
         return True
@@ -147,7 +147,7 @@ class Line:
                 return True
             self._waiting[request] = self._gangs[request] = gang
             self.counts.waiting = len(self._waiting)
-            engine.reserve(request, now, standing=standing)
+            engine.of(request.namespace).reserve(request, now, standing=standing)
             return True
 
         if self._engine.act(reserve) is None:
@@ -254,19 +254,21 @@ class Line:
                 continue
             if isinstance(turn.value, Grant):
                 turn.settled = True
-                engine.give_back(turn.value.gang, now)
+                engine.gangs_of(creation.namespace).give_back(turn.value.gang, now)
             elif isinstance(turn.value, Ticket):
                 if outcome is None or isinstance(outcome, Abandoned):
                     outcome = Abandoned(creation.seat, creation.retry_after)
                 self._settle(engine, now, turn, outcome)
                 if turn.value.request.state == "waiting":  # refused, and its caller has gone
-                    engine.withdraw(turn.value.request, now, creation.seat, creation.retry_after)
+                    handler = engine.of(creation.namespace)
+                    handler.withdraw(turn.value.request, now, creation.seat, creation.retry_after)
 
     def _withdraw(self, engine: Controller, now: float, create: Unfinished) -> None:
+        creation, request = create.creation, create.request
         if create.turn is not None and create.turn.pending:
             create.turn.value = Signal.LATE
-            if create.request is not None and self.remove(create.request) is not None:
-                engine.withdraw(create.request, now, create.creation.seat, create.creation.retry_after)
+            if request is not None and self.remove(request) is not None:
+                engine.of(creation.namespace).withdraw(request, now, creation.seat, creation.retry_after)
 
     def _settle(self, engine: Controller, now: float, held: Turn, outcome: Outcome) -> None:
         assert isinstance(held.value, Ticket)
@@ -285,14 +287,14 @@ class Line:
         creation, request, turn = create.creation, create.request, create.turn
         if request is None or creation.seat is None or turn is None or turn.value is not None:
             return False
-        create.away = engine.leave(request, now, creation.seat, creation.retry_after)
+        create.away = engine.of(request.namespace).leave(request, now, creation.seat, creation.retry_after)
         return create.away
 
     def come_back(self, create: Unfinished) -> None:
         """Let a create be sent again whose caller is there again."""
         request, create.away = create.request, False
         if request is not None:
-            self._engine.act(lambda engine, now: engine.come_back(request, now))
+            self._engine.act(lambda engine, now: engine.of(request.namespace).come_back(request, now))
 
     def give_up(self, turn: Turn) -> None:
         """End a wait whose time is over, where no blocked thread would notice."""
@@ -323,7 +325,8 @@ class Line:
                 continue
             self._engine.resolve(turn, Stopped(error))  # first: the engine may fail
             if create.request is not None and self.remove(create.request) is not None:
-                engine.withdraw(create.request, now, creation.seat if keep_seats else None, creation.retry_after)
+                seat = creation.seat if keep_seats else None
+                engine.of(creation.namespace).withdraw(create.request, now, seat, creation.retry_after)
 
     # -- what the engine says: the lock is held ---------
 
@@ -351,7 +354,7 @@ class Line:
         if isinstance(effect, Ticket):  # it left between the decision and now
             engine.settle(effect, Abandoned(), now)
         elif isinstance(effect, Grant):
-            engine.give_back(effect.gang, now)
+            engine.gangs_of(effect.gang.namespace).give_back(effect.gang, now)
         return True
 
     def _find_reader(self, engine: Controller, now: float, namespace: str) -> bool:
@@ -359,7 +362,7 @@ class Line:
         gangs = [gang for request, gang in self._gangs.items() if request.namespace == namespace]
         reader = next((gang for gang in gangs if gang.turn is not None and gang.turn.may_read), None)
         if reader is None or reader.turn is None:
-            engine.looked(namespace, now, readable=False if gangs else None)  # None: all have left meanwhile
+            engine.gangs_of(namespace).looked(now, readable=False if gangs else None)  # None: all have left meanwhile
             return True
         now_read, reader.turn = reader.turn, Turn(reader.turn.until, may_read=True)
         self._engine.resolve(now_read, Signal.READ)

@@ -27,7 +27,7 @@ def shadow(create: Unfinished, locked: LockedEngine, line: Line) -> None:
             create.held = turn
             return "create"
         if line.remove(request) is not None:
-            engine.withdraw(request, now)
+            engine.of(request.namespace).withdraw(request, now)
         locked.counts.shadow_waits += 1
         _force(create, again, engine, now)
         return "wait" if turn.value is None else "refuse"
@@ -41,4 +41,4 @@ def _force(create: Unfinished, request: Request, engine: Controller, now: float)
     """Give it a ticket that it need not wait for."""
     create.request = request
     create.held = create.turn = forced = Turn()
-    forced.engine, forced.value = engine, engine.force(request, now)
+    forced.engine, forced.value = engine, engine.of(request.namespace).force(request, now)

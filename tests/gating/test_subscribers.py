@@ -1,4 +1,4 @@
-"""Subscribers of a ledger: what each hears, what an error of one costs, and what nobody's listening costs."""
+"""Subscribers of a ledger: what each hears, what an error of one costs, and that an unheard event costs nothing."""
 
 from __future__ import annotations
 
