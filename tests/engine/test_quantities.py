@@ -11,7 +11,14 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine.errors import QuantityError
-from backoff_ctrl.engine.facts.quantities import LARGEST_BINARY, LARGEST_UNITS, NANO, format_quantity, parse_quantity
+from backoff_ctrl.engine.facts.quantities import (
+    LARGEST_BINARY,
+    LARGEST_UNITS,
+    NANO,
+    format_quantity,
+    parse_quantity,
+    taken_share,
+)
 
 DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
@@ -171,3 +178,9 @@ def test_any_text_is_an_amount_or_a_quantity_error(text: str) -> None:
         return
     assert isinstance(amount, int)
     assert abs(amount) <= LARGEST_UNITS * NANO
+
+
+def test_a_limit_of_0_is_full_only_where_something_is_taken_or_asked_for() -> None:
+    """Else it only forbids a resource. More than the limit may be taken."""
+    assert [taken_share(taken, 4) for taken in (-1, 0, 3, 6)] == [0.0, 0.0, 0.75, 1.5]
+    assert [taken_share(0, 0), taken_share(1, 0), taken_share(0, 0, asked=True)] == [0.0, 1.0, 1.0]
