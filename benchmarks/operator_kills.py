@@ -22,13 +22,12 @@ from typing import Any, Final
 from backoff_ctrl.k8s.lab.sandbox.followed import Followed
 from backoff_ctrl.k8s.lab.sandbox.followed import Server as Upstream
 from backoff_ctrl.k8s.lab.sandbox.kubelet import Kubelet
+from benchmarks.admitting_faults import Replicas
+from benchmarks.cluster_tasks import NAMESPACE, PATH, QUOTA, prepare
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import wanted
 from tests.cluster.talking import MERGE, Api
 from tests.monitoring.prometheus.relay import Relay
-
-from .admitting_faults import Replicas
-from .cluster_tasks import NAMESPACE, PATH, QUOTA, prepare
 
 JSON = dict[str, Any]
 PODS: Final = 100

@@ -25,8 +25,7 @@ from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.status.gate_endpoints import GateEndpoints
 from backoff_ctrl.k8s.status.metrics import exposition
 from backoff_ctrl.k8s.status.serving import Service
-
-from .serving import serve_at
+from benchmarks.serving import serve_at
 
 GIB = 10**9
 BUSY = 100

@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
+from benchmarks.wake_rooms import LEARNER, Bare, Blind, Gated, Room, room, server_calls
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import build, wanted
 from tests.cluster.talking import Api
-
-from .wake_rooms import LEARNER, Bare, Blind, Gated, Room, room, server_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

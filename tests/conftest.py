@@ -14,13 +14,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.engine.measuring import EngineCoverage
+from tests.kit import reaching
 from tests.kit.building import Building, asks_for_kubernetes
 from tests.kit.cpu_seconds import CpuSeconds
 from tests.kit.farewells import Loop, use_everywhere
 from tests.kit.left_out import LeftOut
 from tests.kit.survivors import go_on_in_a_child
-
-from .kit import reaching
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from backoff_ctrl.k8s.lab.replay.workload import make_workload, read_trace
+from benchmarks.task_load.in_flight import in_flight
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import wanted
 from tests.tasks.workload.four_types import made_for
 from tests.tasks.workload.running import Outcome, run_workload
-
-from .in_flight import in_flight
 
 WITHIN = 1800.0
 

@@ -17,9 +17,8 @@ from backoff_ctrl.k8s.workloads.admitting.asking import counts_of, pods_made
 from backoff_ctrl.k8s.workloads.admitting.described import described_kinds
 from backoff_ctrl.k8s.workloads.admitting.kinds import JOB, KINDS, Left, left_alone, suspension
 from backoff_ctrl.k8s.workloads.admitting.life import Seen, seen_of
-
-from .objects import merged
-from .trains import DESCRIPTION, train, written
+from tests.admitting.objects import merged
+from tests.admitting.trains import DESCRIPTION, train, written
 
 
 def test_a_description_says_what_waits_what_it_makes_and_when_it_ends(tmp_path: Path) -> None:

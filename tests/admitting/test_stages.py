@@ -9,8 +9,7 @@ import pytest
 from backoff_ctrl.engine.facts.quantities import NANO
 from backoff_ctrl.k8s.kube.answers.fields import FieldError
 from backoff_ctrl.k8s.workloads.admitting.asking import CLAIM, parts_made, pods_made
-
-from .objects import named
+from tests.admitting.objects import named
 
 JOB_SET = named("JobSet")
 JSON = dict[str, Any]

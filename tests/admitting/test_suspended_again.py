@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from backoff_ctrl.k8s.workloads.admitting.again import OFTEN, SOON, SuspendedAgain, Suspender, suspender_of, with_note
 from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, JOB
-
-from .objects import merged, named
+from tests.admitting.objects import merged, named
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -25,8 +25,7 @@ from backoff_ctrl.k8s.workloads.admitting.kinds import (
     may_suspend,
     suspension,
 )
-
-from .objects import merged, named
+from tests.admitting.objects import merged, named
 
 ASKS = {"metadata": {"labels": {WAIT: "true"}}}
 WAITS = {"spec": {"suspend": True}, **ASKS}

@@ -24,13 +24,12 @@ from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
+from tests.asking.test_names_of_options import COMMANDS
+from tests.asking.test_namespaces import cluster, suspended
+from tests.asking.test_top import instance, until
 from tests.kit.patience import PATIENCE
 from tests.status.asking import Crowd
 from tests.tasks.tasks_written import wish
-
-from .test_names_of_options import COMMANDS
-from .test_namespaces import cluster, suspended
-from .test_top import instance, until
 
 __all__ = ["cluster"]
 

@@ -6,8 +6,7 @@ import click
 import pytest
 
 from backoff_ctrl.api.main import COMMANDS, SECTIONS, cli, run
-
-from .test_names_of_options import COMMANDS as EVERY
+from tests.asking.test_names_of_options import COMMANDS as EVERY
 
 GROUPS = sorted({path.rpartition(" ")[0] for path in EVERY})
 

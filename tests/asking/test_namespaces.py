@@ -16,12 +16,11 @@ from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox, running_sandbox
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
+from tests.asking.test_names_of_options import COMMANDS
 from tests.kit.kubeconfigs import write_kubeconfig
 from tests.kit.scripted_server import Seen, scripted_server
 from tests.status.asking import Crowd
 from tests.tasks.tasks_written import manifest, wish
-
-from .test_names_of_options import COMMANDS
 
 Output = pytest.CaptureFixture[str]
 Ask = Callable[..., tuple[set[str], str, str]]

@@ -21,9 +21,8 @@ from backoff_ctrl.k8s.status.amounts import percent
 from backoff_ctrl.k8s.tasks.model import TaskWait
 from backoff_ctrl.k8s.workloads.admitting.jobs import WaitingJob
 from backoff_ctrl.k8s.workloads.admitting.kinds import JOB
-
-from .test_names_of_options import COMMANDS
-from .test_top import ceiling
+from tests.asking.test_names_of_options import COMMANDS
+from tests.asking.test_top import ceiling
 
 ROOT = Path(__file__).parents[2]
 AT = datetime(2026, 11, 22, 10, tzinfo=UTC)

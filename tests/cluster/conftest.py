@@ -18,9 +18,8 @@ from tests.cluster.control_plane.servers import USERS, Server
 from tests.cluster.faults.storm import hung_up
 from tests.cluster.kubectl.terminals import Terminal, Terminals
 from tests.cluster.quotas.quota_room import Room
+from tests.cluster.talking import Api
 from tests.kit.building import Building
-
-from .talking import Api
 
 Say = Callable[[str], None]
 

@@ -8,8 +8,8 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from .objects import JSON, made
-from .talking import Api
+from tests.cluster.objects import JSON, made
+from tests.cluster.talking import Api
 
 OPERATORS = Path(__file__).parents[1] / "data" / "definitions"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-from .talking import Reply
+from tests.cluster.talking import Reply
 
 JSON = dict[str, Any]
 

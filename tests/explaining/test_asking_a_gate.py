@@ -13,10 +13,9 @@ from kubernetes import config
 from backoff_ctrl.api.main import cli
 from backoff_ctrl.k8s.lab.sandbox import running_sandbox
 from backoff_ctrl.k8s.status.bodies import BODY_MAX
+from tests.explaining.asking import job, pod
 from tests.kit.kubeconfigs import write_kubeconfig
 from tests.status.asking import Crowd, ask
-
-from .asking import job, pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,12 +13,11 @@ from backoff_ctrl.k8s.kube.cluster.asking import find_place
 from backoff_ctrl.k8s.lab.sandbox import running_sandbox
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.explaining import confirm
+from tests.explaining.asking import explain, job, pod, quota
 from tests.kit.kubeconfigs import write_kubeconfig
 from tests.kit.scripted_server import Seen, scripted_server
 from tests.serve.serving import serving, until
 from tests.status.asking import ask
-
-from .asking import explain, job, pod, quota
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

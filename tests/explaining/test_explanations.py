@@ -10,8 +10,7 @@ import pytest
 from backoff_ctrl.k8s.kube.charges.device_claims import Devices
 from backoff_ctrl.k8s.status import explaining
 from backoff_ctrl.k8s.status.asked import ProblemError
-
-from .asking import JSON, explain, job, limit_range, pod, quota
+from tests.explaining.asking import JSON, explain, job, limit_range, pod, quota
 
 
 def verdicts(manifest: JSON, *quotas: JSON, ranges: list[JSON] | None = None) -> dict[str, str]:

@@ -20,11 +20,10 @@ from backoff_ctrl.k8s.status.explaining import asking_listed
 from backoff_ctrl.k8s.workloads.admitting.admitting import Admitting
 from backoff_ctrl.k8s.workloads.admitting.judging import NO_LEADER, NO_LEASES, NO_LINE, Surroundings, judged
 from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, STAY_SUSPENDED, WAIT
+from tests.explaining.asking import JSON, job, quota
 from tests.kit.kubeconfigs import write_kubeconfig
 from tests.kit.patience import PATIENCE
 from tests.status.asking import ask
-
-from .asking import JSON, job, quota
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Final
 
-from .overlays import MINORS, OLDEST, Clients
+from tests.generations.overlays import MINORS, OLDEST, Clients
 
 GATING: Final = ("tests/gating", "-m", "not real")
 REAL: Final = tuple(f"tests/cluster/gating/test_{name}.py" for name in ("gate_workload", "observers", "events"))

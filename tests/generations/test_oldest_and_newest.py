@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .overlays import NEWEST_ASYNCIO, OLDEST
+from tests.generations.overlays import NEWEST_ASYNCIO, OLDEST
 
 if TYPE_CHECKING:
-    from .overlays import Clients
+    from tests.generations.overlays import Clients
 
 pytestmark = [
     pytest.mark.long,

@@ -9,9 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from backoff_ctrl.api.main import run
+from tests.holding.objects import pod, quota
 from tests.kit.scripted_server import Script, Seen, failure, scripted_server
-
-from .objects import pod, quota
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,10 +14,9 @@ from backoff_ctrl.k8s.kube.charges.device_claims import Devices, footprint_with_
 from backoff_ctrl.k8s.kube.charges.devices import classes_of, with_extended
 from backoff_ctrl.k8s.kube.charges.footprint import footprint
 from backoff_ctrl.k8s.kube.charges.parts import footprint_of
+from tests.holding.objects import pod, quota
 from tests.kit.kubeconfigs import write_kubeconfig
 from tests.kit.scripted_server import Seen, failure, scripted_server
-
-from .objects import pod, quota
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,7 @@ import pytest
 from backoff_ctrl.k8s.kube.charges.attribution import Snapshot, attribute
 from backoff_ctrl.k8s.kube.charges.live import live
 from backoff_ctrl.k8s.status.holders_page import document, page
-
-from .objects import JSON, NOW, at, pod, quota
+from tests.holding.objects import JSON, NOW, at, pod, quota
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.kube.charges.attribution import Report

@@ -22,8 +22,7 @@ from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.sidecar.authority import new_authority
 from backoff_ctrl.k8s.sidecar.certificates import CertificatesError
-
-from .test_strangers import review
+from tests.injecting.test_strangers import review
 
 NOW = datetime.now(UTC)
 REFUSED = (aiohttp.ClientConnectorError, aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)

@@ -16,9 +16,8 @@ from click.testing import CliRunner
 
 from backoff_ctrl.api.main import cli
 from backoff_ctrl.k8s.sidecar.authority import new_authority
+from tests.injecting.test_strangers import review
 from tests.kit.patience import PATIENCE
-
-from .test_strangers import review
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backoff_ctrl.k8s.kube.cluster.finding import credentials
-
-from .official import aio, token
+from tests.kit.official import aio, token
 
 _COPIED = (
     "host", "ssl_ca_cert", "ca_cert_data", "cert_file", "key_file", "verify_ssl", "assert_hostname",

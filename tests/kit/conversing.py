@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backoff_ctrl.k8s.gate.creates.actions import Ticketed
 from backoff_ctrl.k8s.gate.creates.conversation import Conversation, Creation
 from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID
-
-from .playbook import Playbook, line, send, status
+from tests.kit.playbook import Playbook, line, send, status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -26,9 +26,8 @@ from backoff_ctrl.engine import (
     Ticket,
 )
 from tests.engine.lookers import Follower, timeless, waiting_by_pages
-
-from .engine_twin import TwinCreate, TwinLaws, TwinPlace, TwinQuota, TwinRefusal, TwinSeats, TwinServer
-from .timeline import Timeline
+from tests.kit.engine_twin import TwinCreate, TwinLaws, TwinPlace, TwinQuota, TwinRefusal, TwinSeats, TwinServer
+from tests.kit.timeline import Timeline
 
 NAMESPACES = ("team-a", "team-b")
 GOLD = "gold"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from backoff_ctrl.engine import Created, ObservedQuota, Ticket
-
-from .timeline import NS, ONE, QUOTA, Timeline, amounts_of, tickets
+from tests.kit.timeline import NS, ONE, QUOTA, Timeline, amounts_of, tickets
 
 SETTLED = 0.0025
 

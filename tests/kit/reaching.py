@@ -16,8 +16,7 @@ import pytest
 
 from tests.cluster.control_plane import binaries
 from tests.cluster.control_plane.go_programs import GoPrograms
-
-from .building import OTHERS
+from tests.kit.building import OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

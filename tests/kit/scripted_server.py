@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from .patience import PATIENCE
+from tests.kit.patience import PATIENCE
 
 Reply = tuple[int, Mapping[str, Any] | bytes | Iterator[bytes]]
 VERSION = 200, {"gitVersion": "v1.36.0"}

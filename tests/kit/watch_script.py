@@ -26,8 +26,7 @@ from backoff_ctrl.k8s.kube.watching.objects import (
     WatchExpiredError,
     WatchForbiddenError,
 )
-
-from .patience import PATIENCE, pause_after
+from tests.kit.patience import PATIENCE, pause_after
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping

@@ -24,9 +24,8 @@ from tests.kit.gated_creates import pod
 from tests.kit.watch_script import until
 from tests.monitoring.prometheus.relay import Relay
 from tests.monitoring.prometheus.server import RULES, Prometheus, running
+from tests.monitoring.running import EVERY, Program, certify, gate, injecting, operating, pods_of, raise_quota, reads
 from tests.serve.serving import serving
-
-from .running import EVERY, Program, certify, gate, injecting, operating, pods_of, raise_quota, reads
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox

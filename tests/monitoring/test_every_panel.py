@@ -27,20 +27,18 @@ from tests.kit.patience import PATIENCE
 from tests.kit.watch_script import until
 from tests.monitoring.prometheus.relay import Relay
 from tests.monitoring.prometheus.server import RULES, Prometheus, running
+from tests.monitoring.running import EVERY, certify, gate, injecting, pods_of, raise_quota, reads
 from tests.serve.serving import serving
 from tests.status.asking import ask
 from tests.tasks.serving.test_tasks_over_http import post
 from tests.tasks.tasks_written import manifest
-
-from .running import EVERY, certify, gate, injecting, pods_of, raise_quota, reads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
     from tests.cluster.control_plane.go_programs import GoPrograms
-
-    from .running import Program
+    from tests.monitoring.running import Program
 
 pytestmark = pytest.mark.long
 BOARDS = sorted((Path(__file__).parents[2] / "dashboards").glob("*.json"))

@@ -17,11 +17,10 @@ from tests.cluster.control_plane.binaries import BinariesError
 from tests.cluster.control_plane.compiling import one_at_a_time
 from tests.cluster.control_plane.go_programs import ProgramsError
 from tests.cluster.shipping.helm.programs import HELM
-
-from .images import ImageError, cache, images
-from .needs import lacks
-from .node import ROOT, Node, NodeError
-from .programs import HELM3, NODE_PROGRAMS
+from tests.node.images import ImageError, cache, images
+from tests.node.needs import lacks
+from tests.node.node import ROOT, Node, NodeError
+from tests.node.programs import HELM3, NODE_PROGRAMS
 
 PARTS: Final = ("readme", "helm", "operator", "sidecar", "quota", "tasks", "serve")
 """In the order in which they are played."""

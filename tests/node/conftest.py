@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from .release import installed
-from .user import User
+from tests.node.release import installed
+from tests.node.user import User
 
 
 @pytest.fixture(scope="session")

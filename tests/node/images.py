@@ -20,8 +20,7 @@ from typing import Final
 
 from tests.cluster.control_plane import binaries
 from tests.cluster.control_plane.compiling import one_at_a_time
-
-from .oci import write_image
+from tests.node.oci import write_image
 
 Say = Callable[[str], None]
 

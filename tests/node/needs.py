@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from .traces import CGROUPS, hierarchies
+from tests.node.traces import CGROUPS, hierarchies
 
 PROGRAMS: Final = {
     "unshare": "util-linux",

@@ -22,8 +22,7 @@ from typing import IO, Final, Self
 from tests.cluster.control_plane import binaries
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.kit.patience import PATIENCE
-
-from .traces import HIDDEN
+from tests.node.traces import HIDDEN
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]

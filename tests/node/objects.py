@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .user import User
+from tests.node.user import User
 
 JSON = dict[str, Any]
 KUBECTL = "registry.k8s.io/kubectl:v1.36.3"

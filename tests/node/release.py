@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from .images import REPOSITORY
-from .user import User
+from tests.node.images import REPOSITORY
+from tests.node.user import User
 
 NAMESPACE: Final = "backoff-ctrl"
 HERE: Final = ("backoff-ctrl", f"--namespace={NAMESPACE}")

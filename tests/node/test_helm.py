@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from .objects import job, limited
-from .release import CHART, HERE, IMAGE, NAMESPACE
-from .user import CommandError, User
+from tests.node.objects import job, limited
+from tests.node.release import CHART, HERE, IMAGE, NAMESPACE
+from tests.node.user import CommandError, User
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 WHOLE = ("operator.enabled=true", "serve.enabled=true", "gateway.enabled=true")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from .objects import job, limited
-from .release import NAMESPACE
-from .user import User
+from tests.node.objects import job, limited
+from tests.node.release import NAMESPACE
+from tests.node.user import User
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900), pytest.mark.usefixtures("release")]
 JOBS, PODS, ROOM = 6, 2, 4

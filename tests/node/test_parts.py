@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .__main__ import PARTS
+from tests.node.__main__ import PARTS
 
 HERE = Path(__file__)
 

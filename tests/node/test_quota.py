@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from .objects import creator, limited, pod, used, waits
-from .user import User
+from tests.node.objects import creator, limited, pod, used, waits
+from tests.node.user import User
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600), pytest.mark.usefixtures("release")]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster.shipping.readme_commands import commands
-
-from .user import User
+from tests.node.user import User
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from .objects import limited, pod
-from .release import NAMESPACE
-from .user import User
+from tests.node.objects import limited, pod
+from tests.node.release import NAMESPACE
+from tests.node.user import User
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600), pytest.mark.usefixtures("release")]
 NAME = f"backoff-ctrl-serve.{NAMESPACE}.svc"

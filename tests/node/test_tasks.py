@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from .objects import limited, pod, widened
-from .user import User
+from tests.node.objects import limited, pod, widened
+from tests.node.user import User
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600), pytest.mark.usefixtures("release")]
 

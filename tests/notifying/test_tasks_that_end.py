@@ -15,10 +15,9 @@ from backoff_ctrl.k8s.tasks.model import TaskStatus
 from backoff_ctrl.k8s.tasks.notifying import TaskNotifier, make_notifier
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import Stored
+from tests.notifying.test_notifications import hook
 from tests.tasks.tasks_written import NAMESPACE, wish
 from tests.tasks.webapi.test_core_plugins import ended, managed
-
-from .test_notifications import hook
 
 NOWHERE = Configuration(host="http://127.0.0.1:1")
 

@@ -21,9 +21,8 @@ from backoff_ctrl.k8s.lab.sandbox.kubelet import Kubelet
 from tests.cluster.control_plane.bed import Bed, BedError
 from tests.cluster.control_plane.binaries import BinariesError, build, wanted
 from tests.cluster.talking import Api
-
-from .environments import AIRFLOW, KOPF, OFFICIAL, OTHERS, ROOT, SPAWNER, Environment
-from .telling import pod_manifest
+from tests.programs.environments import AIRFLOW, KOPF, OFFICIAL, OTHERS, ROOT, SPAWNER, Environment
+from tests.programs.telling import pod_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

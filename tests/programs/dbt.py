@@ -20,8 +20,7 @@ import click
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext, TaskContext, TaskMetadata
-
-from .environments import ROOT, Environment
+from tests.programs.environments import ROOT, Environment
 
 DBT: Final = Environment("dbt", ("dbt-core~=1.10.0", "dbt-duckdb~=1.9.0"))
 EXAMPLE: Final = ROOT / "docs" / "examples" / "dbt-plugin" / "backoff_ctrl_dbt" / "__init__.py"

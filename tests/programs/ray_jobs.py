@@ -26,12 +26,11 @@ import yaml
 from aiohttp import web
 
 from backoff_ctrl.k8s.tasks.services.rest.service_config import SERVICES
+from tests.programs.environments import RAY, ROOT
 from tests.tasks.sandbox_process import sandbox_process
 from tests.tasks.webapi.rest.jobs_service import context as call_context
 from tests.tasks.webapi.rest.jobs_service import plugin_of
 from tests.tasks.webapi.rest.jobs_service import task as task_context
-
-from .environments import RAY, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

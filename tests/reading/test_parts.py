@@ -11,8 +11,7 @@ import pytest
 from backoff_ctrl.k8s.kube.answers.fields import FieldError
 from backoff_ctrl.k8s.kube.charges.footprint import footprint
 from backoff_ctrl.k8s.kube.charges.parts import Part, footprint_of, parts_of
-
-from .told_parts import EXAMPLES, example, told
+from tests.reading.told_parts import EXAMPLES, example, told
 
 Manifest = dict[str, Any]
 

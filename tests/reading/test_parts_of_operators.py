@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from backoff_ctrl.k8s.kube.answers.fields import FieldError
 from backoff_ctrl.k8s.kube.charges.parts import Part, footprint_of, parts_of
-
-from .told_parts import EXAMPLES as FILES
-from .told_parts import example, load, told
+from tests.reading.told_parts import EXAMPLES as FILES
+from tests.reading.told_parts import example, load, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

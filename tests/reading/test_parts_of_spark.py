@@ -10,8 +10,7 @@ import pytest
 
 from backoff_ctrl.k8s.kube.answers.fields import FieldError
 from backoff_ctrl.k8s.kube.charges.parts import Part, footprint_of, parts_of
-
-from .told_parts import example, line, told
+from tests.reading.told_parts import example, line, told
 
 Manifest = dict[str, Any]
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from .commands import commands
+from tests.refusing.commands import commands
 
 COLUMNS: Final = {
     "wrong kubeconfig": ("absent",),

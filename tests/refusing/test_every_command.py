@@ -19,9 +19,8 @@ import pytest
 
 from backoff_ctrl.api.main import run
 from tests.kit.kubeconfigs import write_kubeconfig
-
-from .commands import Command, asking, commands
-from .faults import KUBECONFIGS, OF_LOGIN, SERVERS, Given, answering, powerless, refusal
+from tests.refusing.commands import Command, asking, commands
+from tests.refusing.faults import KUBECONFIGS, OF_LOGIN, SERVERS, Given, answering, powerless, refusal
 
 Capsys = pytest.CaptureFixture[str]
 LIMIT = 60

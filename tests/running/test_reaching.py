@@ -12,8 +12,7 @@ import pytest
 
 from tests.kit.patience import PATIENCE
 from tests.kit.reaching import lacking
-
-from . import reaching_sample as sample
+from tests.running import reaching_sample as sample
 
 SAMPLE = Path(sample.__file__)
 ROOT = SAMPLE.parents[2]

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox, Sandbox, running_sandbox
 from tests.kit.patience import PATIENCE
-
-from .talking import APPLY, JSON_PATCH, MERGE, PODS, STRATEGIC, TEAM, ask, create, pod
+from tests.sandbox.talking import APPLY, JSON_PATCH, MERGE, PODS, STRATEGIC, TEAM, ask, create, pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

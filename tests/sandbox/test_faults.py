@@ -9,15 +9,13 @@ import aiohttp
 import pytest
 
 from backoff_ctrl.k8s.lab.sandbox import FaultError, Sandbox, running_sandbox
-
-from .talking import PODS, ask, create, events, pod, refused
+from tests.sandbox.talking import PODS, ask, create, events, pod, refused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from backoff_ctrl.k8s.lab.sandbox.faults import CreateCounts
-
-    from .talking import JSON
+    from tests.sandbox.talking import JSON
 
 
 async def test_a_conflict_on_quotas_can_be_made(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:

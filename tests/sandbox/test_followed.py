@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from backoff_ctrl.k8s.lab.sandbox.followed import Followed, Server
-
-from .talking import PODS, ask, pod
+from tests.sandbox.talking import PODS, ask, pod
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.lab.sandbox import Sandbox

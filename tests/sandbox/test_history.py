@@ -7,8 +7,7 @@ import asyncio
 import aiohttp
 
 from backoff_ctrl.k8s.lab.sandbox import Sandbox
-
-from .talking import PODS, QUOTAS, ask, create, events, first_events, pod
+from tests.sandbox.talking import PODS, QUOTAS, ask, create, events, first_events, pod
 
 
 async def test_a_page_token_can_be_too_old(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:

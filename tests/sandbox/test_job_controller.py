@@ -12,8 +12,7 @@ import pytest
 from backoff_ctrl.k8s.lab.sandbox.followed import Server
 from backoff_ctrl.k8s.lab.sandbox.job_controller import JobController, _conditions, _is_complete, _wanted
 from backoff_ctrl.k8s.lab.sandbox.kubelet import RUN_SECONDS, Kubelet
-
-from .talking import MERGE, PODS, ask
+from tests.sandbox.talking import MERGE, PODS, ask
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.lab.sandbox import Sandbox

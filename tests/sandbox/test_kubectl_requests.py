@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.k8s.lab.sandbox.http.openapi import mentioned
-
-from .talking import PODS, TEAM, ask, create, pod
+from tests.sandbox.talking import PODS, TEAM, ask, create, pod
 
 if TYPE_CHECKING:
     import aiohttp

@@ -12,8 +12,7 @@ import pytest
 from backoff_ctrl.k8s.lab.sandbox.followed import Server
 from backoff_ctrl.k8s.lab.sandbox.kubelet import RUN_SECONDS, Kubelet
 from tests.kit.scripted_server import scripted_server
-
-from .talking import PODS, ask, create, pod
+from tests.sandbox.talking import PODS, ask, create, pod
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.lab.sandbox import Sandbox

@@ -10,8 +10,7 @@ import pytest
 from kubernetes.dynamic import DynamicClient
 
 from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox, running_sandbox
-
-from .talking import pod
+from tests.sandbox.talking import pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,7 @@ import aiohttp
 import pytest
 
 from backoff_ctrl.k8s.lab.sandbox import Sandbox
-
-from .talking import MERGE, PODS, QUOTAS, STRATEGIC, ask, create, pod, quota, refused
+from tests.sandbox.talking import MERGE, PODS, QUOTAS, STRATEGIC, ask, create, pod, quota, refused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -10,9 +10,8 @@ from kubernetes import client
 
 from backoff_ctrl.k8s.lab.sandbox import running_sandbox
 from tests.kit.gated_creates import pod
+from tests.serve.serving import serving, until
 from tests.status.asking import Crowd, ask
-
-from .serving import serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

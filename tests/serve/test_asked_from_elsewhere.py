@@ -10,16 +10,14 @@ import pytest
 
 from backoff_ctrl.api.commands.bounded_log import AT_ONCE
 from tests.kit.patience import PATIENCE
+from tests.serve.serving import fails, serving
 from tests.status.asking import ask
-
-from .serving import fails, serving
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
-
-    from .conftest import Served
+    from tests.serve.conftest import Served
 
 
 @pytest.mark.parametrize("host", ["evil.example", "10.0.0.1:9095", ""])

@@ -16,9 +16,8 @@ from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from tests.kit.gated_creates import pod
 from tests.kit.patience import PATIENCE
 from tests.kit.scripted_server import Reply, Seen, scripted_server
+from tests.serve.serving import serving, until
 from tests.status.asking import ask
-
-from .serving import serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,9 +11,8 @@ import urllib.request
 import pytest
 
 from tests.kit.patience import PATIENCE
+from tests.serve.serving import until
 from tests.status.asking import ask
-
-from .serving import until
 
 COMMAND = [sys.executable, "-m", "backoff_ctrl", "demo", "--keep-going", "--pods", "6"]
 

@@ -14,14 +14,12 @@ from backoff_ctrl.k8s.lab.sandbox import running_sandbox
 from backoff_ctrl.k8s.status.bodies import BODY_MAX
 from tests.kit.gated_creates import pod
 from tests.kit.patience import PATIENCE
+from tests.serve.serving import serving, until
 from tests.status.asking import ask
 
-from .serving import serving, until
-
 if TYPE_CHECKING:
+    from tests.serve.conftest import Served
     from tests.status.asking import Answer
-
-    from .conftest import Served
 
 MANIFEST: dict[str, Any] = {**pod("x"), "metadata": {"name": "x", "namespace": "team"}}
 

@@ -12,9 +12,8 @@ import pytest
 from backoff_ctrl.api.status.gates import Gate, Ways
 from backoff_ctrl.api.status.gates_found import gates_of
 from tests.kit.gated_creates import pod
+from tests.serve.serving import fails, serving, until
 from tests.status.asking import Crowd, ask
-
-from .serving import fails, serving, until
 
 if TYPE_CHECKING:
     from pathlib import Path

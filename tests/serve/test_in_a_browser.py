@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
-    from .conftest import Served
+    from tests.serve.conftest import Served
 
 pytestmark = pytest.mark.long
 EVIL = "evil.example"

@@ -12,12 +12,11 @@ import pytest
 from backoff_ctrl.k8s.lab.sandbox import running_sandbox
 from backoff_ctrl.k8s.status.amounts import rounded
 from tests.kit.gated_creates import pod
+from tests.serve.serving import serving, until
 from tests.status.asking import Crowd, ask
 
-from .serving import serving, until
-
 if TYPE_CHECKING:
-    from .conftest import Served
+    from tests.serve.conftest import Served
 
 
 def text(url: str, path: str = "/") -> str:

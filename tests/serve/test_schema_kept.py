@@ -27,7 +27,7 @@ from tests.status.asking import ask
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .conftest import Served
+    from tests.serve.conftest import Served
 
 pytestmark = pytest.mark.long
 EXAMPLES = 25

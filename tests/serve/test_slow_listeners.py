@@ -20,9 +20,8 @@ from backoff_ctrl.api.status.listening import bind
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.streams import RETRY
 from tests.kit.patience import PATIENCE
+from tests.serve.serving import serving, until
 from tests.status.asking import ask
-
-from .serving import serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

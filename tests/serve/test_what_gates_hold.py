@@ -12,9 +12,8 @@ import pytest
 from backoff_ctrl.k8s.lab.sandbox import running_sandbox
 from tests.kit.gated_creates import pod
 from tests.kit.scripted_server import Seen, scripted_server
+from tests.serve.serving import serving, until
 from tests.status.asking import ask
-
-from .serving import serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kit.scripted_server import Seen, scripted_server
+from tests.serve.serving import serving, until
 from tests.status.asking import ask
-
-from .serving import serving, until
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
-
-    from .conftest import Served
+    from tests.serve.conftest import Served
 
 pytestmark = pytest.mark.long
 EARLY, LATE = "2026-01-01T12:00:00.000Z", "2026-01-01T12:05:00.000Z"

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.k8s.lab.sandbox import running_sandbox
-
-from .asking import Crowd
+from tests.status.asking import Crowd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from tests.kit.scripted_server import Seen, scripted_server
 if TYPE_CHECKING:
     import pytest
 
-    from .asking import Crowd
+    from tests.status.asking import Crowd
 
 
 def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[list[str]]:

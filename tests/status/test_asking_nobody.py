@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from .asking import Crowd
+    from tests.status.asking import Crowd
 
 AS_OF = "2026-11-22T10:00:00Z"
 CEILING = {

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID
 from tests.kit.gated_creates import pod
 from tests.kit.patience import PATIENCE
-
-from .asking import ask
+from tests.status.asking import ask
 
 if TYPE_CHECKING:
-    from .asking import Crowd
+    from tests.status.asking import Crowd
 
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 

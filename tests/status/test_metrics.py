@@ -21,11 +21,10 @@ from backoff_ctrl.k8s.status.metrics import collector, exposition, gather
 from backoff_ctrl.k8s.status.serving import Service
 from backoff_ctrl.k8s.status.sources import Source
 from tests.kit.patience import PATIENCE
-
-from .asking import ask
+from tests.status.asking import ask
 
 if TYPE_CHECKING:
-    from .asking import Crowd
+    from tests.status.asking import Crowd
 
 ROOT = Path(__file__).parent.parent.parent
 ONE = 10**9

@@ -20,9 +20,8 @@ from tests.explaining.asking import pod as asked_pod
 from tests.kit.gated_creates import pod
 from tests.kit.kubeconfigs import write_kubeconfig
 from tests.kit.pages import blocks, typed
+from tests.status.asking import Crowd, ask
 from tests.tasks.sandbox_process import sandbox_process
-
-from .asking import Crowd, ask
 
 PAGE = "docs/status-api.md"
 

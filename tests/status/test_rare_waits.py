@@ -15,8 +15,7 @@ from backoff_ctrl.k8s.lab.sandbox import running_sandbox
 from tests.kit.gated_creates import pod
 from tests.kit.patience import PATIENCE
 from tests.serve.serving import until
-
-from .asking import Crowd, ask
+from tests.status.asking import Crowd, ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

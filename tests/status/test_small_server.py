@@ -16,14 +16,13 @@ from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.kube.cluster.address import is_loopback, read_address
 from backoff_ctrl.k8s.status.server import PATIENCE
 from backoff_ctrl.k8s.status.serving import Service
-
-from .asking import ask
+from tests.status.asking import ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from .asking import Crowd
+    from tests.status.asking import Crowd
 
 
 @pytest.fixture

@@ -22,8 +22,7 @@ from backoff_ctrl.k8s.tasks.plugins.marks import Key
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.tasks.plugins.protocol import PluginEntry, TaskContext
 from backoff_ctrl.k8s.tasks.plugins.registry import Registry
-
-from .small_plugins import JOB, JobPlugin, PodPlugin, entry
+from tests.tasks.small_plugins import JOB, JobPlugin, PodPlugin, entry
 
 WITHIN = 30.0
 

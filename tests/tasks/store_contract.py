@@ -20,8 +20,7 @@ from backoff_ctrl.k8s.tasks.store import (
     Stored,
     Wish,
 )
-
-from .tasks_written import until, wish
+from tests.tasks.tasks_written import until, wish
 
 NOW: Final = shown(1_790_000_000)
 RUNS: Final = TaskStatus(phase="Running", since=NOW, created_at=NOW)

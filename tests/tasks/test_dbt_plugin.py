@@ -15,8 +15,7 @@ import yaml
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext, TaskSpecError
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
-
-from .small_plugins import task
+from tests.tasks.small_plugins import task
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "dbt-plugin" / "backoff_ctrl_dbt" / "__init__.py"
 PLUGIN = runpy.run_path(str(EXAMPLE))["entry"].plugin

@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.cluster.admitting.jobs_at_work import Jobs
+from tests.cluster.admitting.programs import JOBSET, KUBEFLOW, KUBERAY, SPARK, TRAINER
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.objects import made
 from tests.cluster.talking import Api
-
-from .jobs_at_work import Jobs
-from .programs import JOBSET, KUBEFLOW, KUBERAY, SPARK, TRAINER
 
 
 @pytest.fixture(scope="session")

@@ -12,12 +12,11 @@ from backoff_ctrl.k8s.workloads.admitting import admitting as leading
 from backoff_ctrl.k8s.workloads.admitting.jobs import list_jobs, release
 from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, JOB, WAITS_FOR
 from backoff_ctrl.k8s.workloads.admitting.shape import shaped
+from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
+from tests.cluster.admitting.test_told_by_events import told
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import made
 from tests.cluster.talking import Api
-
-from .jobs_at_work import Jobs, admitting, job
-from .test_told_by_events import told
 
 pytestmark = pytest.mark.long
 

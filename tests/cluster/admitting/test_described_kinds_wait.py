@@ -16,12 +16,11 @@ from backoff_ctrl.k8s.workloads.admitting.described import described_kinds
 from backoff_ctrl.k8s.workloads.admitting.jobs import list_jobs, release
 from backoff_ctrl.k8s.workloads.admitting.kinds import WAITS_FOR, AdmissibleKind
 from tests.admitting.trains import train, written
+from tests.cluster.admitting.jobs_at_work import Jobs, admitting
+from tests.cluster.admitting.trains_at_work import OF, served
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import made, of_core
 from tests.cluster.talking import MERGE, Api
-
-from .jobs_at_work import Jobs, admitting
-from .trains_at_work import OF, served
 
 pytestmark = pytest.mark.long
 

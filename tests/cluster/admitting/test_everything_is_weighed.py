@@ -30,7 +30,9 @@ from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.registry import of_objects
 from backoff_ctrl.k8s.workloads.admitting.admitting import Admitting
 from backoff_ctrl.k8s.workloads.admitting.kinds import JOB, JOB_SET, WAITS_FOR, AdmissibleKind
+from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
 from tests.cluster.admitting.jobset.controller import NAME_LABEL, managed
+from tests.cluster.admitting.test_jobsets_wait import job_set
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.go_programs import GoPrograms
@@ -40,9 +42,6 @@ from tests.cluster.talking import MERGE, Api
 from tests.kit.patience import PATIENCE
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
-
-from .jobs_at_work import Jobs, admitting, job
-from .test_jobsets_wait import job_set
 
 pytestmark = pytest.mark.long
 

@@ -10,12 +10,11 @@ import pytest
 from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from backoff_ctrl.k8s.workloads.admitting.jobs import list_jobs, release
 from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, JOB, MIN_PARALLELISM, PARALLELISM, PRIORITY, WAITS_FOR
+from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
 from tests.kit.patience import PATIENCE
-
-from .jobs_at_work import Jobs, admitting, job
 
 pytestmark = pytest.mark.long
 

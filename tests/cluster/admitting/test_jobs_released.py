@@ -17,12 +17,11 @@ from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.workloads.admitting.jobs import JobsError, list_jobs, release, release_one
 from backoff_ctrl.k8s.workloads.admitting.kinds import JOB, RELEASED_BY, AdmissibleKind
 from tests.admitting.trains import DESCRIPTION, written
+from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.custom_kinds import definition, establish, fresh_group
 from tests.cluster.objects import made, of_core
 from tests.cluster.talking import Api
-
-from .jobs_at_work import Jobs, admitting, job
 
 pytestmark = pytest.mark.long
 

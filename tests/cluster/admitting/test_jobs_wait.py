@@ -24,11 +24,10 @@ from backoff_ctrl.k8s.workloads.admitting.kinds import (
     WAITS_FOR,
     WEBHOOK,
 )
+from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.objects import made, of_core
 from tests.kit.patience import PATIENCE
-
-from .jobs_at_work import Jobs, admitting, job
 
 pytestmark = pytest.mark.long
 

@@ -12,13 +12,12 @@ import pytest
 
 from backoff_ctrl.k8s.gate.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, KINDS, STAY_SUSPENDED, WAIT, WAITS_FOR
+from tests.cluster.admitting.jobs_at_work import BATCH, Jobs, admitting, job
 from tests.cluster.admitting.jobset.controller import GROUP, NAME_LABEL, managed
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.objects import made, of_core, of_group
 from tests.cluster.talking import Api
-
-from .jobs_at_work import BATCH, Jobs, admitting, job
 
 pytestmark = pytest.mark.long
 

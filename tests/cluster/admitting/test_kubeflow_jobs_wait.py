@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.workloads.admitting.kinds import JOB, KINDS, WAIT, WAITS_FOR, AdmissibleKind
+from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
+from tests.cluster.admitting.managers import reconciling
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.custom_kinds import define_operators_kind
 from tests.cluster.objects import made, of_core
 from tests.cluster.talking import MERGE, Api
-
-from .jobs_at_work import Jobs, admitting, job
-from .managers import reconciling
 
 pytestmark = pytest.mark.long
 

@@ -11,13 +11,12 @@ import pytest
 
 from backoff_ctrl.k8s.gate.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, KINDS, WAIT, WAITS_FOR
+from tests.cluster.admitting.jobs_at_work import BATCH, Jobs, admitting
+from tests.cluster.admitting.managers import reconciling
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.objects import made, of_core, of_group
 from tests.cluster.talking import MERGE, Api
-
-from .jobs_at_work import BATCH, Jobs, admitting
-from .managers import reconciling
 
 pytestmark = pytest.mark.long
 

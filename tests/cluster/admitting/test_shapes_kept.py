@@ -11,12 +11,11 @@ from backoff_ctrl.k8s.gate.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.workloads.admitting.admitting import Admitting
 from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, JOB, JOB_SET
 from tests.admitting.test_shapes import values_in
+from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
+from tests.cluster.admitting.trains_at_work import served
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import made
 from tests.cluster.talking import Api
-
-from .jobs_at_work import Jobs, admitting, job
-from .trains_at_work import served
 
 pytestmark = pytest.mark.long
 

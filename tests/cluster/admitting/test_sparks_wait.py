@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, KINDS, WAIT, WAITS_FOR
+from tests.cluster.admitting.jobs_at_work import Jobs, admitting
+from tests.cluster.admitting.managers import reconciling
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.custom_kinds import define_operators_kind
 from tests.cluster.objects import made
 from tests.cluster.talking import Api
-
-from .jobs_at_work import Jobs, admitting
-from .managers import reconciling
 
 pytestmark = pytest.mark.long
 

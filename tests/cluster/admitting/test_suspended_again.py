@@ -17,13 +17,12 @@ from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID, GANG_LABEL
 from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from backoff_ctrl.k8s.workloads.admitting.jobs import list_jobs, release
 from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, JOB, STAY_SUSPENDED, WAIT, WAITS_FOR
+from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
+from tests.cluster.admitting.test_told_by_events import told
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.objects import made, of_core
 from tests.cluster.talking import MERGE
-
-from .jobs_at_work import Jobs, admitting, job
-from .test_told_by_events import told
 
 pytestmark = pytest.mark.long
 

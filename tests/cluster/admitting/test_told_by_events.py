@@ -17,13 +17,12 @@ from backoff_ctrl.k8s.workloads.admitting.kinds import (
     AdmissibleKind,
 )
 from backoff_ctrl.k8s.workloads.admitting.priorities import MAX_PRIORITY
+from tests.cluster.admitting.jobs_at_work import Jobs, admitting, job
+from tests.cluster.admitting.trains_at_work import served
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.custom_kinds import definition, establish, fresh_group, retire
 from tests.cluster.objects import made, of_core
 from tests.cluster.talking import Api
-
-from .jobs_at_work import Jobs, admitting, job
-from .trains_at_work import served
 
 pytestmark = pytest.mark.long
 

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, JOB_SET, KINDS, WAIT
+from tests.cluster.admitting.jobs_at_work import Jobs, admitting
+from tests.cluster.admitting.trains_at_work import served
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import made, of_core
 from tests.cluster.talking import MERGE, Api
 from tests.kit.watch_script import until
-
-from .jobs_at_work import Jobs, admitting
-from .trains_at_work import served
 
 pytestmark = pytest.mark.long
 

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, JOB_SET, KINDS, WAIT, WAITS_FOR
+from tests.cluster.admitting.jobs_at_work import Jobs, admitting
+from tests.cluster.admitting.jobset import controller as jobset
+from tests.cluster.admitting.managers import reconciling
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.objects import made, of_group
 from tests.cluster.talking import Api
-
-from .jobs_at_work import Jobs, admitting
-from .jobset import controller as jobset
-from .managers import reconciling
 
 pytestmark = pytest.mark.long
 

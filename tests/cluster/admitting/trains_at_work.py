@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from backoff_ctrl.k8s.workloads.admitting.kinds import AdmissibleKind
+from tests.cluster.admitting.jobs_at_work import Jobs
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
 from tests.cluster.talking import Api
-
-from .jobs_at_work import Jobs
 
 JSON = dict[str, Any]
 OF: Final = "example.com/train"

@@ -24,10 +24,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from .binaries import Binaries
-from .guardian import Guardian
-from .roles import BINDINGS, ROLES
-from .servers import USERS, Server
+from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.control_plane.guardian import Guardian
+from tests.cluster.control_plane.roles import BINDINGS, ROLES
+from tests.cluster.control_plane.servers import USERS, Server
 
 ETCD: Final = "etcd"
 API: Final = "kube-apiserver"

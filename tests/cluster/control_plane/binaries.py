@@ -18,9 +18,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from .compiling import compiled, one_at_a_time
-from .guardian import Guardian
-from .toolchain import ToolchainError, find_go
+from tests.cluster.control_plane.compiling import compiled, one_at_a_time
+from tests.cluster.control_plane.guardian import Guardian
+from tests.cluster.control_plane.toolchain import ToolchainError, find_go
 
 Say = Callable[[str], None]
 

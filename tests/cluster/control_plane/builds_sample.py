@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .binaries import Binaries
+from tests.cluster.control_plane.binaries import Binaries
 
 
 def test_that_runs_kubectl(binaries: Binaries) -> None:

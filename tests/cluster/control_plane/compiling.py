@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from .guardian import Guardian
+from tests.cluster.control_plane.guardian import Guardian
 
 Say = Callable[[str], None]
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from .compiling import compiled, one_at_a_time
-from .guardian import Guardian
-from .toolchain import ToolchainError, find_go
+from tests.cluster.control_plane.compiling import compiled, one_at_a_time
+from tests.cluster.control_plane.guardian import Guardian
+from tests.cluster.control_plane.toolchain import ToolchainError, find_go
 
 _FLAGS = ("-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags=-s -w")
 

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from tests.cluster.control_plane.bed import API, Bed, BedError
+from tests.cluster.control_plane.guardian import Guardian
+from tests.cluster.control_plane.servers import Server
 from tests.kit.patience import PATIENCE
-
-from .bed import API, Bed, BedError
-from .guardian import Guardian
-from .servers import Server
 
 
 @contextmanager

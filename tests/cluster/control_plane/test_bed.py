@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.control_plane.bed import COMPONENTS, Bed, BedError
+from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import Api
 from tests.kit.patience import PATIENCE
-
-from .bed import COMPONENTS, Bed, BedError
-from .binaries import Binaries
-from .servers import Server
 
 ROOT = Path(__file__).parents[3]
 POD = {"metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "main", "image": "busybox:1"}]}}

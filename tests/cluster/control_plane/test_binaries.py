@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.control_plane.binaries import HERE, PACKAGES, BinariesError, Recipe, build, wanted
+from tests.cluster.control_plane.toolchain import ToolchainError, find_go
 from tests.kit.patience import PATIENCE
-
-from .binaries import HERE, PACKAGES, BinariesError, Recipe, build, wanted
-from .toolchain import ToolchainError, find_go
 
 ROOT = Path(__file__).parents[3]
 MODULES = [HERE / "go.mod", HERE / "oldest" / "go.mod"]

@@ -15,14 +15,13 @@ import pytest
 
 from backoff_ctrl.k8s.lab.replay.jobs import PLAIN, make_jobs, run_jobs
 from backoff_ctrl.k8s.lab.sandbox import running_sandbox
+from tests.cluster.control_plane.bed import CONTROLLERS
+from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.control_plane.guardian import Guardian
+from tests.cluster.control_plane.servers import Server
 from tests.cluster.quotas.quota_room import Room, container
 from tests.cluster.talking import MERGE, Api
 from tests.replaying.test_jobs import check
-
-from .bed import CONTROLLERS
-from .binaries import Binaries
-from .guardian import Guardian
-from .servers import Server
 
 WANTED = "job-controller,replicaset-controller,deployment-controller,serviceaccount-controller"
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from .storm import Account
+from tests.cluster.faults.storm import Account
 
 FOLDER: Final = Path(__file__).parents[3] / "build" / "reliability"
 

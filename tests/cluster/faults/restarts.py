@@ -25,6 +25,7 @@ from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from tests.cluster.control_plane.bed import API, Bed
 from tests.cluster.control_plane.binaries import wanted
+from tests.cluster.faults.storm import small_pod
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import MERGE, Api
 from tests.kit.aio_configuration import aio_configuration
@@ -32,8 +33,6 @@ from tests.kit.official import aio
 from tests.kit.patience import PATIENCE
 from tests.tasks.tasks_written import until
 from tests.tasks.workload.running import ManagerProcess
-
-from .storm import small_pod
 
 JSON = dict[str, Any]
 MEMBERS: Final = 3

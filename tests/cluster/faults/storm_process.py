@@ -17,10 +17,9 @@ from typing import Any
 
 from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient, waiting
 from backoff_ctrl.k8s.kube.cluster.finding import find_place
+from tests.cluster.faults.storm import small_pod
 from tests.kit.aio_configuration import aio_configuration
 from tests.kit.official import aio
-
-from .storm import small_pod
 
 
 async def create(asked: dict[str, Any]) -> None:

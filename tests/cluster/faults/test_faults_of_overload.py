@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from tests.cluster.control_plane.bed import Bed
+from tests.cluster.faults.fault_record import record
+from tests.cluster.faults.storm import CREATES, ROUNDS, Pace, Storm
 from tests.cluster.talking import Api
 from tests.kit.patience import PATIENCE
-
-from .fault_record import record
-from .storm import CREATES, ROUNDS, Pace, Storm
 
 pytestmark = [pytest.mark.long, pytest.mark.scheduled]
 

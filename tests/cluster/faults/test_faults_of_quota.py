@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from tests.cluster.control_plane.bed import API, Bed
+from tests.cluster.faults.fault_record import record
+from tests.cluster.faults.storm import CREATES, HARD, ROUNDS, Pace, Storm, meanwhile
 from tests.kit.patience import PATIENCE
-
-from .fault_record import record
-from .storm import CREATES, HARD, ROUNDS, Pace, Storm, meanwhile
 
 pytestmark = pytest.mark.long
 

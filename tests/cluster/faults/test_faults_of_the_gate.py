@@ -17,10 +17,9 @@ import pytest
 
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from tests.cluster.control_plane.bed import Bed
+from tests.cluster.faults.fault_record import record
+from tests.cluster.faults.storm import CREATES, Account, Storm, stored_rows
 from tests.kit.patience import PATIENCE
-
-from .fault_record import record
-from .storm import CREATES, Account, Storm, stored_rows
 
 pytestmark = pytest.mark.long
 

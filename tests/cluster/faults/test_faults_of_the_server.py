@@ -13,9 +13,8 @@ import pytest
 from tests.cluster.control_plane.bed import API, CONTROLLERS, ETCD, Bed
 from tests.cluster.control_plane.second_server import second_server
 from tests.cluster.control_plane.servers import Server
-
-from .fault_record import record
-from .storm import CREATES, Account, Storm, meanwhile
+from tests.cluster.faults.fault_record import record
+from tests.cluster.faults.storm import CREATES, Account, Storm, meanwhile
 
 pytestmark = pytest.mark.long
 

@@ -8,9 +8,8 @@ import pytest
 
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import Binaries
-
-from .restarts import restarted
-from .storm import hung_up
+from tests.cluster.faults.restarts import restarted
+from tests.cluster.faults.storm import hung_up
 
 RESTARTS = 2
 """Room comes before the one, and during the other; ``python -m tests.cluster.faults.restarts`` has five."""

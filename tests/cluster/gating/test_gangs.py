@@ -23,13 +23,12 @@ from backoff_ctrl.k8s.lab.sandbox.followed import Server as KubeletServer
 from backoff_ctrl.k8s.lab.sandbox.kubelet import RUN_SECONDS, Kubelet
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.faults.storm import hung_up
+from tests.cluster.gating.gated_workload import OBSERVER, configuration_of, creates, observed
 from tests.cluster.quotas.quota_room import Room
 from tests.cluster.quotas.quota_room import pod as quota_pod
 from tests.cluster.talking import Api
 from tests.kit.aio_configuration import aio_configuration
 from tests.kit.official import aio
-
-from .gated_workload import OBSERVER, configuration_of, creates, observed
 
 pytestmark = pytest.mark.long
 

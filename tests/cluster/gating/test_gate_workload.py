@@ -8,8 +8,7 @@ from math import ceil
 import pytest
 
 from tests.cluster.control_plane.servers import Server
-
-from .gated_workload import run_gated, slice_of_the_trace
+from tests.cluster.gating.gated_workload import run_gated, slice_of_the_trace
 
 pytestmark = pytest.mark.long
 

@@ -24,15 +24,14 @@ from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.kube.cluster.asking import Reach, find_place
 from backoff_ctrl.k8s.status.serving import Service
 from tests.cluster.control_plane.servers import Server
+from tests.cluster.gating.gated_workload import configuration_of
+from tests.cluster.gating.reviewing_proxy import COMMAND
 from tests.cluster.kubectl.test_yaml_of_the_docs import text_of_the_page
 from tests.kit.gated_creates import Met, pod
 from tests.kit.patience import PATIENCE
 from tests.proxying.passing.certificates import make_pair
 from tests.serve.serving import serving, until
 from tests.status.asking import ask
-
-from .gated_workload import configuration_of
-from .reviewing_proxy import COMMAND
 
 pytestmark = pytest.mark.long
 AUDIENCE = "backoff-ctrl-gates"

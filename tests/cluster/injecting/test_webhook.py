@@ -24,10 +24,9 @@ from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.servers import Server
+from tests.cluster.injecting import webhook as hook
 from tests.cluster.talking import JSON, Api
 from tests.kit.patience import PATIENCE
-
-from . import webhook as hook
 
 pytestmark = pytest.mark.long
 

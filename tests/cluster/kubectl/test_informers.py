@@ -12,9 +12,8 @@ import pytest
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.servers import Server
+from tests.cluster.kubectl.following import Informers, Tap, informers
 from tests.cluster.talking import MERGE, Api
-
-from .following import Informers, Tap, informers
 
 pytestmark = pytest.mark.go
 

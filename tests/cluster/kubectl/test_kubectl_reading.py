@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from .terminals import Terminals, manifest, pod
+from tests.cluster.kubectl.terminals import Terminals, manifest, pod
 
 pytestmark = pytest.mark.go
 

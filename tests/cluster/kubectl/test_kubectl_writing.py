@@ -8,8 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from backoff_ctrl.api.main import cli
-
-from .terminals import Terminals, manifest, pod
+from tests.cluster.kubectl.terminals import Terminals, manifest, pod
 
 pytestmark = pytest.mark.go
 

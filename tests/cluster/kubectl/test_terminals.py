@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .terminals import Said, plain
+from tests.cluster.kubectl.terminals import Said, plain
 
 PODS = """\
 NAME   READY   STATUS             RESTARTS      AGE    NODE

@@ -27,11 +27,10 @@ from tests.cluster.conftest import Say
 from tests.cluster.control_plane.bed import API, Bed
 from tests.cluster.faults.storm import meanwhile
 from tests.cluster.objects import made, of_group
+from tests.cluster.operating.replicas import LEADS, STANDS_BY, Replica, begin, run
+from tests.cluster.operating.tenants import Tenants, tenants_of
 from tests.cluster.talking import MERGE
 from tests.kit.patience import PATIENCE
-
-from .replicas import LEADS, STANDS_BY, Replica, begin, run
-from .tenants import Tenants, tenants_of
 
 pytestmark = pytest.mark.scheduled
 

@@ -14,11 +14,10 @@ import pytest
 from tests.cluster.admitting.jobs_at_work import Jobs, job
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.objects import made
+from tests.cluster.operating.replicas import LEADS, Replica, replica
+from tests.cluster.operating.tenants import Tenants, tenants_of
 from tests.cluster.talking import MERGE
 from tests.kit.patience import PATIENCE
-
-from .replicas import LEADS, Replica, replica
-from .tenants import Tenants, tenants_of
 
 pytestmark = pytest.mark.scheduled
 

@@ -24,11 +24,10 @@ from tests.cluster.admitting.jobs_at_work import job
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
 from tests.cluster.objects import made, of_group
+from tests.cluster.operating.replicas import LEADS, Replica, replica, run
+from tests.cluster.operating.tenants import TASKS, Tenants, gone, tenants_of
 from tests.kit.odd_objects import odd_job
 from tests.kit.patience import PATIENCE
-
-from .replicas import LEADS, Replica, replica, run
-from .tenants import TASKS, Tenants, gone, tenants_of
 
 pytestmark = pytest.mark.long
 

@@ -21,11 +21,10 @@ from tests.cluster.admitting.trains_at_work import served
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
 from tests.cluster.objects import made, of_core
+from tests.cluster.operating.replicas import LEADS, STANDS_BY, Replica, replica, run
+from tests.cluster.operating.tenants import gone
 from tests.cluster.proxying.crowd import free_port
 from tests.cluster.talking import MERGE, Api
-
-from .replicas import LEADS, STANDS_BY, Replica, replica, run
-from .tenants import gone
 
 pytestmark = pytest.mark.long
 

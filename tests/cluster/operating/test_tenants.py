@@ -13,10 +13,9 @@ from backoff_ctrl.api.commands.bounded_log import AT_ONCE
 from tests.cluster.admitting.jobs_at_work import Jobs, job
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.objects import made
+from tests.cluster.operating.replicas import LEADS, begin
 from tests.cluster.talking import Api
 from tests.kit.patience import PATIENCE
-
-from .replicas import LEADS, begin
 
 pytestmark = pytest.mark.long
 

@@ -21,10 +21,9 @@ from backoff_ctrl.k8s.tasks.cluster.schema import NAME, definition
 from tests.cluster.control_plane.servers import USERS, Server
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
 from tests.cluster.objects import made
+from tests.cluster.operating.leaving import DEPLOYMENT, HOOKS, Refused, begun, ended, killed, standing, way
 from tests.cluster.shipping.test_chart_comes_and_goes import crowd, stranded
 from tests.cluster.talking import MERGE, Api
-
-from .leaving import DEPLOYMENT, HOOKS, Refused, begun, ended, killed, standing, way
 
 JSON = dict[str, Any]
 REPLICAS: Final = 3

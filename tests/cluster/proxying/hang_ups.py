@@ -30,11 +30,10 @@ from urllib.parse import urlsplit
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import wanted
 from tests.cluster.control_plane.servers import Server
+from tests.cluster.proxying.sidecar import Proxy, proxy
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import MERGE, Api
 from tests.kit.patience import PATIENCE
-
-from .sidecar import Proxy, proxy
 
 KINDS: Final = ("plain names", "generateName", "equal bodies")
 MOMENTS: Final = ("at once", "within an answer's time", "while it stands still", "while held")

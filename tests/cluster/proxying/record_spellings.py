@@ -12,10 +12,9 @@ from typing import Any
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import wanted
 from tests.cluster.control_plane.servers import Server
+from tests.cluster.proxying.sidecar import asked
 from tests.cluster.talking import Api
 from tests.kit.spellings import PODS, RECORD, TARGETS, Spelling
-
-from .sidecar import asked
 
 _JOBS = "/apis/batch/v1/namespaces/team/jobs"
 

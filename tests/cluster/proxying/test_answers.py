@@ -12,10 +12,9 @@ import pytest
 
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.servers import Server
+from tests.cluster.proxying.sidecar import asked, proxy
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import Api
-
-from .sidecar import asked, proxy
 
 HOLD, HOLD_TOTAL = 2.0, 4.5
 HOLDS: Final = ("--hold", str(HOLD), "--hold-total", str(HOLD_TOTAL))

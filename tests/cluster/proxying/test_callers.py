@@ -11,11 +11,10 @@ from typing import Final
 import pytest
 
 from tests.cluster.control_plane.servers import Server
+from tests.cluster.proxying.sidecar import Proxy, asked, proxy
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import Api
 from tests.status.asking import Answer
-
-from .sidecar import Proxy, asked, proxy
 
 HOLDS: Final = ("--hold", "3", "--hold-total", "600")
 GROUP: Final = "rbac.authorization.k8s.io"

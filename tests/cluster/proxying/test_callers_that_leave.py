@@ -13,12 +13,11 @@ import pytest
 
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.faults.storm import hung_up
+from tests.cluster.proxying.hang_ups import KINDS, hang_up
+from tests.cluster.proxying.sidecar import proxy
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import Api
 from tests.kit.patience import PATIENCE
-
-from .hang_ups import KINDS, hang_up
-from .sidecar import proxy
 
 CALLERS = 40
 """Of each kind; ``python -m tests.cluster.proxying.hang_ups`` runs 500."""

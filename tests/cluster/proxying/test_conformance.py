@@ -13,9 +13,8 @@ import pytest
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.proxying.conformance.suite import WITHOUT_NODES, run
+from tests.cluster.proxying.sidecar import proxy
 from tests.cluster.talking import MERGE, Api
-
-from .sidecar import proxy
 
 NODE: Final = "/api/v1/nodes/conformance"
 READY: Final = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]}}

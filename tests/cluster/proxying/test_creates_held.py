@@ -11,10 +11,9 @@ import pytest
 
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.servers import Server
+from tests.cluster.proxying.sidecar import proxy
 from tests.cluster.quotas.quota_room import Room
 from tests.cluster.talking import Api
-
-from .sidecar import proxy
 
 
 @pytest.mark.long

@@ -17,12 +17,11 @@ import pytest
 
 from tests.cluster.control_plane.bed import API, Bed
 from tests.cluster.faults.storm import hung_up
+from tests.cluster.proxying.crowd import Crowd, free_port, resident_kb
+from tests.cluster.proxying.sidecar import Proxy, proxy
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import MERGE, Api
 from tests.kit.patience import PATIENCE
-
-from .crowd import Crowd, free_port, resident_kb
-from .sidecar import Proxy, proxy
 
 COUNT: Final = int(os.environ.get("BACKOFF_TEST_HELD", "100"))
 GROUP: Final = COUNT // 10

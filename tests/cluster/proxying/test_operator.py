@@ -12,11 +12,10 @@ import pytest
 
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.servers import Server
+from tests.cluster.proxying.sidecar import proxy
 from tests.cluster.quotas.quota_room import Room
 from tests.cluster.talking import Api
 from tests.kit.patience import PATIENCE
-
-from .sidecar import proxy
 
 HOLD, HOLD_TOTAL = 1.0, 4.0
 MARGIN = 12.0

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from tests.cluster.proxying.record_spellings import spelt
 from tests.cluster.talking import Api
 from tests.kit.spellings import recorded
-
-from .record_spellings import spelt
 
 
 async def test_the_server_still_reads_each_spelling_as_recorded(real_api: Api) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Final
 
-from .quota_room import claim, pod
+from tests.cluster.quotas.quota_room import claim, pod
 
 JSON = dict[str, Any]
 CPUS: Final = ("250m", "500m", "1", "1500m", "2", "3")

@@ -12,10 +12,9 @@ import json
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import wanted
 from tests.cluster.control_plane.servers import Server
+from tests.cluster.quotas.charging import Meter, prepare
 from tests.cluster.talking import Api
 from tests.kit.charged import RECORD, cases
-
-from .charging import Meter, prepare
 
 _HOW = "python -m tests.cluster.quotas.record_charges: the rise of status.used of quotas that name everything"
 

@@ -17,12 +17,11 @@ from backoff_ctrl.k8s.kube.charges.parts import footprint_of
 from backoff_ctrl.k8s.kube.charges.quotas import read_quota
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import pod
+from tests.cluster.quotas.charging import JSON, Meter, all_names, make_quota, path_of, prepare, tidy
 from tests.cluster.talking import Api
 from tests.kit.charged import Case, cases, cluster_objects, recorded
 from tests.kit.drawn_pods import valid_pods
 from tests.kit.examples import examples
-
-from .charging import JSON, Meter, all_names, make_quota, path_of, prepare, tidy
 
 V = TypeVar("V")
 KNOWN: Final = [case for case in cases() if case.theme != "unsaid_devices"]

@@ -19,11 +19,17 @@ from backoff_ctrl.k8s.kube.charges.admission_rules import items_of
 from backoff_ctrl.k8s.status.explaining import asking_listed
 from backoff_ctrl.k8s.status.explaining import explain as explained
 from backoff_ctrl.k8s.status.shapes import Blocker, Explained, ExplainedPart
+from tests.cluster.quotas.drawn_worlds import (
+    MARK,
+    draw_job,
+    draw_limit_range,
+    draw_manifest,
+    draw_pod_spec,
+    draw_quotas,
+)
+from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import Api, Reply
 from tests.kit.patience import PATIENCE
-
-from .drawn_worlds import MARK, draw_job, draw_limit_range, draw_manifest, draw_pod_spec, draw_quotas
-from .quota_room import Room, pod
 
 pytestmark = pytest.mark.long
 JSON = dict[str, Any]

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.kube.answers.rejections import Lane
-
-from .quota_room import JSON, Room, claim, container, pod, told
+from tests.cluster.quotas.quota_room import JSON, Room, claim, container, pod, told
 
 ANNOTATION = "kubernetes.io/limit-ranger"
 MAIN = "for container main"

@@ -13,10 +13,9 @@ from backoff_ctrl.k8s.kube.charges.footprint import footprint
 from backoff_ctrl.k8s.kube.charges.parts import footprint_of, parts_of
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import Binaries
+from tests.cluster.quotas.quota_room import JSON, Room
 from tests.cluster.talking import Api
 from tests.kit.patience import PATIENCE
-
-from .quota_room import JSON, Room
 
 MAKERS: Final = (
     "deployment-controller",

@@ -7,10 +7,9 @@ import asyncio
 import pytest
 
 from backoff_ctrl.k8s.kube.answers.rejections import Lane, read_rejection
+from tests.cluster.quotas.quota_room import JSON, Room, container, pod, quota, selector, told
 from tests.cluster.talking import MERGE, STRATEGIC
 from tests.kit.patience import PATIENCE
-
-from .quota_room import JSON, Room, container, pod, quota, selector, told
 
 FULL = "requested: pods=1, used: pods=0, limited: pods=0"
 

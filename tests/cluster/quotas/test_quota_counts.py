@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster.custom_kinds import establish, retire
+from tests.cluster.quotas.quota_room import JSON, Room, claim, container, pod, service, told
 from tests.cluster.talking import MERGE, Api
-
-from .quota_room import JSON, Room, claim, container, pod, service, told
 
 LABELS = {"app": "a"}
 TEMPLATE = {"metadata": {"labels": LABELS}, "spec": {"containers": [container()]}}

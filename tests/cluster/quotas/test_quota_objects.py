@@ -6,9 +6,8 @@ import pytest
 
 from tests.cluster.objects import SUBDOMAIN_TEXT
 from tests.cluster.of_version import in_words_of
+from tests.cluster.quotas.quota_room import JSON, Room, pod, quota, selector
 from tests.cluster.talking import MERGE
-
-from .quota_room import JSON, Room, pod, quota, selector
 
 UNKNOWN = ("must be a standard resource type or fully qualified", "must be a standard resource for quota")
 PART = (

@@ -8,9 +8,8 @@ import pytest
 
 from backoff_ctrl.k8s.kube.answers.rejections import Lane, read_rejection
 from tests.cluster.control_plane.servers import Server
+from tests.cluster.quotas.quota_room import JSON, Room, container, pod
 from tests.cluster.talking import Api
-
-from .quota_room import JSON, Room, container, pod
 
 GPU = "nvidia.com/gpu"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.k8s.kube.answers.rejections import Lane
-
-from .quota_room import JSON, Room, claim, pod, selector
+from tests.cluster.quotas.quota_room import JSON, Room, claim, pod, selector
 
 FOREIGN = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "k", "namespaces": ["other"]}
 ANYWHERE = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "k", "namespaceSelector": {}}

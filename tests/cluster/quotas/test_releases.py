@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from backoff_ctrl.k8s.kube.charges.quotas import read_quota
+from tests.cluster.quotas.quota_room import JSON, Room, claim, pod
 from tests.cluster.talking import JSON_PATCH, MERGE
-
-from .quota_room import JSON, Room, claim, pod
 
 EVERYTHING = {"pods": "9", "count/pods": "9", "requests.cpu": "9"}
 NOTHING = {"count/pods": "0", "pods": "0", "requests.cpu": "0"}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 from tests.cluster.shipping.helm.programs import HELM
-
-from .rendering import DATA, goldens
+from tests.cluster.shipping.rendering import DATA, goldens
 
 if __name__ == "__main__":
     HELM.build(lambda line: print(line, file=sys.stderr, flush=True))

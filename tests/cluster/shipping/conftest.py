@@ -11,10 +11,9 @@ import pytest
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.shipping.helm.programs import HELM
+from tests.cluster.shipping.installed import chart
+from tests.cluster.shipping.rendering import CHART, DATA, JSON
 from tests.cluster.talking import Api
-
-from .installed import chart
-from .rendering import CHART, DATA, JSON
 
 
 @pytest.fixture(scope="session")

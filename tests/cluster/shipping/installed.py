@@ -23,10 +23,9 @@ import yaml
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import made
+from tests.cluster.shipping.rendering import JSON, helm
 from tests.cluster.talking import MERGE, Api, Reply
 from tests.kit.patience import PATIENCE
-
-from .rendering import JSON, helm
 
 _KUBECONFIG = """\
 apiVersion: v1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from .rendering import ROOT
+from tests.cluster.shipping.rendering import ROOT
 
 NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven")
 

@@ -18,11 +18,10 @@ from backoff_ctrl.k8s.workloads.admitting.kinds import SUSPENDED_BY, WAIT, WEBHO
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
+from tests.cluster.shipping.installed import account, account_with, chart, hooks_run
+from tests.cluster.shipping.rendering import CHART, JSON
 from tests.cluster.talking import MERGE, Api
 from tests.kit.patience import PATIENCE
-
-from .installed import account, account_with, chart, hooks_run
-from .rendering import CHART, JSON
 
 pytestmark = pytest.mark.long
 HERE: Final = ("backoff-ctrl", "--namespace=gates")

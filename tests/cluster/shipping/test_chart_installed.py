@@ -18,11 +18,10 @@ import yaml
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.objects import made, pod
+from tests.cluster.shipping.installed import Doctor, account, audited, chart, granted, rights_of, running
+from tests.cluster.shipping.rendering import CHART, DATA, JSON, MONITORING, rendered, sets
 from tests.cluster.talking import MERGE, Api
 from tests.kit.patience import PATIENCE
-
-from .installed import Doctor, account, audited, chart, granted, rights_of, running
-from .rendering import CHART, DATA, JSON, MONITORING, rendered, sets
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 TAKEN = {

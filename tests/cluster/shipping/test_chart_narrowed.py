@@ -19,11 +19,10 @@ from tests.cluster.admitting.trains_at_work import served
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
+from tests.cluster.shipping.installed import chart, hooks_run
+from tests.cluster.shipping.rendering import CHART, JSON
+from tests.cluster.shipping.test_chart_comes_and_goes import WHOLE, crowd, operators, stranded, unjudged
 from tests.cluster.talking import Api
-
-from .installed import chart, hooks_run
-from .rendering import CHART, JSON
-from .test_chart_comes_and_goes import WHOLE, crowd, operators, stranded, unjudged
 
 pytestmark = pytest.mark.long
 HERE: Final = ("backoff-ctrl", "--namespace=gates")

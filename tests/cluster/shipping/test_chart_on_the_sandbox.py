@@ -12,9 +12,8 @@ from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.control_plane.servers import USERS, Server
 from tests.cluster.objects import names
+from tests.cluster.shipping.rendering import CHART, helm
 from tests.cluster.talking import Api
-
-from .rendering import CHART, helm
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/gates/deployments"
 

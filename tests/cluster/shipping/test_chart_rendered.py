@@ -22,11 +22,22 @@ from backoff_ctrl.k8s.workloads.admitting.described import described_kinds
 from backoff_ctrl.k8s.workloads.admitting.kinds import KINDS, TRUE, WAIT
 from tests.admitting.trains import DESCRIPTION as TRAINS
 from tests.cluster.control_plane.go_programs import GoPrograms
+from tests.cluster.shipping.installed import rights_of
+from tests.cluster.shipping.rendering import (
+    CHART,
+    DATA,
+    JSON,
+    MONITORING,
+    NAMESPACE,
+    ROOT,
+    by_name,
+    goldens,
+    helm,
+    rendered,
+    sets,
+)
 from tests.kit.pages import typed
 from tools.archives import chart_archive
-
-from .installed import rights_of
-from .rendering import CHART, DATA, JSON, MONITORING, NAMESPACE, ROOT, by_name, goldens, helm, rendered, sets
 
 EVERYTHING: JSON = {
     "gateway": {"enabled": True},

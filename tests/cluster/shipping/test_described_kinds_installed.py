@@ -16,11 +16,10 @@ from tests.cluster.admitting.trains_at_work import served
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
+from tests.cluster.shipping.installed import chart, running
+from tests.cluster.shipping.rendering import CHART, JSON
+from tests.cluster.shipping.test_operator_webhooks import NAME, called
 from tests.cluster.talking import Api
-
-from .installed import chart, running
-from .rendering import CHART, JSON
-from .test_operator_webhooks import NAME, called
 
 VALUES: JSON = {
     "injection": {"enabled": False},

@@ -17,12 +17,11 @@ from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.injecting.mounted import sidecar_and_creator, started, volumes
+from tests.cluster.shipping.installed import Mode, running
+from tests.cluster.shipping.readme_commands import commands
+from tests.cluster.shipping.rendering import ROOT
 from tests.cluster.talking import JSON, MERGE, Api
 from tests.kit.patience import PATIENCE
-
-from .installed import Mode, running
-from .readme_commands import commands
-from .rendering import ROOT
 
 OWN = "/api/v1/namespaces/backoff-ctrl"
 CONTROLLERS = ("deployment-controller", "replicaset-controller")

@@ -17,11 +17,10 @@ from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
 from tests.cluster.operating.leaving import DEPLOYMENT, HOOKS, ended, killed, standing
+from tests.cluster.shipping.installed import Account, account_with, chart
+from tests.cluster.shipping.rendering import CHART, JSON
+from tests.cluster.shipping.test_chart_comes_and_goes import crowd, stranded
 from tests.cluster.talking import Api
-
-from .installed import Account, account_with, chart
-from .rendering import CHART, JSON
-from .test_chart_comes_and_goes import crowd, stranded
 
 pytestmark = pytest.mark.long
 HERE: Final = ("backoff-ctrl", "--namespace=gates")

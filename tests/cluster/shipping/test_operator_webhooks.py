@@ -21,10 +21,9 @@ from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, RELEASED_BY, SU
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.custom_kinds import DEFINITIONS, is_established
+from tests.cluster.shipping.installed import Account, Doctor, Mode, account, audited, chart, granted, running
+from tests.cluster.shipping.rendering import CHART, DATA, JSON
 from tests.cluster.talking import MERGE, Api, Reply
-
-from .installed import Account, Doctor, Mode, account, audited, chart, granted, running
-from .rendering import CHART, DATA, JSON
 
 NAME = "backoff-ctrl-webhooks"
 HOOKS = "/apis/admissionregistration.k8s.io/v1"

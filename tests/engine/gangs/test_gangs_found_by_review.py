@@ -19,11 +19,10 @@ from backoff_ctrl.engine import (
     Reservation,
     TicketError,
 )
+from tests.engine.gangs.test_strangers import lacks
+from tests.engine.gangs.test_unwatched import looks, read
 from tests.kit.costs import lines_of
 from tests.kit.timeline import NS, ONE, QUOTA, Timeline, amounts_of, flying, refusals, settled, state_of
-
-from .test_strangers import lacks
-from .test_unwatched import looks, read
 
 REFUSED = Rejected(QUOTA, amounts_of(1), amounts_of(8), amounts_of(8))
 

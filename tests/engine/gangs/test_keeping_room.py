@@ -9,9 +9,8 @@ import pytest
 from backoff_ctrl.engine import Created, Demand, Draw, Gang, GangError, Overloaded, Policy, Reservation
 from backoff_ctrl.engine.facts.parts import Parts
 from backoff_ctrl.engine.gangs.members import APPEARS_IN, FALL_MAX
+from tests.engine.gangs.test_draws import shares
 from tests.kit.timeline import NS, ONE, Timeline, amounts_of, state_of
-
-from .test_draws import shares
 
 LAG = Policy().ends_lag
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from backoff_ctrl.engine import Demand, Gang, Policy, Selector
 from backoff_ctrl.engine.line.knowledge import BESIDE_GANGS
+from tests.engine.gangs.test_draws import shares
 from tests.kit.timeline import NS, Timeline, amounts_of, settled, state_of
-
-from .test_draws import shares
 
 HOLD = Policy().answered_hold * BESIDE_GANGS
 """Seconds that a hold lasts which was answered while a gang lacked members."""

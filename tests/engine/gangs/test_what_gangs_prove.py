@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from backoff_ctrl.engine import Created, Demand
+from tests.engine.gangs.test_unwatched import read
 from tests.kit.timeline import NS, ONE, Timeline, amounts_of, settled, state_of
-
-from .test_unwatched import read
 
 
 def test_a_rise_of_used_confirms_nothing_that_is_reserved() -> None:

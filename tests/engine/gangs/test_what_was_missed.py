@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine.gangs.members import LOST_MAX
+from tests.engine.gangs.test_keeping_room import LAG, full, keeping
 from tests.kit.timeline import NS, state_of
-
-from .test_keeping_room import LAG, full, keeping
 
 
 def test_while_ends_may_be_missed_room_is_held_back() -> None:

@@ -12,7 +12,7 @@ from tests.kit.timeline import NS, QUOTA, Timeline, refusals, state_of, tickets,
 
 if TYPE_CHECKING:
     from backoff_ctrl.engine import Effect
-from .test_seats import ANN, ANN_TOO, come_again
+from tests.engine.line.test_seats import ANN, ANN_TOO, come_again
 
 
 def go_away(line: Timeline, request: Request, identity: Identity = ANN, retry_after: float = 1.0) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from .in_memory import Server
+    from tests.gating.failing_open.in_memory import Server
 
 ROOMS = tuple(f"backoff_ctrl.{room}" for room in ("engine", *(
     f"k8s.{room}" for room in ("runtime", "gate", "gated", "creates", "charges", "answers", "sharing")

@@ -13,11 +13,10 @@ from kubernetes.client import ApiException
 from urllib3.exceptions import ProtocolError
 
 from backoff_ctrl.k8s.gate.runtime.host import RUNTIME
+from tests.gating.failing_open.faults import InjectedError, Place, Tracer
+from tests.gating.failing_open.in_memory import Server, async_req, in_asyncio, options, threads
 from tests.kit.official import aio
 from tests.kit.patience import PATIENCE
-
-from .faults import InjectedError, Place, Tracer
-from .in_memory import Server, async_req, in_asyncio, options, threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,10 +11,9 @@ from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.k8s.gate.creates.creation import OptionError
 from backoff_ctrl.k8s.gate.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.gate.gangs import gang_of
+from tests.gating.gangs.test_owned_pods import BORN, JOB, PODS, SPEC, Cluster, cluster, owned_by, owner
 from tests.kit.virtual_tests import in_virtual_time
 from tests.kit.watch_script import elapse
-
-from .test_owned_pods import BORN, JOB, PODS, SPEC, Cluster, cluster, owned_by, owner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.gate.observing.gangs import owners_of, path_of
-
-from .test_owned_pods import owner
+from tests.gating.gangs.test_owned_pods import owner
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ from typing import Any, Final
 from kubernetes import client
 
 from backoff_ctrl import GatedApiClient
-
-from .plans import pod
-from .server import NAMESPACE
+from tests.gating.storm.plans import pod
+from tests.gating.storm.server import NAMESPACE
 
 THREADS: Final = 4
 JOBS: Final = 60

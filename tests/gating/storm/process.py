@@ -40,12 +40,11 @@ from backoff_ctrl.k8s.gate.runtime.host import BLOCKING, RUNTIME, THREAD
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.gate.unfinished import Unfinished
 from tests.gating.failing_open.faults import InjectedError
+from tests.gating.storm.plans import ROW, Break, Plan, plans, pod
+from tests.gating.storm.server import NAMESPACE
 from tests.kit.aio_configuration import aio_configuration
 from tests.kit.official import aio
 from tests.kit.patience import PATIENCE
-
-from .plans import ROW, Break, Plan, plans, pod
-from .server import NAMESPACE
 
 CALLERS: Final = 64
 """Threads, and as many tasks."""

@@ -27,11 +27,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID
+from tests.gating.storm.plans import ROW
+from tests.gating.storm.process import Asked, Call, Told
+from tests.gating.storm.server import NAMESPACE
 from tests.kit.patience import PATIENCE
-
-from .plans import ROW
-from .process import Asked, Call, Told
-from .server import NAMESPACE
 
 JSON = dict[str, Any]
 HARD: Final = 24

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID
-
-from .plans import ROW
-from .process import Call, Told
-from .run import Account, storm
+from tests.gating.storm.plans import ROW
+from tests.gating.storm.process import Call, Told
+from tests.gating.storm.run import Account, storm
 
 CREATES = 400
 """``python -m tests.gating.storm.run`` has 50,000, over 20 seeds."""

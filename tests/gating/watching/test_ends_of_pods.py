@@ -17,12 +17,11 @@ from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.clients.gating import waiting
 from backoff_ctrl.k8s.gate.creates.actions import Return, Ticketed
 from backoff_ctrl.k8s.gate.creates.conversation import Conversation, Creation
+from tests.gating.watching.test_watching import ceiling, pod, watching
 from tests.kit.patience import PATIENCE
 from tests.kit.playbook import answered
 from tests.kit.virtual_tests import in_virtual_time
 from tests.kit.watch_script import ONE, ScriptedServer, elapse, observed
-
-from .test_watching import ceiling, pod, watching
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.lab.sandbox.cluster import BackgroundSandbox

@@ -15,8 +15,7 @@ from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.kube.answers.answer import GateClosed
 from backoff_ctrl.k8s.sidecar.holding.settings import HoldSettings
 from backoff_ctrl.k8s.sidecar.http.messages import LARGEST, Head, Request
-
-from .in_memory import full, header, held, name_of, now, pod, proxied, status_in
+from tests.proxying.holding.in_memory import full, header, held, name_of, now, pod, proxied, status_in
 
 
 async def test_held_bytes_are_bounded_and_whoever_comes_beyond_is_told_to_come_again() -> None:

@@ -17,8 +17,7 @@ from backoff_ctrl.k8s.sidecar.holding.settings import HoldSettings, patience_of
 from backoff_ctrl.k8s.sidecar.http.messages import Head, Request, Response
 from backoff_ctrl.k8s.sidecar.http.requests import Part, RequestReader
 from tests.kit.spellings import TARGETS, Spelling, recorded
-
-from .in_memory import PODS, answered, full, header, held, name_of, now, pod, proxied, status_in
+from tests.proxying.holding.in_memory import PODS, answered, full, header, held, name_of, now, pod, proxied, status_in
 
 NS = "/api/v1/namespaces/team/"
 APPLY = b"application/apply-patch+yaml"

@@ -11,8 +11,19 @@ import pytest
 from backoff_ctrl.engine import Policy
 from backoff_ctrl.k8s.sidecar.holding.settings import HoldSettings
 from backoff_ctrl.k8s.sidecar.http.messages import Request, Response
-
-from .in_memory import PODS, Proxied, answered, full, hang_up, header, name_of, pod, proxied, status_in, token
+from tests.proxying.holding.in_memory import (
+    PODS,
+    Proxied,
+    answered,
+    full,
+    hang_up,
+    header,
+    name_of,
+    pod,
+    proxied,
+    status_in,
+    token,
+)
 
 FORBIDDEN = (
     b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"pods is '

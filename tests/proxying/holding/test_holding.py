@@ -17,8 +17,7 @@ from backoff_ctrl.k8s.sidecar.holding.create_request import PutOff
 from backoff_ctrl.k8s.sidecar.holding.holding import Holding
 from backoff_ctrl.k8s.sidecar.holding.settings import HoldSettings
 from backoff_ctrl.k8s.sidecar.http.messages import Request, Response
-
-from .in_memory import (
+from tests.proxying.holding.in_memory import (
     PODS,
     MemoryServer,
     Proxied,

@@ -10,8 +10,7 @@ import pytest
 
 from backoff_ctrl.k8s.sidecar.holding.callers import ANSWERS_MAX
 from backoff_ctrl.k8s.sidecar.holding.settings import HoldSettings
-
-from .in_memory import PODS, PROTOBUF, Proxied, name_of, pod, proxied
+from tests.proxying.holding.in_memory import PODS, PROTOBUF, Proxied, name_of, pod, proxied
 
 MANY = 300
 """Creates whose answers are larger than what is kept."""

@@ -12,8 +12,7 @@ from backoff_ctrl.k8s.kube.answers.answer import NotSent
 from backoff_ctrl.k8s.sidecar.holding.holding import Holding
 from backoff_ctrl.k8s.sidecar.holding.settings import HoldSettings
 from backoff_ctrl.k8s.sidecar.http.messages import Head, Request, Response
-
-from .in_memory import (
+from tests.proxying.holding.in_memory import (
     PODS,
     Proxied,
     answered,

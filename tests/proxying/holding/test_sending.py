@@ -20,9 +20,19 @@ from backoff_ctrl.k8s.sidecar.http.payload import Payload, read
 from backoff_ctrl.k8s.sidecar.http.protobuf import field, status_message
 from backoff_ctrl.k8s.sidecar.http.yaml_text import LARGEST_YAML
 from tests.kit.charged import cases
+from tests.proxying.holding.in_memory import (
+    PODS,
+    PROTOBUF,
+    answered,
+    full,
+    header,
+    held,
+    pod,
+    proxied,
+    status_in,
+    token,
+)
 from tests.proxying.payloads.payload_parts import enveloped
-
-from .in_memory import PODS, PROTOBUF, answered, full, header, held, pod, proxied, status_in, token
 
 
 @pytest.mark.parametrize("encoding", [b"gzip", b"deflate", None])

@@ -11,8 +11,18 @@ import pytest
 
 from backoff_ctrl.k8s.sidecar.holding.settings import HoldSettings
 from backoff_ctrl.k8s.sidecar.http.messages import Request, Response
-
-from .in_memory import PODS, Proxied, answered, full, header, name_of, now, pod, proxied, status_in
+from tests.proxying.holding.in_memory import (
+    PODS,
+    Proxied,
+    answered,
+    full,
+    header,
+    name_of,
+    now,
+    pod,
+    proxied,
+    status_in,
+)
 
 JSON = dict[str, Any]
 APPLY = b"application/apply-patch+yaml"

@@ -21,8 +21,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from backoff_ctrl.k8s.sidecar.authority import LEAF_LIFE, NAMES, Authority, Serving, TlsFiles, new_authority
 from backoff_ctrl.k8s.sidecar.certificates import LOOK_EVERY, CertificatesError, GivenCertificate
-
-from .certificates import make_pair
+from tests.proxying.passing.certificates import make_pair
 
 
 class Enough(Exception):  # noqa: N818

@@ -8,9 +8,8 @@ from typing import Final
 import pytest
 
 from backoff_ctrl.k8s.sidecar.passing import Limits
-
-from .certificates import Pair, make_pair
-from .wire import GET, Chosen, Proxied, Side, proxied, until
+from tests.proxying.passing.certificates import Pair, make_pair
+from tests.proxying.passing.wire import GET, Chosen, Proxied, Side, proxied, until
 
 MOST: Final = 6
 OTHER: Final = "127.0.0.2"

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kit.patience import PATIENCE
-
-from .wire import Chosen, Upstream, proxied
+from tests.proxying.passing.wire import Chosen, Upstream, proxied
 
 _WORD: Final = st.text("abcdefghijklmnopqrstuvwxyzABC0123456789-_", min_size=1, max_size=12).map(str.encode)
 _VALUE: Final = st.text("abc XYZ;,=/()\"'\t~", max_size=20).map(lambda text: text.strip().encode())

@@ -15,8 +15,7 @@ from backoff_ctrl.k8s.sidecar.http.messages import Response
 from backoff_ctrl.k8s.sidecar.http.transports import LONG, Gathering, Outbox
 from backoff_ctrl.k8s.sidecar.passing import Limits
 from tests.kit.patience import PATIENCE
-
-from .wire import GET, OK, Chosen, Proxied, answered, below, proxied, until
+from tests.proxying.passing.wire import GET, OK, Chosen, Proxied, answered, below, proxied, until
 
 HEAD = b"POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\n"
 MADE = Response(201, b"Created", [(b"X-A", b"1"), (b"Connection", b"x"), (b"Content-Length", b"9")], b"made")

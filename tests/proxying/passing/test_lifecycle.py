@@ -20,9 +20,8 @@ from backoff_ctrl.k8s.status.token import read_token
 from tests.kit.kubeconfigs import write_kubeconfig
 from tests.kit.patience import PATIENCE
 from tests.kit.scripted_server import VERSION, scripted_server
+from tests.proxying.passing.wire import GET, OK, VERSION_ANSWER, Side, Upstream
 from tests.status.asking import ask
-
-from .wire import GET, OK, VERSION_ANSWER, Side, Upstream
 
 PROGRAM = [sys.executable, "-m", "backoff_ctrl", "proxy"]
 

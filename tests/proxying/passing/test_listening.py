@@ -24,9 +24,8 @@ from backoff_ctrl.k8s.sidecar.probes import CONNECTIONS_MAX, ProbeConnection, Pr
 from backoff_ctrl.k8s.sidecar.upstream import ApiServer
 from tests.kit.kubeconfigs import write_kubeconfig
 from tests.kit.patience import PATIENCE
-
-from .certificates import Pair, make_pair
-from .wire import GET, OK, Proxied, Side, proxied, until
+from tests.proxying.passing.certificates import Pair, make_pair
+from tests.proxying.passing.wire import GET, OK, Proxied, Side, proxied, until
 
 
 def _data(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .wire import GET, OK, Chosen, answered, proxied
+from tests.proxying.passing.wire import GET, OK, Chosen, answered, proxied
 
 
 async def test_head_and_body_arrive_as_they_were_sent() -> None:

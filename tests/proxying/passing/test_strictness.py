@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.k8s.sidecar.passing import Limits
-
-from .wire import GET, OK, Chosen, answered, proxied
+from tests.proxying.passing.wire import GET, OK, Chosen, answered, proxied
 
 POST = b"POST /api HTTP/1.1\r\nHost: a\r\n"
 BAD = {

@@ -18,9 +18,8 @@ from backoff_ctrl.k8s.sidecar.http import transports as layer
 from backoff_ctrl.k8s.sidecar.passing import Limits
 from backoff_ctrl.k8s.sidecar.place import Material, Place, place_at
 from tests.kit.patience import PATIENCE
-
-from .certificates import Pair, make_pair
-from .wire import GET, OK, Chosen, Proxied, answered, below, idle, proxied, until
+from tests.proxying.passing.certificates import Pair, make_pair
+from tests.proxying.passing.wire import GET, OK, Chosen, Proxied, answered, below, idle, proxied, until
 
 CREATE = b"POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody"
 

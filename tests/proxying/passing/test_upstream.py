@@ -11,8 +11,7 @@ from backoff_ctrl.k8s.kube.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.sidecar.http.answers import WholeBody
 from backoff_ctrl.k8s.sidecar.http.messages import Head, Request
 from backoff_ctrl.k8s.sidecar.http.writing import whole_request
-
-from .wire import GET, OK, answered, idle, proxied, until
+from tests.proxying.passing.wire import GET, OK, answered, idle, proxied, until
 
 POST = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"
 LIST = Request(Head(b"GET", b"/api", [(b"Accept", b"a/b"), (b"Connection", b"X-Y"), (b"X-Y", b"1")]), b"")

@@ -19,8 +19,7 @@ from backoff_ctrl.k8s.sidecar.http.payload import OURS, Payload, marked, read
 from backoff_ctrl.k8s.sidecar.http.protobuf import Wire, field
 from backoff_ctrl.k8s.sidecar.http.yaml_text import DEEPEST, LONGEST_NUMBER, MOST_VALUES, read_yaml
 from tests.cluster.proxying.payloads.twins import PROTOBUF, Twin, recorded
-
-from .payload_parts import JSON, YAML, enveloped, protobuf
+from tests.proxying.payloads.payload_parts import JSON, YAML, enveloped, protobuf
 
 TWINS = [twin for twin in recorded() if twin.resource]
 NAME, IDS = "drawn-name", {CREATE_ID: "gate/12"}

@@ -20,8 +20,7 @@ from backoff_ctrl.k8s.sidecar.http.protobuf import MOST_FIELDS, field, varint
 from tests.cluster.proxying.payloads.twins import Twin, recorded
 from tests.kit.charged import cases
 from tests.kit.yaml_scalars import SCALARS, text_of
-
-from .payload_parts import PROTOBUF, YAML, enveloped, number, projected, protobuf, without_empty
+from tests.proxying.payloads.payload_parts import PROTOBUF, YAML, enveloped, number, projected, protobuf, without_empty
 
 TWINS = recorded()
 OBJECTS = [twin for twin in TWINS if twin.resource]

@@ -23,9 +23,8 @@ from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from tests.kit.kubeconfigs import write_kubeconfig
 from tests.kit.patience import PATIENCE
 from tests.serve.serving import serving, until
+from tests.tasks.commanding.conftest import Desk, several
 from tests.tasks.tasks_written import NAMESPACE, manifest, wish
-
-from .conftest import Desk, several
 
 
 def context(command: click.Command, *words: str) -> click.Context:

@@ -17,9 +17,8 @@ from tests.kit.gated_creates import pod
 from tests.kit.patience import PATIENCE
 from tests.serve.serving import serving, until
 from tests.status.asking import ask
+from tests.tasks.commanding.conftest import COMMAND, Desk, several
 from tests.tasks.tasks_written import NAMESPACE, manifest
-
-from .conftest import COMMAND, Desk, several
 
 pytestmark = pytest.mark.long
 

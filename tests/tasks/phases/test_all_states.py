@@ -16,8 +16,7 @@ from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext, PluginEntry
 from backoff_ctrl.k8s.tasks.plugins.registry import of_objects
 from backoff_ctrl.k8s.workloads.admitting.kinds import KINDS, AdmissibleKind
-
-from .operator_cases import NOW, ago, condition
+from tests.tasks.phases.operator_cases import NOW, ago, condition
 
 JSON = dict[str, Any]
 LISTED: Final = yaml.safe_load((Path(__file__).parents[2] / "data/states/states.yaml").read_text())

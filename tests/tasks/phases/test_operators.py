@@ -16,8 +16,7 @@ from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo
 from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext
 from backoff_ctrl.k8s.tasks.plugins.registry import of_objects
-
-from .operator_cases import CASES, NOW, Case, ago, condition, job_set, kubeflow, manifest
+from tests.tasks.phases.operator_cases import CASES, NOW, Case, ago, condition, job_set, kubeflow, manifest
 
 JSON = dict[str, Any]
 

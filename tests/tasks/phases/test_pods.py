@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .pods import (
+from tests.tasks.phases.pods import (
     AGES,
     ENDED,
     GRACE,

@@ -13,9 +13,8 @@ from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.reconciler import Reconciler
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import Stored, Wish
+from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import until
-
-from .small_cluster import SmallCluster, SmallManager
 
 CONFIG = K8sPluginConfig()
 

@@ -17,10 +17,9 @@ from backoff_ctrl.k8s.tasks.queue import KeyedQueue
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.stepping import RETRY_CAP, Stepper, delay_left, judged, reported
 from backoff_ctrl.k8s.tasks.store import Stored
+from tests.tasks.reconciling.running import CONFIG, all_over, carried_out, reconciling
+from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import NAMESPACE, until, wish
-
-from .running import CONFIG, all_over, carried_out, reconciling
-from .small_cluster import SmallCluster, SmallManager
 
 
 def phases(task: Stored) -> list[str]:

@@ -15,10 +15,9 @@ from backoff_ctrl.k8s.tasks.plugins.config import GarbageCollection
 from backoff_ctrl.k8s.tasks.reconciler import Reconciler
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import Stored, StoreError
+from tests.tasks.reconciling.running import CONFIG, reconciling
+from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import NAMESPACE, until, wish
-
-from .running import CONFIG, reconciling
-from .small_cluster import SmallCluster, SmallManager
 
 NOW = 1_790_000_000.0
 HOUR = 3600.0

@@ -12,10 +12,9 @@ import pytest
 from backoff_ctrl.k8s.tasks.model import Retried, TaskStatus, shown
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.stepping import Step, Stepper
+from tests.tasks.reconciling.running import CONFIG, all_over, reconciling
+from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import NAMESPACE, until, wish
-
-from .running import CONFIG, all_over, reconciling
-from .small_cluster import SmallCluster, SmallManager
 
 BEGUN = 1_790_000_000.0
 

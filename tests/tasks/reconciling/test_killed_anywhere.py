@@ -22,10 +22,9 @@ from backoff_ctrl.k8s.tasks.reconciler import Reconciler
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.stepping import OVER
 from backoff_ctrl.k8s.tasks.store import Stored, Wish
+from tests.tasks.reconciling.running import CONFIG, all_over, news
+from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import NAMESPACE, wish
-
-from .running import CONFIG, all_over, news
-from .small_cluster import SmallCluster, SmallManager
 
 pytestmark = pytest.mark.long
 NAMES = ("a", "b", "c", "d")

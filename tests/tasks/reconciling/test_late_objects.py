@@ -22,9 +22,8 @@ from backoff_ctrl.k8s.tasks.reconciler import SWEPT_FOR
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import Stored
 from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
+from tests.tasks.reconciling.running import CONFIG, all_over
 from tests.tasks.tasks_written import NAMESPACE, until, wish
-
-from .running import CONFIG, all_over
 
 pytestmark = pytest.mark.long
 

@@ -11,10 +11,9 @@ from backoff_ctrl.k8s.tasks.model import TaskStatus
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.tasks.reading import read_task, wish_of
 from backoff_ctrl.k8s.tasks.stepping import not_before
+from tests.tasks.reconciling.running import carried_out
+from tests.tasks.reconciling.small_cluster import SmallCluster
 from tests.tasks.tasks_written import manifest, wish
-
-from .running import carried_out
-from .small_cluster import SmallCluster
 
 ENDS = {
     "runs": TaskStatus(phase="Running"),

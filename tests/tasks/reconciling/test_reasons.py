@@ -23,9 +23,8 @@ from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.stepping import Stepper, judged, reported
 from backoff_ctrl.k8s.tasks.store import Stored
+from tests.tasks.reconciling.running import CONFIG
 from tests.tasks.tasks_written import wish
-
-from .running import CONFIG
 
 NOW = 1_790_000_000.0
 LINES = "\r\n[main] terminated with exit code (1). Reason [Error]. Message: \nTraceback\t\x1b[31m\n\u2028boom\r\n."

@@ -17,10 +17,9 @@ from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext
 from backoff_ctrl.k8s.tasks.reconciler import ERRORS_MAX, Reconciler
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import RefusedError, Stored
+from tests.tasks.reconciling.running import CONFIG, all_over, news, reconciling
+from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import wish
-
-from .running import CONFIG, all_over, news, reconciling
-from .small_cluster import SmallCluster, SmallManager
 
 
 class AtOnce(random.Random):

@@ -16,10 +16,9 @@ from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.plugins.core import CorePlugin
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import BrokenStoreError, StoreError
+from tests.tasks.reconciling.running import CONFIG
+from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import until, wish
-
-from .running import CONFIG
-from .small_cluster import SmallCluster, SmallManager
 
 
 def manager(store: SqliteStore, *answers: str | StoreError) -> Manager:

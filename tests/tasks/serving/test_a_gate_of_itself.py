@@ -17,9 +17,8 @@ from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox, running_sandbox
 from tests.kit.patience import PATIENCE
 from tests.serve.serving import serving, until
 from tests.status.asking import ask
+from tests.tasks.serving.test_tasks_over_http import post
 from tests.tasks.tasks_written import NAMESPACE, manifest
-
-from .test_tasks_over_http import post
 
 pytestmark = pytest.mark.long
 

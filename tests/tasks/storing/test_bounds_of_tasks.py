@@ -7,8 +7,7 @@ from typing import Any
 from backoff_ctrl.k8s.kube.watching.shares import size_of
 from backoff_ctrl.k8s.tasks.cluster.bounds import SPEC_MAX, TaskShares
 from backoff_ctrl.k8s.tasks.cluster.cache import Entry, TaskCache
-
-from .test_tasks_of_the_cluster import body
+from tests.tasks.storing.test_tasks_of_the_cluster import body
 
 JSON = dict[str, Any]
 MANY = 40_000

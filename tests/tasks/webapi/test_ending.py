@@ -23,9 +23,8 @@ from backoff_ctrl.k8s.tasks.services.webapi.manager import WebManager
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from tests.kit.virtual_tests import in_virtual_time
 from tests.tasks.tasks_written import NAMESPACE, until, wish
-
-from .jobs_service import FindingPlugin, JobsPlugin, JobsService
-from .web_bench import WebBench, context, web_bench
+from tests.tasks.webapi.jobs_service import FindingPlugin, JobsPlugin, JobsService
+from tests.tasks.webapi.web_bench import WebBench, context, web_bench
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

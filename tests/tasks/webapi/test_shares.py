@@ -17,8 +17,7 @@ from backoff_ctrl.k8s.tasks.services.webapi.origins import BEYOND, IDLE_MAX, OF_
 from backoff_ctrl.k8s.tasks.services.webapi.pacing import NAMED, OWN, Kind
 from backoff_ctrl.k8s.tasks.services.webapi.settings import read_section, settings_of
 from tests.kit.virtual_tests import in_virtual_time
-
-from .web_bench import WebBench, context, web_bench
+from tests.tasks.webapi.web_bench import WebBench, context, web_bench
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,8 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.cluster.talking import Api
-
-from .four_types import CLUSTERS, GROUP, SIMULATIONS
+from tests.tasks.workload.four_types import CLUSTERS, GROUP, SIMULATIONS
 
 JSON = dict[str, Any]
 LOOK: float = 0.1

@@ -28,9 +28,17 @@ from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.talking import Api
 from tests.kit.patience import PATIENCE
-
-from .fake_operators import FakeOperators
-from .four_types import AT_ONCE, CLUSTERS, COUNTED, GROUP, SETTINGS, SIMULATIONS, definitions, tasks_of
+from tests.tasks.workload.fake_operators import FakeOperators
+from tests.tasks.workload.four_types import (
+    AT_ONCE,
+    CLUSTERS,
+    COUNTED,
+    GROUP,
+    SETTINGS,
+    SIMULATIONS,
+    definitions,
+    tasks_of,
+)
 
 _CALLS: Final = re.compile(r"^apiserver_request_total\{([^}]*)\} (\d+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')

@@ -12,10 +12,9 @@ import json
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import wanted
 from tests.cluster.control_plane.servers import Server
+from tests.cluster.proxying.payloads.twins import RECORD, space_of, twins_of_objects, twins_of_refusals
 from tests.cluster.quotas.charging import prepare
 from tests.cluster.talking import Api
-
-from .twins import RECORD, space_of, twins_of_objects, twins_of_refusals
 
 
 async def record(server: Server) -> str:

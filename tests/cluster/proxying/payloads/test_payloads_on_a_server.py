@@ -11,11 +11,10 @@ from backoff_ctrl.k8s.gate.creates.naming import BODY_HASH, CREATE_ID
 from backoff_ctrl.k8s.kube.charges.footprint import footprint
 from backoff_ctrl.k8s.kube.charges.resources import resource_of
 from backoff_ctrl.k8s.sidecar.http.payload import OURS, Payload, marked, read
+from tests.cluster.proxying.payloads.twins import PROTOBUF, Raw, space_of, twins_of_objects, twins_of_refusals
 from tests.cluster.quotas.charging import path_of, prepare
 from tests.cluster.talking import JSON, Api
 from tests.kit.charged import Case, cases
-
-from .twins import PROTOBUF, Raw, space_of, twins_of_objects, twins_of_refusals
 
 BUILT_IN: Final = [case for case in cases() if case.theme != "custom"]
 POD: Final = {"containers": [{"name": "a", "image": "i", "resources": {"requests": {"cpu": "1500m"}}}]}

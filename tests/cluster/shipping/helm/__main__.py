@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from .programs import HELM
+from tests.cluster.shipping.helm.programs import HELM
 
 if __name__ == "__main__":
     HELM.build(lambda line: print(line, file=sys.stderr, flush=True))

@@ -9,9 +9,8 @@ import pytest
 from backoff_ctrl.k8s.tasks.plugins.registry import Registry
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
-
-from .conftest import managed, path, task
-from .test_owning import PODS, pod_of
+from tests.cluster.tasks.custom_resources.conftest import managed, path, task
+from tests.cluster.tasks.custom_resources.test_owning import PODS, pod_of
 
 REAL = pytest.mark.only_kubernetes("the sandbox checks no rules in CEL")
 

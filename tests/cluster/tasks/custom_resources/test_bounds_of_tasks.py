@@ -12,8 +12,7 @@ from backoff_ctrl.k8s.tasks.cluster.bounds import TaskShares
 from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from tests.cluster.objects import made, of_core
 from tests.cluster.talking import Api
-
-from .conftest import configured, path, task
+from tests.cluster.tasks.custom_resources.conftest import configured, path, task
 
 pytestmark = pytest.mark.long
 

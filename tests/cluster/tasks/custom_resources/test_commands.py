@@ -18,9 +18,8 @@ from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.platform import Platform
 from tests.cluster.objects import made
 from tests.cluster.talking import Api
+from tests.cluster.tasks.custom_resources.conftest import configured, managed, path, task
 from tests.kit.patience import PATIENCE
-
-from .conftest import configured, managed, path, task
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}"
 RULE = {"apiGroups": ["backoff-ctrl.dev"], "resources": ["tasks"],

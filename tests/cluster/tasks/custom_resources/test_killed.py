@@ -13,9 +13,8 @@ from backoff_ctrl.k8s.lab.sandbox.followed import Server as Upstream
 from backoff_ctrl.k8s.lab.sandbox.kubelet import Kubelet
 from tests.cluster.objects import made
 from tests.cluster.talking import Api
+from tests.cluster.tasks.custom_resources.conftest import path, task
 from tests.kit.patience import PATIENCE
-
-from .conftest import path, task
 
 pytestmark = pytest.mark.long
 TASKS = 30

@@ -15,9 +15,8 @@ from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.kubectl.terminals import Said, Terminal
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
-
-from .conftest import managed, path, task
-from .test_owning import PODS, pod_of
+from tests.cluster.tasks.custom_resources.conftest import managed, path, task
+from tests.cluster.tasks.custom_resources.test_owning import PODS, pod_of
 
 REAL = pytest.mark.only_kubernetes("the sandbox checks no rules in CEL")
 FULL: dict[str, Any] = {

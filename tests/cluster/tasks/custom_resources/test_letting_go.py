@@ -23,10 +23,9 @@ from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 from tests.cluster.control_plane.servers import Server
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
+from tests.cluster.tasks.custom_resources.conftest import configured, path, task
+from tests.cluster.tasks.custom_resources.test_owning import gone
 from tests.tasks.webapi.jobs_service import JobsPlugin, JobsService
-
-from .conftest import configured, path, task
-from .test_owning import gone
 
 pytestmark = pytest.mark.long
 

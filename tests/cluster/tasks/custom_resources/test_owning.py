@@ -11,10 +11,9 @@ from backoff_ctrl.k8s.tasks.plugins.marks import FINALIZER
 from backoff_ctrl.k8s.tasks.plugins.registry import Registry
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
+from tests.cluster.tasks.custom_resources.conftest import managed, path, task
 from tests.kit.patience import PATIENCE
 from tests.tasks.small_plugins import JOB, JobPlugin, PodPlugin, entry
-
-from .conftest import managed, path, task
 
 PODS = entry(PodPlugin(), "container")
 UNHELD = {"metadata": {"finalizers": None}}

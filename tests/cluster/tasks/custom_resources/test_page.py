@@ -16,11 +16,10 @@ from backoff_ctrl.k8s.tasks.builtin import registry
 from tests.cluster.control_plane.binaries import Binaries
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
+from tests.cluster.tasks.custom_resources.conftest import managed, path
+from tests.cluster.tasks.custom_resources.test_owning import pod_of
 from tests.kit.pages import ROOT, blocks, typed
 from tests.kit.patience import PATIENCE
-
-from .conftest import managed, path
-from .test_owning import pod_of
 
 PAGE = "docs/how-to/tasks-with-kubectl.md"
 COMMANDS = {each.command: each.printed for each in typed(PAGE)}

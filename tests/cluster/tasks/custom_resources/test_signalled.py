@@ -11,9 +11,8 @@ from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.plugins.marks import FINALIZER
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
-
-from .conftest import configured, managed, path, task
-from .test_owning import gone
+from tests.cluster.tasks.custom_resources.conftest import configured, managed, path, task
+from tests.cluster.tasks.custom_resources.test_owning import gone
 
 REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 

@@ -14,9 +14,8 @@ from backoff_ctrl.k8s.tasks.cluster.store import ClusterStore
 from backoff_ctrl.k8s.tasks.store import ConflictError, FullError, Store, StoreError
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE, Api
+from tests.cluster.tasks.custom_resources.conftest import configured, path
 from tests.tasks.store_contract import CONTRACT, DONE, RUNS, within
-
-from .conftest import configured, path
 
 Stores = tuple[ClusterStore, ClusterStore]
 

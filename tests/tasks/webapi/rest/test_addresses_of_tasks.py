@@ -16,9 +16,8 @@ from backoff_ctrl.k8s.tasks.services.webapi.pacing import Kind
 from backoff_ctrl.k8s.tasks.services.webapi.settings import read_section, settings_of
 from tests.kit.patience import PATIENCE
 from tests.kit.virtual_tests import in_virtual_time
+from tests.tasks.webapi.rest.jobs_service import LEAST, JobsService, described, running_service, task
 from tests.tasks.webapi.web_bench import WebBench, web_bench
-
-from .jobs_service import LEAST, JobsService, described, running_service, task
 
 HERE = {"parameters": {**LEAST["parameters"], "url": {"type": "string"}}, "task_url": "$.custom.url"}
 

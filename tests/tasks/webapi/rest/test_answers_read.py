@@ -12,8 +12,7 @@ from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.phases import flaw_of
 from backoff_ctrl.k8s.tasks.services.rest.answers import message_of, phase_of, read_answer
 from backoff_ctrl.k8s.tasks.services.rest.entry import entry_of
-
-from .jobs_service import described
+from tests.tasks.webapi.rest.jobs_service import described
 
 JSON = dict[str, Any]
 CONFIG = described(

@@ -9,8 +9,7 @@ import pytest
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.tasks.services.rest.entry import entry_of
 from backoff_ctrl.k8s.tasks.services.rest.parameters import document_of
-
-from .jobs_service import LEAST, described, task
+from tests.tasks.webapi.rest.jobs_service import LEAST, described, task
 
 JSON = dict[str, Any]
 SECRET = {"secret": "s", "key": "k"}

@@ -14,8 +14,7 @@ from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import RemoteError
 from backoff_ctrl.k8s.tasks.services.rest.entry import entry_of
 from backoff_ctrl.k8s.tasks.services.rest.service_config import SERVICES
-
-from .jobs_service import context, phase_in, plugin_of, running_service, task
+from tests.tasks.webapi.rest.jobs_service import context, phase_in, plugin_of, running_service, task
 
 JSON = dict[str, Any]
 RAY = next(each for each in SERVICES.shipped() if each.id == "ray-jobs")

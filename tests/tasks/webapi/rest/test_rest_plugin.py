@@ -14,8 +14,7 @@ from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import Finds, RemoteError, SecretError, StatusContext
 from backoff_ctrl.k8s.tasks.services.rest.plugin import FindingPlugin, RestPlugin, UnknownAddressError
-
-from .jobs_service import (
+from tests.tasks.webapi.rest.jobs_service import (
     FINDING,
     GIVEN,
     LEAST,

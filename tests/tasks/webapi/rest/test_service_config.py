@@ -12,8 +12,7 @@ from backoff_ctrl.k8s.tasks.builtin import registry
 from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
 from backoff_ctrl.k8s.tasks.services.rest.entry import entry_of
 from backoff_ctrl.k8s.tasks.services.rest.service_config import SERVICES, checked_url
-
-from .jobs_service import FINDING, GIVEN, LEAST, described
+from tests.tasks.webapi.rest.jobs_service import FINDING, GIVEN, LEAST, described
 
 JSON = dict[str, Any]
 

@@ -11,9 +11,8 @@ from aiohttp import web
 
 from backoff_ctrl.k8s.tasks.services.rest.entry import entry_of
 from tests.kit.patience import PATIENCE
+from tests.tasks.webapi.rest.jobs_service import FINDING, GIVEN, LEAST, JobsService, described, running_service, task
 from tests.tasks.webapi.web_bench import WebBench, web_bench
-
-from .jobs_service import FINDING, GIVEN, LEAST, JobsService, described, running_service, task
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
