@@ -25,19 +25,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.gangs.gang import Effect
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.runtime.host import Alarms, weakly
 
-from .subscribers import Subscriber, Subscribers
+from .subscribers import Event, Subscriber, Subscribers
 from .unfinished import Turn, Value
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+P = ParamSpec("P")
 News: TypeAlias = Callable[[Controller, float], object]
 Subject: TypeAlias = tuple[str | None, str | None]
 """Namespace (None: all) and quota (None: the watch of its quotas)."""
@@ -99,7 +100,7 @@ class LockedEngine:
         self._queue: deque[Callable[[], object]] = deque()  # for the thread that holds the lock
         self._resolved: dict[Turn, Turn] = {}  # to be woken
         self._delivering: set[int] = set()  # threads
-        self._to_tell: deque[tuple[Any, ...]] = deque()  # events, each with what belongs to it
+        self._to_tell: deque[Callable[[], None]] = deque()  # events, each with what belongs to it
         self._alarm: tuple[float, Callable[[], object]] | None = None
         self._begin()
 
@@ -164,8 +165,8 @@ class LockedEngine:
 
     def _decide(self, do: Callable[..., T], *given: Any) -> T | None:
         engine, value, stop = self.controller, None, None
-        listeners = self.subscribers.of
-        began = perf_counter() if listeners["decided"] else 0.0
+        subscribers = self.subscribers
+        began = perf_counter() if subscribers.decided.listeners else 0.0
         try:
             now = self.now()
             value = do(engine, now, *given)
@@ -175,8 +176,8 @@ class LockedEngine:
                 for effect in effects:
                     given_back = self.on_effect(engine, now, effect) or given_back
                 effects = engine.advance(now) if given_back else []
-            if listeners["blocked"]:
-                self._to_tell.extend(("blocked", namespace) for namespace in engine.take_blocked())
+            if subscribers.blocked.listeners:
+                self._to_tell.extend(partial(subscribers.blocked, name) for name in engine.take_blocked())
             deadline = engine.next_deadline()
             if deadline is not None and (self._alarm is None or not now < self._alarm[0] <= deadline):
                 self._arm(deadline)
@@ -184,7 +185,7 @@ class LockedEngine:
             self._replace(error)
             stop = None if isinstance(error, Exception) else error
         if began:
-            self._to_tell.append(("decided", perf_counter() - began))
+            self._to_tell.append(partial(subscribers.decided, perf_counter() - began))
         if stop is not None:
             raise stop
         return value
@@ -237,9 +238,9 @@ class LockedEngine:
         if turn.wake is not None:
             self._resolved[turn] = turn
 
-    def tell_later(self, event: str, *given: Any) -> None:
-        if self.subscribers.of[event]:
-            self._to_tell.append((event, *given))
+    def tell_later(self, event: Event[P], *given: P.args, **more: P.kwargs) -> None:
+        if event.listeners:
+            self._to_tell.append(partial(event, *given, **more))
 
     def _deliver(self) -> None:
         """Wake and tell all that there are. A waiter that is woken in this thread may decide something itself."""
@@ -253,8 +254,8 @@ class LockedEngine:
                     self._wake(turn)
                 with suppress(IndexError):  # nothing is left: another thread tells it, perhaps
                     while True:
-                        event, *given = self._to_tell.popleft()
-                        self.subscribers.tell(event, *given)
+                        tell = self._to_tell.popleft()
+                        tell()
         finally:
             self._delivering.discard(thread)
             if self._resolved:  # a Ctrl-C came in between

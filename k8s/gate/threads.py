@@ -45,7 +45,7 @@ class Gate(AnyGate):
         create.thread = threading.get_ident()
         living = life(create, self, lists_quotas=hasattr(transport, "list_quotas"))
         try:
-            drive(living, transport, create.ledger.block)
+            drive(living, transport, create.ledger.line.block)
         finally:
             living.close()  # a Ctrl-C ends it, whatever it is doing
 
@@ -71,7 +71,7 @@ class Gate(AnyGate):
         wait = GangWait(self, asked)
         wait.thread = threading.get_ident()
         with closing(gang_life(wait, self, may_read=hasattr(transport, "list_quotas"))) as living:
-            drive(living, transport, wait.ledger.block)
+            drive(living, transport, wait.ledger.line.block)
         with wait.held_gang() as gang:
             yield gang
 

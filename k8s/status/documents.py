@@ -86,7 +86,7 @@ class Documents:
         for number, source, name, begins in self._namespaces(namespace, after):
             place = (after[2], after[3]) if begins else None
             for each in source.waiting(name, place, limit):
-                create = source.ledger.waiter_of(each.request)
+                create = source.ledger.line.waiter_of(each.request)
                 if create is not None:  # else it was admitted meanwhile
                     yield [number, name, *each.place], waiting_item(source, create, each)
             for follower, behind in source.followers(name, place):

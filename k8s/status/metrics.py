@@ -191,7 +191,7 @@ def _of_gate(source: Source) -> Iterator[Sample]:
     yield Sample("settle_seconds", (), source.settle_time())
     yield Sample("namespaces", (), source.size)
     yield Sample("in_flight", (), sum(window.in_flight for _, window in windows))
-    for subscriber in source.ledger.subscribers:
+    for subscriber in source.ledger.subscribers.every:
         yield from (Sample(*figure) for figure in subscriber.figures())
     for flow, window in windows:
         labels = (flow_name(flow), flow.rpartition("|")[2])

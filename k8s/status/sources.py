@@ -148,7 +148,7 @@ class Source:
         self, namespace: str, after: tuple[float, int] | None = None
     ) -> list[tuple[Unfinished, tuple[float, int]]]:
         """Return the creates that wait for another one with their key, behind a place: they come after the line."""
-        found = [(each, (_BEHIND, int(each.began * 1e9))) for each in self.ledger.following(namespace)]
+        found = [(each, (_BEHIND, int(each.began * 1e9))) for each in self.ledger.line.following(namespace)]
         return sorted((each for each in found if after is None or each[1] > after), key=lambda each: each[1])
 
     def tally(self, namespace: str) -> Tally:

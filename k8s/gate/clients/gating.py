@@ -128,7 +128,7 @@ class Gating(Generic[G]):
         self._transport = client.transport
         self.share = Share(self.configuration, gate, events)
         self.gate = client.kind(ledger=self.share.ledger, mode=mode if mode is not None else outside.mode or None)
-        self.attempt = self.share.ledger.attempt
+        self.attempt = self.share.ledger.engine.attempt
         self.now = self.share.ledger.now
         self.defaults = Options(**{"timeout": outside.timeout, **options})
         self.token = LastToken()

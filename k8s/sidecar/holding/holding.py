@@ -115,7 +115,7 @@ class Holding:
             return head.method in (b"POST", b"PATCH", b"PUT")
         if status == 200 and head.method == b"DELETE":
             return True
-        return status == 201 and head.method == b"POST" and bool(self._gate.ledger.listeners["blocked"])
+        return status == 201 and head.method == b"POST" and bool(self._gate.ledger.subscribers.blocked.listeners)
 
     def passed(self, head: Head, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
         """Learn from an answer to a request that passed. Never raises."""
@@ -209,8 +209,8 @@ class Holding:
         passed = Passed(head.method.decode("latin-1"), status, Received(response), response.body, sent)
         if ledger.note_passed(target, passed) is not None:
             self._kinds.add(target.namespace, target.resource)
-        elif status == 201 and creates(head, target) and bool(ledger.listeners["blocked"]):
-            ledger.tell("blocked", target.namespace)  # its quotas may name this kind
+        elif status == 201 and creates(head, target) and bool(ledger.subscribers.blocked.listeners):
+            ledger.subscribers.blocked(target.namespace)  # its quotas may name this kind
 
 
 class OwnAccount:
