@@ -38,7 +38,7 @@ class Deletion:
         ending: Ending,
         wake: Callable[[Key], object],
     ) -> None:
-        """Begin. ``ending`` is told of tries that fail; ``wake`` is called with the key when there is news."""
+        """Begin to delete. ``ending`` counts the tries that fail; ``wake`` is called with the key at each change."""
         self.done = False
         self.said = "its job is being deleted"
         self._service = service

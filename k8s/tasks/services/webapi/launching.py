@@ -79,10 +79,10 @@ class Launch:
         self._task.cancel()
 
     async def give_up(self, ending: Ending) -> bool:
-        """Create nothing more: its attempt is aborted. Say whether it is over; until then, call it again at news.
+        """Stop creating, since the attempt is aborted. Return whether the launch has ended; if not, call again at news.
 
-        A call that was made is answered first. If a job may exist, the launch goes on until that is known, and
-        ``ending`` is told of tries that fail.
+        A call under way is answered first. If a job may exist, the launch goes on until that is known; ``ending``
+        counts the tries that fail.
         """
         self._unwanted = ending
         if self._service.is_sync or not (self.doubt or self._calling):
@@ -161,7 +161,7 @@ class Launch:
             self.said = before
 
     async def _send(self, slot: Slot) -> Judged | None:
-        """Send it once. Return what an error means; None: there was none."""
+        """Send the create once. Return what an error means; None after a success."""
         if not self._may_create():
             slot.end(used=False)
             return Judged("another manager may have the store now")

@@ -93,7 +93,7 @@ class WebManager:
         now: Callable[[], datetime] = _utc_now,
         patience: Patience = Patience(),  # noqa: B008 - it can't be changed
     ) -> None:
-        """Prepare; nothing is opened yet. ``find`` returns the entry of a plugin, as the settings are now."""
+        """Prepare without opening a plugin. ``find`` returns the entry of a plugin by the present settings."""
         self.counts = WebCounts()
         self._find = find
         self._setup = setup
@@ -107,7 +107,7 @@ class WebManager:
         self._endings: dict[Key, Ending] = {}
 
     async def __aenter__(self) -> Self:
-        """Count the tokens that the store shows, so that none is given away twice."""
+        """Count the tokens that the store shows, before the pools grant others."""
         self._loop = asyncio.get_running_loop()
         self._stack = AsyncExitStack()
         self._cluster: ClusterSession | None = None
@@ -207,7 +207,7 @@ class WebManager:
         return replace(self._said(task, known, aborted(f"aborted; {left}")), left=left)
 
     async def sweep(self, task: TaskContext, state: JSON | None) -> None:
-        """Do nothing: a job that may have appeared after an abort can't be found, or was found by the abort."""
+        """Return at once: the abort has found a job that appeared late, or such a job can't be found at all."""
 
     async def finalize(self, task: TaskContext, state: JSON | None) -> str:
         """Delete what a failed attempt may still hold, and give its token back. Raises while that is not done.
@@ -407,7 +407,7 @@ class WebManager:
         return service
 
     def _without_plugin(self, known: WebState, error: Exception) -> tuple[WebState, PhaseInfo]:
-        if known.stage in (Stage.CREATE_REQUESTED, Stage.RESOURCES_CREATED):  # its job lives: nothing is lost meanwhile
+        if known.stage in (Stage.CREATE_REQUESTED, Stage.RESOURCES_CREATED):  # its job lives on at the service
             return known, known.holding(f"{error}; it is tried again")
         if isinstance(error, LoadError):
             return known, system_failure(PLUGIN_FAILED, str(error))

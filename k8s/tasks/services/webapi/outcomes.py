@@ -105,10 +105,10 @@ def _characters(said: str) -> str:
 
 
 def flaw_of_answer(said: object) -> str:
-    """Return what is wrong with what a plugin makes of an answer of its service; empty: nothing."""
+    """Return the flaw of the PhaseInfo that a plugin makes of its service's answer; empty if it is sound."""
     try:
         return flaw_of(said)
-    except Exception as wrong:  # noqa: BLE001 - of whatever it returned
+    except Exception as wrong:  # noqa: BLE001 - a plugin may return any object
         return f"it returned a PhaseInfo that can't be read: {wrong}"
 
 
