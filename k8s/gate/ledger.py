@@ -1,7 +1,7 @@
 """The ledger of one process and API server, shared by its gates and clients: news, questions and operators come here.
 
-Below it are the ``LockedEngine``, which decides, and the ``Line``, in which creates and gangs wait. Nothing here
-blocks.
+Below it are the ``LockedEngine``, which decides, and the ``Line``, in which creates and gangs wait. No method of the
+ledger blocks.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Ledger:
         _LEDGERS.add(self)
 
     def _fork(self) -> None:
-        """Start empty in a forked child: it has none of the waiters, and locks may be held for ever."""
+        """Start empty in a forked child: its parent keeps the waiters, and locks may be held for ever."""
         self.engine.reset()
         self.line.reset()
         self.notices.reset()
@@ -131,7 +131,7 @@ class Ledger:
         """Report what a list of the namespace's quotas, requested at ``sent`` and of no watch, says.
 
         The engine drops what is older than its own knowledge. None of it is kept for a new engine: by then it would be
-        old. An answer that is no such list reports nothing.
+        old. An answer that is no such list is ignored.
         """
         self.reached = True
         if answer.ok:
@@ -196,7 +196,7 @@ class Ledger:
     # -- operators ---------
 
     def halt(self, namespace: str, *, halted: bool) -> None:
-        """Send nothing of a namespace, or go on. A new engine, after an internal error, halts it too."""
+        """Stop the creates of a namespace, or let them go on. A new engine, after an internal error, halts it too."""
         if halted:
             self.engine.report((namespace, _HALT), lambda engine, now: engine.halt(namespace, now))
         else:
@@ -211,7 +211,7 @@ class Ledger:
         """Give a waiting request another priority; False: it does not wait, or the engine failed."""
         return bool(self.engine.act(lambda engine, now: engine.prioritize(request, priority, now)))
 
-    # -- questions: none holds the lock for more than about a millisecond at a time ---------
+    # -- questions: each holds the lock for at most about a millisecond at a time -----------
 
     def look(self, question: Callable[[Controller, float], T]) -> T:
         """Ask the engine something that takes less than a millisecond: everybody else waits meanwhile."""

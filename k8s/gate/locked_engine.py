@@ -1,14 +1,14 @@
 """An engine behind one lock: one report or question at a time, and what follows is delivered afterwards.
 
-*Deciding.* Whatever concerns the engine goes through ``act``: under the lock it is told something, and asked what
-follows; each effect is handed to ``on_effect``. *Delivering.* Once the lock is free, waiters whose turn has come are
-woken, and subscribers are told: so they may ask back. What was decided but not delivered (a Ctrl-C came in between)
+*Deciding.* All calls of the engine go through ``act``: under the lock it hears a report and answers what follows; each
+effect is handed to ``on_effect``. *Delivering.* Once the lock is free, waiters whose turn has come are woken and
+subscribers are called, so they may ask back. What was decided but not delivered (a Ctrl-C came in between)
 stays here, and the next one who decides, or an alarm soon after, delivers it.
 
 *Interrupting.* A signal handler, or a finalizer that the garbage collector runs, may ask in a thread that is deciding
-something itself. So the lock is reentrant, and a call that finds it ``_deciding`` decides nothing: news goes on a
-queue, which is emptied once the decision is made; a question is an error, and a create that asks goes on without the
-engine. ``soon`` puts on the same queue what no one waits for, such as the end of a create.
+something itself. So the lock is reentrant, and a call that finds it ``_deciding`` leaves the engine alone: news goes
+on a queue, which is emptied once the decision is made; a question is an error, and a create that asks goes on without
+the engine. ``soon`` puts on the same queue what no one waits for, such as the end of a create.
 
 *It fails open.* An engine that raises is replaced here, and here alone: ``on_replace`` lets all waiting creates go on
 without it, the new one gets what the watch has reported, and the error is counted, and logged once.
@@ -45,7 +45,7 @@ Subject: TypeAlias = tuple[str | None, str | None]
 ERRORS_LOGGED: Final = 100
 """Internal errors that are logged, each once."""
 AGAIN: Final = 0.1
-"""Seconds until what failed, or was broken off, is tried once more: somebody waits for it."""
+"""Seconds until a call that failed, or was broken off, is tried once more, since a waiter depends on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class LockedEngine:
         """Go on with another engine, which learns what the watch has reported: the watch will not repeat it."""
         if isinstance(error, Exception):
             self.failed_open(error)
-        self._change = self.controller.sequence + 1  # beyond all that was told
+        self._change = self.controller.sequence + 1  # beyond all changes that subscribers know
         for call in self.on_replace:
             call()
         self._begin()
@@ -251,7 +251,7 @@ class LockedEngine:
             while self._resolved or self._to_tell:
                 for turn in list(self._resolved):
                     self._wake(turn)
-                with suppress(IndexError):  # nothing is left: another thread tells it, perhaps
+                with suppress(IndexError):  # the queue is empty, perhaps by another thread
                     while True:
                         event, *given = self._to_tell.popleft()
                         self.subscribers.tell(event, *given)
@@ -307,7 +307,7 @@ class LockedEngine:
 
     def _arm(self, deadline: float) -> None:
         """Set the one alarm of the engine to an earlier time. (One that rings too early does no harm.)"""
-        before, self._alarm = self._alarm, None  # none, if the next cannot be set
+        before, self._alarm = self._alarm, None  # no alarm, if the next can't be set
         if before is not None:
             self.attempt(before[1])
         for _ in range(2 if self.alarms.can_ring else 0):  # without it, waiters could wait for ever
@@ -325,4 +325,4 @@ class LockedEngine:
 
 
 def _nothing(engine: Controller, now: float) -> None:
-    """Do nothing but what is due."""
+    """Let the engine do what is due, and no more."""

@@ -196,7 +196,7 @@ class GangFailed(Exception):  # noqa: N818 - a result, as ``GangRefused``
         if left:
             said += f"These could not be deleted again: {', '.join(left)}"
         else:
-            said += "Those that were created are deleted again" if created else "Nothing is left of it"
+            said += "Those that were created are deleted again" if created else "No member is left"
         super().__init__(said)
         self.created = created
         self.left = left

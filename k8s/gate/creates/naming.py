@@ -167,8 +167,8 @@ class Found(StrEnum):
     OURS = "made by this create, or by an earlier one with its key"
     OTHERWISE = "made with this key, for another body"
     GOING = "being deleted"
-    FOREIGN = "made by somebody else"
-    APPLICABLE = "there, and an apply may change it, whoever made it"
+    FOREIGN = "made by another client"
+    APPLICABLE = "there, and an apply may change it, even that of another client"
 
 
 def whose(answer: Answer, named: Named) -> Found | None:

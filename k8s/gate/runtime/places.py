@@ -148,13 +148,13 @@ class Places(Turns):
             self._keys[key] = path
 
     def take_now(self, key: Hashable, *path: str) -> bool:
-        """Take a place if there is room, and say whether it is taken: then nobody waits for it."""
+        """Take a place at once if there is room; return whether there was. It never waits."""
         if all(self._has_room(self, path[:end]) for end in range(len(path) + 1)):
             self.adopt(key, *path)
         return key in self._keys
 
     def free(self, key: Hashable) -> None:
-        """Give a place back. A second call does nothing."""
+        """Give a place back. A second call is ignored."""
         path = self._keys.pop(key, None)
         if path is not None:
             self.undo(path)
