@@ -2,7 +2,7 @@
 
 An API server stores JSON that Python can't read, or can read but not walk through: fields nested 10,000 levels deep,
 numbers of any length, and bytes that are no UTF-8. A user who may patch one object can write all of these into its
-``managedFields``; one such object must not cost the readers of a list the other objects of its page. So whatever is
+``managedFields``; one such object must not cost the readers of a list the other objects of its page. So a value
 beyond the bounds is left out (null stands in its place), and the object is marked by its type, ``PartlyRead``.
 """
 

@@ -168,7 +168,7 @@ class Reach:
             return Check("quotas", ok=False, detail="the answer is not a list", remedy=_NO_API_SERVER)
         names = [printable(name) for name in _names(answer)]
         if not names:
-            return Check("quotas", ok=True, detail=f"none in {namespace}: creates are not limited there")
+            return Check("quotas", ok=True, detail=f"namespace {namespace} has no quota: creates are not limited there")
         return Check("quotas", ok=True, detail=f"{', '.join(names)} in {namespace}")
 
     def absence(self, namespace: str) -> str | None:
