@@ -89,7 +89,7 @@ def hint_elsewhere(instance: Instance, namespace: str) -> None:
 
 
 def hint_unseen(instance: Instance, namespace: str) -> None:
-    """Tell that an instance knows nothing of a namespace, before an action there: its name may be misspelt."""
+    """Warn that an instance does not know a namespace, before an action there: its name may be misspelt."""
     try:
         found: Listed[_Seen] = instance.everything("/v1/namespaces", {}, _Seen)
     except ClientError:  # the action itself says why

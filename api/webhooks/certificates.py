@@ -134,7 +134,7 @@ class KeptCertificate:
         self._keeper = keeper
         self._loaded = b""
         self.ends: datetime | None = None
-        """When the served certificate expires; None: it has none yet."""
+        """When the served certificate expires; None before the first certificate."""
 
     async def renew(self) -> None:
         """Run the keeper once, and load the certificate if it has changed. Raises ``KeepingError``, ``OSError``."""

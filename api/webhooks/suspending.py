@@ -60,7 +60,7 @@ def answer_about_job(
     """Return the answer to a review, the object's namespace, and the outcome. Raises ``ReviewError``.
 
     ``whole_namespace``: it was asked because its namespace carries the label. ``accounts``: the user names of
-    operators, whose Tasks have reserved room for what they create; none: what a Task controls counts as such.
+    operators, whose Tasks have reserved room for what they create. If empty, all that a Task controls counts as such.
     """
     request = request_in(body)
     by_us = text(mapping(request.get("userInfo")).get("username")) in accounts if accounts else None

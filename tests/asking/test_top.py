@@ -202,7 +202,7 @@ def test_the_json_is_one_document_with_all_three(crowd: Crowd, capsys: pytest.Ca
 def test_without_a_terminal_or_an_instance_one_sentence_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 2."""
     assert run(["top"]) == 2
-    assert "top draws on a terminal, and there is none here: use --json" in capsys.readouterr().err
+    assert "top needs a terminal to draw on: use --json" in capsys.readouterr().err
     assert run(["top", "--json", "--gate", "http://127.0.0.1:1"]) == 2
     assert "nothing listens at http://127.0.0.1:1" in capsys.readouterr().err
     with scripts.scripted_server(_no_decisions) as script:
