@@ -23,7 +23,7 @@ HEAD: Final = """\
 # The sandbox
 
 `backoff-ctrl sandbox` is an API server for trying out and testing clients that wait for quota. It speaks the Kubernetes
-API over real HTTP, with ResourceQuota and LimitRange admission, and needs nothing but Python. This page lists test
+API over real HTTP, with ResourceQuota and LimitRange admission, and needs only Python. This page lists test
 cases, not plans. Each case runs unchanged against the sandbox *and* against a real kube-apiserver 1.36 with etcd and
 kube-controller-manager; for kubectl and for client-go informers the same commands run on both, and the output must be
 the same. `make test` runs all of it, `make test-quick` the part that needs no Go.
@@ -47,7 +47,7 @@ NOT_PROMISED: Final = """\
 - **Every kind.** `kubectl api-resources` lists those that are served: the kinds that quota counts, and those that users
   create beside them. Other API groups answer 404.
 - **Networks and storage.** The address of a Service leads nowhere; a claim is never bound.
-- **Webhooks, priority and fairness, audit.** There are none. Overload, conflicts, lost answers and late events can be
+- **Webhooks, priority and fairness, audit.** They are missing. Overload, conflicts, lost answers and late events can be
   injected as faults: `/sandbox/faults`.
 - **Durability.** All data is in memory, and lost when the sandbox stops.
 - **Protobuf answers.** Protobuf is accepted in requests; answers are JSON, which every client accepts.
@@ -79,11 +79,11 @@ class Case:
     def line(self) -> str:
         """The line of the page for this case."""
         words = ACRONYMS.sub(lambda found: found[0].upper(), self.name.removeprefix("test_").replace("_", " "))
-        return f"- {words[0].upper()}{words[1:]}. *{self.claim}*"
+        return f"- {words[0].upper()}{words[1:]}." + (f" *{self.claim}*" if self.claim else "")
 
 
 def page(present: str = "") -> str:
-    """Return the text of the page, whatever it was."""
+    """Return the text of the page."""
     del present
     found = themes()
     promised = {title: [case for case in cases if not case.reason] for title, cases in found.items()}
