@@ -198,7 +198,7 @@ def _let_in(manifest: Mapping[str, Any], namespace: str, listed: _Listed, reach:
     if not listed.line_is_read:
         from backoff_ctrl.k8s.workloads.admitting.jobs import JobsError, list_jobs  # noqa: PLC0415 - imports aiohttp
 
-        with suppress(JobsError):
+        with suppress(JobsError):  # the line stays None, and the answer says that it is not known
             listed.line = asyncio.run(list_jobs(reach.place.configuration, namespaces=(namespace,))).jobs
         listed.line_is_read = True
     around = Surroundings(listed.quotas, listed.ranges or (), listed.line)

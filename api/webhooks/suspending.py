@@ -115,7 +115,7 @@ async def ungated(
     found: Counter[str] = Counter()
     for kind in kinds:
         listed = WatchedKind(kind.path, kind.plural, frozenset({kind.kind}), labels=f"{WAIT}={TRUE}")
-        with suppress(WatchAbsentError):
+        with suppress(WatchAbsentError):  # its operator is not installed: there are no such objects
             async for body in _items(source, replace(listed, labels="") if asking else listed):
                 namespace = text(metadata_of(body).get("namespace"))
                 asked = namespace in asking or asks(body)

@@ -152,7 +152,7 @@ def policy_settings(parts: Iterable[str]) -> dict[str, Any]:
 
 def _number(text: str) -> int | float | str:
     for kind in (int, float):
-        with suppress(ValueError):
+        with suppress(ValueError):  # a text that is no number stays one, and its check reports it
             return kind(text)
     return text
 

@@ -167,7 +167,7 @@ def leave_path(path: Path) -> Callable[[], None]:
     ours = _made(path)
 
     def leave() -> None:
-        with suppress(OSError):
+        with suppress(OSError):  # the next start replaces what is left
             if _made(path) == ours:
                 path.unlink()
 

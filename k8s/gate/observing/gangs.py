@@ -73,7 +73,7 @@ def path_of(owner: Owner, namespace: str) -> str:
 
 
 def _has_path(owner: Owner) -> bool:
-    with suppress(PathError):
+    with suppress(PathError):  # a user may write any text as an owner
         return bool(path_of(owner, "any"))
     return False
 
@@ -337,7 +337,7 @@ class OwnedPods(LabelledPods):
             self._spawn(self._read(pod, label))
 
     async def _read(self, pod: _Pod, label: str) -> None:
-        with suppress(WatchForbiddenError):
+        with suppress(WatchForbiddenError):  # the watch of these pods needs the same right, and reports its loss
             found = await self._tried(pod.name, self._pod_of)
             if found and metadata_of(found).get("uid") == pod.uid:
                 self._ledger.member_seen(self._name, label, pod.uid, found)

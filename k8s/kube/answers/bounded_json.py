@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import accumulate, compress, count
 from typing import Any, Final, TypeAlias
 
@@ -46,10 +47,8 @@ def read_json(data: bytes, trim: Trim | None = None) -> Any:
     next one is parsed: of 4 MB that take 60 MB as objects, only what is needed is ever there at once.
     """
     if trim is not None and not is_deeper(data, DEPTH_MAX):
-        try:
+        with suppress(ValueError, RecursionError):  # some object is beyond the bounds: each is read by itself below
             return _items_trimmed(data.decode(), trim)
-        except (ValueError, RecursionError):
-            pass  # read as what is beyond the bounds
     found = _whole(data)
     found = _parts_of(data) if found is _UNREAD else found
     return found if trim is None else _trimmed_whole(found, trim)

@@ -34,7 +34,7 @@ def items_of(listed: Iterable[object]) -> list[Item]:
             name = mapping_at(body, "metadata", "").get("name")
             named.append((str(name), mappings_at(mapping_at(body, "spec", ""), "limits", "spec")))
         except FieldError:
-            continue
+            continue  # an unreadable LimitRange must not hide the others
     return [item for _, items in sorted(named, key=lambda pair: pair[0]) for item in items]
 
 

@@ -179,7 +179,7 @@ class Reach:
         if not self._lacks(namespace):
             return None
         known: list[str] = []
-        with suppress(EndlessListError):
+        with suppress(EndlessListError):  # the names of the first pages are hints enough
             for status, page in self.pages(path_to("/api/v1", "namespaces")):
                 if status != 200 or not is_list(page):
                     break

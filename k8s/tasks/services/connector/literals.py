@@ -80,7 +80,7 @@ def _one_of(value: Any, declared: LiteralType, path: str) -> Literal:
         try:
             inner = literal_of(value, variant, path)
         except TaskSpecError:
-            continue
+            continue  # it may fit the next variant
         return Literal(scalar=Scalar(union=Union(value=inner, type=variant)))
     raise TaskSpecError(path, "its type is not among those that the interface allows")
 

@@ -81,7 +81,7 @@ class RestPlugin:
         """Return the server that the task names, or where its job is; empty: the platform's own."""
         base = str(meta[URL]) if meta is not None else own_address(self.config, document_of(task, ""))
         found = yarl.URL(base).origin() if base else None
-        with suppress(UnknownAddressError):
+        with suppress(UnknownAddressError):  # the platform has no server of its own
             if found == yarl.URL(self._platforms()).origin():
                 return ""
         return "" if found is None else str(found)
