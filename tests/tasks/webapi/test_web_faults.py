@@ -14,6 +14,7 @@ from backoff_ctrl.k8s.tasks.plugins.phases import TaskLog, aborted, failed, runn
 from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import PluginConfig, PluginSetup, RateLimit, RemoteError
 from backoff_ctrl.k8s.tasks.services.webapi.service import Service, WebCounts
+from tests.kit.watch_script import until
 
 from .jobs_service import FindingPlugin, JobsPlugin, JobsService
 from .web_bench import WebBench, context, web_bench
@@ -145,12 +146,13 @@ async def test_an_abort_that_is_repeated_does_not_begin_its_look_up_anew(service
     service.jobs["a/0"] = {"id": "a/0", "state": "RUNNING"}
     service.hold = asyncio.Event()
     async with web_bench(url, FindingPlugin, store=store) as bench:
-        for _ in range(3):
+        await bench.plugin.abort(task, bench.store["a", 0][1])
+        await until(lambda: service.calls["GET"])
+        for _ in range(2):
             await bench.plugin.abort(task, bench.store["a", 0][1])
-            await asyncio.sleep(0.05)
-        assert service.calls["GET"] == 1
         service.hold.set()
         assert (await bench.abort(task)).info.phase.title == "Aborted"
+    assert service.calls["GET"] == 1
     assert service.jobs == {}
     assert service.calls["POST"] == 0
 
