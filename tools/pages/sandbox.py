@@ -55,8 +55,8 @@ NOT_PROMISED: Final = """\
   fields that charges depend on are validated, and what the cases above name; the rest of Kubernetes' validation is
   missing. A real server refuses a pod with invalid volumes, probes, tolerations or affinity with 422; the sandbox
   accepts it. It also accepts any schedule of a CronJob, any value of a PriorityClass, a LimitRange that contradicts
-  itself, and options of a list that do not go together. Malformed bodies are refused with the same status code, but in words
-  of the sandbox. `kubectl create token` is refused.
+  itself, and options of a list that do not go together. Malformed bodies are refused with the same status code, but in
+  words of the sandbox. `kubectl create token` is refused.
 - **Every column.** Pods, quotas, events, Services, claims, Jobs, Deployments and what is created beside them have
   the columns of `kubectl get`. Other kinds show their name and when they were created, custom ones their name and age.
 - **Owners of every field.** `managedFields` exist for objects that were applied by the server, and for no others: the
