@@ -192,7 +192,7 @@ class Operator:
             say(f"listening on {url}")
 
     def _ready(self) -> tuple[bool, list[str]]:
-        """Say whether the API server has named the leader: a standby is ready, too."""
+        """Return whether the API server has named the leader: a standby is ready, too."""
         leader = self._election.leader
         said = [f"{leader} leads" if leader else "no replica leads yet", *self._rights.lacking]
         if self._trouble:
@@ -209,7 +209,7 @@ class Operator:
         return [*admitting.record.partly(), *admitting.beyond(), *store.record.partly(), *store.left_out()]
 
     def _stuck(self) -> str:
-        """Say why only a new process can go on."""
+        """Return why only a new process can go on."""
         return self._election.stuck() or self._admitting.stuck()
 
     async def _metrics(self) -> bytes:

@@ -328,6 +328,6 @@ async def _let_go(leaving: _Leaving) -> str:
 
 
 def _insist(left: Sequence[str]) -> None:
-    """Raise ``StepError`` if something is left."""
+    """Raise ``StepError`` if a part is left."""
     if left:
         raise StepError(f"{len(left)} are left: {'; '.join(left[:10])}")

@@ -257,7 +257,7 @@ class Expected:
         return changed
 
     def is_member(self, uid: str) -> bool:
-        """Say whether this is a pod of a gang that keeps its room, whose end was not reported yet."""
+        """Return whether this is a pod of a gang that keeps its room, whose end was not reported yet."""
         return uid in self._by_member
 
     def member_ended(self, namespace: str, uid: str) -> None:
@@ -315,7 +315,7 @@ def with_label(body: dict[str, Any], path: list[str], label: str) -> dict[str, A
 
 
 def carries_label(manifest: Mapping[str, Any], templates: Iterable[str], label: str) -> bool:
-    """Say whether all of these sections of a stored object, and at least one, carry the gang's label."""
+    """Return whether all of these sections of a stored object, and at least one, carry the gang's label."""
     found = [_label_at(manifest, path.split(".")) for path in templates]
     return bool(found) and all(each == label for each in found)
 

@@ -140,7 +140,7 @@ class Ledger:
             self.engine.act(lambda engine, now, n=name, s=seen: engine.observe_quota(namespace, n, s, now, sent))
 
     def may_not_read(self, namespace: str, answer: Answer) -> bool:
-        """Say whether this answer to a read of the namespace's quotas means that they can't be read at all."""
+        """Return whether this answer to a read of the namespace's quotas means that they can't be read at all."""
         if answer.status == 403:
             return self.denials.counts((QUOTAS, namespace), self.now())
         return answer.status in (401, 404)
@@ -214,14 +214,14 @@ class Ledger:
     # -- questions: each holds the lock for at most about a millisecond at a time -----------
 
     def look(self, question: Callable[[Controller, float], T]) -> T:
-        """Ask the engine something that takes less than a millisecond: everybody else waits meanwhile."""
+        """Ask the engine a question that takes less than a millisecond: all other callers wait meanwhile."""
         return self.engine.ask(question)
 
     def is_watched(self, namespace: str) -> bool:
         return self.look(lambda engine, _: bool(engine.is_watched(namespace)))
 
     def explain(self, request: Request) -> Explanation | None:
-        """Say why a request waits; None: it does not, or the engine can't say."""
+        """Return why a request waits; None if it does not, or the engine does not know."""
 
         def explain(engine: Controller, now: float) -> Explanation | None:
             return engine.explain(request, now) if self.line.waiter_of(request) is not None else None
@@ -230,7 +230,7 @@ class Ledger:
         return why if isinstance(why, Explanation) else None
 
     def waiting_now(self) -> list[Wait]:
-        """Say who waits in this ledger, and why: those who wait longest first."""
+        """Return the waiters of this ledger with their reasons: the longest wait first."""
         waits = [each.wait() for each in self.under_way() if each.waits]
         return sorted(waits, key=lambda wait: -wait.waited)
 
@@ -270,7 +270,7 @@ _LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()
 
 
 def waiting_now() -> list[Wait]:
-    """Say who waits in this process, and why: those who wait longest first. Costs some microseconds for each of them.
+    """Return the waiters of this process with their reasons: the longest wait first. Each costs some microseconds.
 
     Whether a create waits is known for enforced namespaces alone.
     """

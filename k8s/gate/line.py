@@ -101,7 +101,7 @@ class Line:
         """
         create.turn = turn = Turn(until)
         if self._engine.act(self._submit, create.request, create, turn) is None:
-            turn.value = turn.value or Signal.OPENED  # an error of ours, perhaps before anybody knew of the turn
+            turn.value = turn.value or Signal.OPENED  # an error of ours, perhaps before the turn was given out
         return turn
 
     def _submit(self, engine: Controller, now: float, request: Request, create: Unfinished, turn: Turn) -> bool:
@@ -244,7 +244,7 @@ class Line:
         self._leave(engine, now, create, outcome)
 
     def _lead_no_more(self, create: Unfinished) -> None:
-        """Let those go on that follow a create which has ended: with what it made, if it made something."""
+        """Let the creates go on that follow one which has ended: with the object that it made, if any."""
         made = create.answer if create.answer is not None and create.answer.ok else None
         for turn in self._same_key.leave(create):
             self._engine.resolve(turn, made or Signal.GO)
@@ -441,7 +441,7 @@ class Line:
         return self._engine.ask(lambda *_: self._same_key.following(namespace))
 
     def first_step(self, create: Unfinished) -> FirstStep:
-        """Say what a create does first in its namespace. For "wait" its ``turn`` is the wait for another one's list.
+        """Return what a create does first in its namespace. For "wait" its ``turn`` is the wait for another one's list.
 
         After "read", ``listed`` must be called in any case.
         """

@@ -83,7 +83,7 @@ class LockedEngine:
         self.policy = policy
         self.subscribers = Subscribers(self.attempt)
         self.on_effect: Callable[[Controller, float, Effect], bool]
-        """Takes an effect; says whether it gave the engine something back."""
+        """Takes an effect; returns whether it has reported to the engine, which may then have further effects."""
         self.on_replace: list[Callable[[], object]] = []
         self._rng = rng
         self._change = 0  # the number of the newest change in the engine before, for those who follow the changes
@@ -110,7 +110,7 @@ class LockedEngine:
     # -- deciding: one thing at a time ---------
 
     def act(self, do: Callable[..., T], *given: Any) -> T | None:
-        """Have the engine do something, ``do(engine, now, *given)``, then deliver what follows.
+        """Have the engine take a step, ``do(engine, now, *given)``, then deliver what follows.
 
         None: it failed; or it is done as soon as this thread has done what it was interrupted at.
         """
@@ -133,7 +133,7 @@ class LockedEngine:
         self._empty_queue()
 
     def ask(self, question: Callable[..., T], *given: Any) -> T:
-        """Ask the engine something, ``question(engine, now, *given)``, that takes less than a millisecond."""
+        """Ask the engine a question, ``question(engine, now, *given)``, that takes less than a millisecond."""
         try:
             with self.lock:
                 if self._deciding:
@@ -221,7 +221,7 @@ class LockedEngine:
     # -- delivering ---------
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Tell it what happens from now on; return what ends that."""
+        """Call it for all that happens from now on; return what ends that."""
         with self.lock:
             self.subscribers.add(subscriber)
         return partial(self._unsubscribe, subscriber)
@@ -242,7 +242,7 @@ class LockedEngine:
             self._to_tell.append((event, *given))
 
     def _deliver(self) -> None:
-        """Wake and tell all that there are. A waiter that is woken in this thread may decide something itself."""
+        """Wake all waiters and call all subscribers. A waiter that is woken in this thread may decide itself."""
         thread = threading.get_ident()
         if thread in self._delivering:
             return

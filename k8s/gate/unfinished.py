@@ -152,7 +152,7 @@ class Unfinished(ABC):
     def wait(self) -> Wait: ...
 
     def gave_up(self, wait: Wait | None) -> str:
-        """Say that its time limit has passed, and what it waited for then, if it did."""
+        """Record that its time limit has passed, and what it waited for then, if it did."""
         why = "" if wait is None else f" ({wait.why})"
         return f"gave up waiting for {self.label} after {self.creation.timeout:g} s, the timeout it was given{why}"
 

@@ -297,12 +297,12 @@ async def _undo(tasks: Sequence[asyncio.Future[Any]], delete: Any, namespace: st
 
 
 def _leaves(failure: object) -> bool:
-    """Say whether a delete that ended so has left the object."""
+    """Return whether a delete that ended so has left the object."""
     return isinstance(failure, BaseException) and getattr(failure, "status", None) != 404
 
 
 def _raise_failed(count: int, created: list[str], left: list[str]) -> None:
-    """Say what came of the gang, in place of the error that is being handled. A Ctrl-C or a cancellation goes on."""
+    """Raise what became of the gang, in place of the error being handled. A Ctrl-C or a cancellation goes on."""
     error = sys.exception()
     if isinstance(error, Exception):
         raise GangFailed(count, created, left, error) from error

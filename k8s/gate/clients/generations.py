@@ -24,7 +24,7 @@ ASYNCIO: Final = ("kubernetes.aio", "kubernetes_asyncio")
 
 
 def is_since_37(package: str) -> bool:
-    """Say how to gate the client of this package. Raises ``ImportError`` with what to do if it can't be gated."""
+    """Return whether the client has the interface of 37 and later. Raises ``ImportError`` if it can't be gated."""
     name = package.partition(".")[0]
     try:
         api_client = import_module(f"{package}.client").ApiClient

@@ -94,7 +94,7 @@ class Named:
         return {**self.given, "metadata": metadata}
 
 
-def name_create(  # noqa: PLR0913 - each says something else of the create
+def name_create(  # noqa: PLR0913 - each is another fact about the create
     body: Mapping[str, Any],
     *,
     namespace: str,

@@ -105,7 +105,7 @@ class GangWatch:
         self._news = asyncio.Event()
 
     def look(self) -> None:
-        """Wake the watch: there is a gang, or one has created something."""
+        """Wake the watch: there is a gang, or one has created an object."""
         self._news.set()
 
     async def run(self) -> None:
@@ -188,7 +188,7 @@ class LabelledPods(Observer):
             self._ledger.member_seen(self._name, label, found.uid, found.body)
 
     def refused(self, error: Refusal, times: int) -> bool:  # noqa: ARG002
-        """Say once that these pods can't be watched: what is reserved for them lasts until the gang's limit."""
+        """Log once that these pods can't be watched: what is reserved for them lasts until the gang's limit."""
         if not self._warned:
             log.warning("the pods of gangs in %s can't be watched: %s", self.namespace, error)
         self._warned = True
@@ -262,7 +262,7 @@ class OwnedPods(LabelledPods):
             self._ledger.member_ended(self._name, gone.uid)
 
     def look_again(self) -> None:
-        """A gang has created something: unclaimed pods may belong to it."""
+        """A gang has created an object: unclaimed pods may belong to it."""
         self._unread.extend(self._unclaimed.values())
         self._follow()
 

@@ -20,7 +20,7 @@ NOT_NOW: Final = inf
 
 
 def leaves_as_much(places: Places, path: Path, free: int) -> bool:
-    """Say whether a tenant may have one more place: it has at most as many as it leaves free, so no other stands."""
+    """Return whether a tenant may have one more place: it has at most as many as it leaves free, so no other stands."""
     return places.taken[path] < free
 
 
@@ -87,7 +87,7 @@ class Turns(ABC):
             return
 
     def waits(self, *path: str) -> bool:
-        """Say whether anybody waits here."""
+        """Return whether a caller waits here."""
         branch: _Branch | None = self._root
         for name in path:
             branch = branch and branch.branches.get(name)
@@ -170,11 +170,11 @@ class Places(Turns):
             self.free(key)
 
     def are_used(self, *path: str) -> bool:
-        """Say whether anybody has a place here, or waits for one."""
+        """Return whether a place here is taken or waited for."""
         return self.taken[path] > 0 or self.waits(*path)
 
     def taken_beside(self, keys: Container[Hashable]) -> bool:
-        """Say whether anybody but these has a place."""
+        """Return whether other keys than these have a place."""
         return any(key not in keys for key in self._keys)
 
     # -- as a line ---------

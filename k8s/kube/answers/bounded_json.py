@@ -29,7 +29,7 @@ _STEPS: Final = bytes({ord("{"): 1, ord("["): 1, ord("}"): 255, ord("]"): 255}.g
 
 
 class PartlyRead(dict[str, Any]):
-    """An object of which something was left out, since it is beyond the bounds. ``why`` says which."""
+    """An object without its parts beyond the bounds. ``why`` says which bounds."""
 
     def __init__(self, found: dict[str, Any], why: str) -> None:
         super().__init__(found)

@@ -44,7 +44,7 @@ class Right:
         return f"{self.verb} {kind}/{self.name}" if self.name else f"{self.verb} {kind}"
 
     def where(self, namespace: str) -> str:
-        """Say where it is needed, for a check about ``namespace``."""
+        """Return where it is needed, for a check about ``namespace``."""
         found = namespace if self.namespace is None else self.namespace
         return f"in {found}" if found else "in all namespaces"
 

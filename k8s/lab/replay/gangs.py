@@ -93,7 +93,7 @@ class GangRun:
         return (self._end(until) - min(self.came.values())) if self.came else 0.0
 
     def held_half(self, until: float) -> bool:
-        """Say whether some of its members lived for over a second, or for ever, without the others."""
+        """Return whether some of its members lived for over a second, or for ever, without the others."""
         return bool(self.came) and (self.complete_at is None or self.held(until) > HALF)
 
     def idle(self, until: float) -> float:

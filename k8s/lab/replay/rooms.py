@@ -154,7 +154,7 @@ class Rooms:
         return bool((quota.get("status") or {}).get("hard"))
 
     def _welcome(self, pod: Mapping[str, Any]) -> bool:
-        """Say whether the server would accept a pod, by a dry run: a new namespace may need a moment."""
+        """Return whether the server would accept a pod, by a dry run: a new namespace may need a moment."""
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
         status, answer = self._reach.ask("POST", path, set_apart(pod), query=[("dryRun", "All")])
         if status in (200, 201):

@@ -141,7 +141,7 @@ class ConnectorPlugin:
         return self._directory
 
     async def _route_to(self, wanted: TaskType) -> Route:
-        """Return the connector of a task type. Raises ``TaskSpecError`` if all have answered and no one serves it."""
+        """Return a task type's connector. Raises ``TaskSpecError`` if all have answered and no connector serves it."""
         directory = self._configured()
         if directory.find(wanted) is None:
             await asyncio.to_thread(directory.ask, ASK_AGAIN)

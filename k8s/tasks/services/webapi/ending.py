@@ -75,7 +75,7 @@ class Ending:
 
 
 def is_hopeless(error: Exception) -> bool:
-    """Say whether the same try would fail again and again."""
+    """Return whether the same try would fail again and again."""
     if isinstance(error, RemoteError):
         status = error.status
         return status == NOT_IMPLEMENTED or (300 <= status < 500 and status not in CHANGES)

@@ -213,7 +213,7 @@ class Launch:
         return hidden_in(self._context, said)
 
     async def _is_settled(self) -> bool:
-        """Say whether it is over, although it is unknown whether a job exists: it was found, or can't be repeated."""
+        """Return whether it is over, although its create had no answer: the job was found, or can't be repeated."""
         plugin, service = self._service.plugin, self._service
         if isinstance(plugin, Finds):
             return await self._found(plugin)

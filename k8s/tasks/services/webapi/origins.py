@@ -120,7 +120,7 @@ class Origins:
 
 
 def has_room(places: Places, path: Path, most: int) -> bool:
-    """Say whether one more place may be taken on a path, or a part of it, where there are so ``most`` in all."""
+    """Return whether one more place may be taken on a path, or a part of it, where there are so ``most`` in all."""
     taken = places.taken
     if not path:
         return taken[path] < max(most, OF_ALL_NAMED)

@@ -37,7 +37,7 @@ _BY_STATUS: Final[Mapping[int, tuple[str, ErrorKind, bool]]] = {
 
 
 class PluginBugError(Exception):
-    """A plugin raised something that it may not raise."""
+    """A plugin raised an exception outside its protocol."""
 
     def __init__(
         self, plugin: str, method: str, error: BaseException, hide: Callable[[str], str] = lambda said: said
@@ -51,7 +51,7 @@ class HostRefusedError(Exception):
 
 
 def is_network_fault(error: BaseException) -> bool:
-    """Say whether the service could not be reached, or has not answered in time."""
+    """Return whether the service could not be reached, or has not answered in time."""
     return isinstance(error, aiohttp.ClientError | OSError | TimeoutError)
 
 

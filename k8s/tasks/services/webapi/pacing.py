@@ -205,7 +205,7 @@ class Pacer:
         rates.add(path, self)
 
     def is_used(self) -> bool:
-        """Say whether a call is under way, waits, or has to wait."""
+        """Return whether a call is under way, waits, or has to wait."""
         shut = self._shut_out > 0 or self._window.not_before > self._clock()
         return shut or self._window.in_flight > 0 or any(each.waits(*self._path) for each in self._rates.lines.values())
 

@@ -114,7 +114,7 @@ class TokenWait:
         return GRANTED
 
     def look_up(self, name: str) -> Answer:
-        """Say that it has no token yet: a refused create asks, since the refusal may hide a 409."""
+        """Report that it has no token yet: a refused create asks, since the refusal may hide a 409."""
         return status_answer(404, "NotFound", f'{TOKENS} "{name}" not found', {"name": name, "kind": TOKENS})
 
 

@@ -196,11 +196,11 @@ class Service:
         self.origins.seats.free(key)
 
     def seated_beside(self, keys: Container[Key]) -> bool:
-        """Say whether anybody but these has a seat: its create has an outcome, which is not stored yet."""
+        """Return whether other keys than these have a seat: the outcome of such a create is not stored yet."""
         return self.origins.seats.taken_beside(keys)
 
     def take_room_now(self, key: Key, namespace: str) -> bool:
-        """Say whether this job may be followed now; then it has its room."""
+        """Return whether this job may be followed now; then it has its room."""
         return self._room.take_now(key, namespace)
 
     async def take_room(self, key: Key, namespace: str) -> None:
