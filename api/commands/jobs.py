@@ -181,23 +181,23 @@ def _who() -> str:
 
 def row_of(job: WaitingJob, columns: Sequence[str]) -> Row:
     """Return these columns of ``WIDE`` of one Job."""
-    said = job.waits_for
+    wait = job.waits_for
     try:
         waited = span((datetime.now(UTC) - datetime.fromisoformat(job.created)).total_seconds())
     except ValueError:
         waited = "-"
-    resource = str(said.get("resource", "-"))
-    amounts = {name: rounded(str(said.get(name, "-")), resource) for name in ("asked", "left")}
-    why = said.get("message") or said.get("reason", "the operator has given no reason yet")
-    if not said.get("message") and "quota" in said:
-        why = f"{said['quota']} {said.get('resource', '')}: asked {amounts['asked']}, left {amounts['left']}"
+    resource = str(wait.get("resource", "-"))
+    amounts = {name: rounded(str(wait.get(name, "-")), resource) for name in ("asked", "left")}
+    why = wait.get("message") or wait.get("reason", "the operator has given no reason yet")
+    if not wait.get("message") and "quota" in wait:
+        why = f"{wait['quota']} {wait.get('resource', '')}: asked {amounts['asked']}, left {amounts['left']}"
     found = {
-        **{name: str(said.get(name, "-")) for name in ("place", "quota", "resource", "reason")},
+        **{name: str(wait.get(name, "-")) for name in ("place", "quota", "resource", "reason")},
         **amounts,
         "namespace": job.namespace,
         "name": f"{job.kind.kind}/{job.name}",
         "waited": waited,
-        "estimate": f"in {span(said['estimate'])}" if "estimate" in said else "-",
+        "estimate": f"in {span(wait['estimate'])}" if "estimate" in wait else "-",
         "waits for": why,
     }
     kind = f"{job.kind.kind}.{job.kind.group}".rstrip(".").lower()

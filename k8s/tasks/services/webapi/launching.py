@@ -44,7 +44,7 @@ class Launch:
         self.end: PhaseInfo | None = None
         self.ready = False
         """Whether it will be sent as soon as that is stored."""
-        self.said = "its turn to be sent has not come yet"
+        self.reason = "its turn to be sent has not come yet"
         self.doubt = resumes
         """Whether a job may exist although there is no answer."""
         self._service = service
@@ -114,7 +114,7 @@ class Launch:
                 if judged.failure is not None:
                     await self._fail(judged.failure)
                     return
-                self.said = f"{judged.said}; it is tried again"
+                self.reason = f"{judged.reason}; it is tried again"
                 self._wake(self._key)
                 await between.after_failure()
         except asyncio.CancelledError:
@@ -136,7 +136,7 @@ class Launch:
         slot = await origin.pacer.enter(Access.WRITE)
         try:
             self.ready = True
-            self.said = "its call is being made" if self._service.is_sync else "its job is being created"
+            self.reason = "its call is being made" if self._service.is_sync else "its job is being created"
             self._wake(self._key)
             await self._stored.wait()
         except BaseException:
@@ -151,14 +151,14 @@ class Launch:
             service.adopt_room(self._key, namespace)
             return
         if not service.take_room_now(self._key, namespace):
-            before, size = self.said, service.settings.caching.size
-            self.said = (
+            before, size = self.reason, service.settings.caching.size
+            self.reason = (
                 f"waits for another job to end: {size} may be followed (plugins.{service.id}.caching.size), "
                 "and a namespace has at most as many of them as it leaves free"
             )
             self._wake(self._key)
             await service.take_room(self._key, namespace)
-            self.said = before
+            self.reason = before
 
     async def _send(self, slot: Slot) -> Judged | None:
         """Send the create once. Return what an error means; None after a success."""
@@ -219,7 +219,7 @@ class Launch:
             return await self._found(plugin)
         if service.own.idempotent:
             return False
-        self.end = in_doubt(service.id, f"a create was sent and not answered ({self.said})")
+        self.end = in_doubt(service.id, f"a create was sent and not answered ({self.reason})")
         return True
 
     def _failed(self, error: Exception) -> None:
@@ -244,6 +244,6 @@ class Launch:
                 self.doubt = False
                 return self.created is not None
             self._failed(error)
-            self.said = f"whether its job exists can't be looked up now: {error}; it is tried again"
+            self.reason = f"whether its job exists can't be looked up now: {error}; it is tried again"
             self._wake(self._key)
             await between.after_failure()

@@ -243,7 +243,7 @@ class WebManager:
                 await asyncio.wait({deletion.task}, timeout=FINALIZE_SECONDS)
             if info.phase.is_terminal or (deletion is not None and deletion.done):
                 return ""
-            said = info.reason if deletion is None else deletion.said
+            said = info.reason if deletion is None else deletion.reason
         if not ending.is_given_up:
             raise RuntimeError(said)
         return self._left(task, known, ending)
@@ -282,7 +282,7 @@ class WebManager:
         if launch.ready:
             self._again(task)
             known = replace(known, stage=Stage.CREATE_REQUESTED)
-        return known, queued(launch.said)
+        return known, queued(launch.reason)
 
     def _requested(self, task: TaskContext, service: Service, known: WebState) -> tuple[WebState, PhaseInfo]:
         """Have the create sent, and take its outcome."""
@@ -309,7 +309,7 @@ class WebManager:
             return known, launch.end
         if launch.over:  # it was stopped
             del self._launches[key]
-        return known, queued(launch.said)
+        return known, queued(launch.reason)
 
     def _created(self, task: TaskContext, service: Service, known: WebState) -> tuple[WebState, PhaseInfo]:
         """Report what the job was last read as."""
@@ -351,7 +351,7 @@ class WebManager:
                 return known, info
         deletion = self._deletion(task, service, known.meta, reason)
         if not deletion.done:
-            return known, not_ready(f"the abort continues: {deletion.said}")
+            return known, not_ready(f"the abort continues: {deletion.reason}")
         return known, aborted("aborted: its job was deleted")
 
     async def _launch_ended(
@@ -370,7 +370,7 @@ class WebManager:
             return known, aborted(f"aborted{said}")
         launch = self._launch(task, service, resumes=sent)
         if not await launch.give_up(self._endings[key]):
-            return known, known.holding(f"the abort continues: {launch.said}")
+            return known, known.holding(f"the abort continues: {launch.reason}")
         del self._launches[key]
         if launch.created is not None:
             return replace(known, stage=Stage.RESOURCES_CREATED, meta=launch.created.meta), None

@@ -62,7 +62,7 @@ class Judged:
     ``sent``: a job may exist all the same. ``said`` is a sentence for people.
     """
 
-    said: str
+    reason: str
     failure: PhaseInfo | None = None
     sent: bool = False
 
