@@ -59,7 +59,7 @@ def is_network_fault(error: BaseException) -> bool:
 class Judged:
     """What an error of a create means. ``failure``: the end of the attempt; None: the create is tried again.
 
-    ``sent``: a job may exist all the same. ``said`` is a sentence for people.
+    ``sent``: a job may exist all the same. ``reason`` is a sentence for people.
     """
 
     reason: str
