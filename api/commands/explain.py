@@ -62,7 +62,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     token_file: str | None,
     output: str | None,
 ) -> int:
-    """Return whether a manifest would be created now, would wait, never fits, or is refused, and why.
+    """Say whether a manifest would be created now, would wait, never fits, or is refused, and why.
 
     A running instance knows who is already waiting, and estimates how long it takes; with --apiserver, --kubeconfig or
     --context the answer comes from the quotas and LimitRanges of the cluster. No object is created. For an object that

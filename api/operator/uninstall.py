@@ -46,7 +46,7 @@ _ERRORS: Final = (StepError, NotSent, OutcomeUnknown, PathError)
 
 @dataclass(frozen=True, slots=True)
 class _Leaving:
-    """What is done, and with what."""
+    """What is let go, and by which means."""
 
     objects: Objects
     configuration: Any
@@ -145,7 +145,7 @@ async def _leave(configuration: Any, namespace: str, kinds: Sequence[AdmissibleK
 
 
 async def _taken_in_order(leaving: _Leaving) -> bool:
-    """Let no object go where the operator or its webhooks can't be stopped: they would have it wait again.
+    """Stop the operator and its webhooks first: while they run, they would suspend released objects again.
 
     What was stopped is put back if a step fails, or if the process gets a signal to end.
     """

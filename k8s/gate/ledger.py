@@ -48,7 +48,7 @@ _POD_ENDS: Final = ""
 
 
 class Ledger:
-    """See the module. Its methods are safe from any thread."""
+    """The ledger: news, questions and operators of one API server. Its methods are safe from any thread."""
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ LEVELS_MAX: Final = 4096
 
 
 class Line:
-    """See the module. Its methods are safe from any thread."""
+    """The line of creates and gangs that wait. Its methods are safe from any thread."""
 
     def __init__(self, engine: LockedEngine) -> None:
         self._engine = engine

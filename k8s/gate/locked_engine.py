@@ -75,7 +75,7 @@ class GateCounts:
 
 
 class LockedEngine:
-    """See the module. Its methods are safe from any thread."""
+    """The engine behind its lock. Its methods are safe from any thread."""
 
     def __init__(self, alarms: Alarms, policy: Policy, rng: random.Random | None) -> None:
         self.alarms = alarms

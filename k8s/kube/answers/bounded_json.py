@@ -39,9 +39,8 @@ class PartlyRead(dict[str, Any]):
 def read_json(data: bytes, trim: Trim | None = None) -> Any:
     """Return what an API server answered: an object, a page of a list, or a line of a watch.
 
-    Where the whole can't be read within the bounds, each object in it is read by itself, and those that are beyond
-    them are ``PartlyRead``. An item of a list that is no JSON even so is None. Raises ``ValueError`` for other bytes
-    that are no JSON.
+    If the whole is beyond the bounds, each object in it is read by itself, and those beyond the bounds are
+    ``PartlyRead``. An item of a list that is no JSON is None. Raises ``ValueError`` for other bytes that are no JSON.
 
     ``trim`` returns what is needed of an object of a list, or of an event. Each item of a list is trimmed before the
     next one is parsed: of 4 MB that take 60 MB as objects, only what is needed is ever there at once.

@@ -48,7 +48,7 @@ class _Listed(NamedTuple):
 
 
 class Directory:
-    """See the module."""
+    """The task types of all connectors in the settings."""
 
     def __init__(self) -> None:
         """Begin without any connector."""

@@ -68,7 +68,7 @@ class Answer:
 
 
 class ConnectorPlugin:
-    """See the module."""
+    """A web API plugin whose service is a Flyte connector."""
 
     def __init__(self, setup: PluginSetup, directory: Directory) -> None:
         self._setup = setup

@@ -197,7 +197,7 @@ class RestPlugin:
     def _where(self, meta: Any, document: JSON) -> str:
         """Return the address of a job. Raises ``UnknownAddressError`` for one that no task could have now.
 
-        Who may write the status of a Task names any address there, and we reach more than he does.
+        A user who may write the status of a Task can name any address there, and the manager reaches more than he does.
         """
         base = text(mapping(meta).get(URL))
         listed = bool(self._settings().get("allowedhosts"))  # then the session reaches those alone

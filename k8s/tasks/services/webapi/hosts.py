@@ -33,7 +33,7 @@ def is_link_local(host: str) -> bool:
 
 
 class Resolver(aiohttp.ThreadedResolver):
-    """Finds no link-local address under any name: who may name a host may have it point anywhere."""
+    """Finds no link-local address under any name: a user who names a host may have it point anywhere."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET

@@ -83,7 +83,7 @@ def _utc_now() -> datetime:
 
 
 class WebManager:
-    """See the module. An async context manager, for the time of one lease; everything happens on its event loop."""
+    """Runs the attempts of web API plugins. An async context manager for the time of one lease, on its event loop."""
 
     def __init__(
         self,

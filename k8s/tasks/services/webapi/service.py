@@ -83,7 +83,7 @@ class Scope:
 
 
 class Service:
-    """See the module. On one event loop."""
+    """A loaded plugin with its service. On one event loop."""
 
     def __init__(
         self,
