@@ -95,7 +95,6 @@ class Authority:
 
     @property
     def made(self) -> datetime:
-        """When it was made."""
         return self.certificate.not_valid_before_utc + _BACKDATED
 
     @property

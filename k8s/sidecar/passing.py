@@ -91,7 +91,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Shared:
-    """One for each listener."""
+    """What the connections of one listener share."""
 
     server: ApiServer
     creates: Creates
@@ -158,7 +158,7 @@ class Guest(Protocol):
     address: str
 
     def give_way(self) -> None:
-        """End for another one."""
+        """End, since another connection needs the place."""
 
 
 class Connection(Protocol):

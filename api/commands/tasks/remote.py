@@ -25,8 +25,6 @@ ASK_AGAIN: Final = 1.0
 
 
 class RemoteTasks:
-    """A server with tasks."""
-
     def __init__(self, server: str, token_file: str | None) -> None:
         """Prepare to ask. Raises ``BadInput``."""
         place = read_url(server)

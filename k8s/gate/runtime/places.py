@@ -49,14 +49,14 @@ class Turns(ABC):
 
     @abstractmethod
     def go(self, path: Path) -> None:
-        """Note that one goes."""
+        """Count a waiter that goes."""
 
     @abstractmethod
     def undo(self, path: Path) -> None:
-        """Note that one was let go who had left the line."""
+        """Take back the count of a waiter that had left the line when its turn came."""
 
     async def enter(self, *path: str) -> None:
-        """Wait until one may go."""
+        """Wait for a turn."""
         turn = asyncio.get_running_loop().create_future()
         branch = self._root
         for name in path:
@@ -73,7 +73,7 @@ class Turns(ABC):
             raise
 
     def look(self) -> None:
-        """Let all go who may go now. To be called when there is news; what time alone allows is seen by itself."""
+        """Let all waiters go that may. Call it when there is news; the passing of time needs no call."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None

@@ -55,7 +55,7 @@ _GROWING: Final = frozenset({CLAIMS, SERVICES})
 
 @dataclass(slots=True, frozen=True)
 class Shared:
-    """What all requests share."""
+    """The parts of the proxy that all requests of creates use."""
 
     ask: Ask
     own: Ask | None

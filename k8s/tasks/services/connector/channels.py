@@ -64,7 +64,6 @@ class Channels:
         return self._open[key]
 
     async def aclose(self) -> None:
-        """Close them all."""
         for each in self._open.values():
             await each.close()
         self._open.clear()

@@ -51,7 +51,6 @@ class Directory:
     """The task types of all connectors in the settings."""
 
     def __init__(self) -> None:
-        """Begin without any connector."""
         self.section: Mapping[str, Any] = {}
         """The section that was adopted last, in its present spelling."""
         self.settings = ConnectorSettings()

@@ -130,7 +130,6 @@ class ConnectorPlugin:
         return (phase_at_once if resource.at_once else phase_of)(resource.resource)
 
     async def aclose(self) -> None:
-        """Close all channels."""
         await self._channels.aclose()
 
     def _configured(self) -> Directory:
