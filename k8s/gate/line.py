@@ -383,7 +383,7 @@ class Line:
         if create is not None and create.turn is not None and create.turn.value is None:
             create.turn.engine = engine
             self._engine.resolve(create.turn, effect)
-            self._remove(effect.request)  # last: were it broken off before, the waiter would be forgotten
+            self._remove(effect.request)  # last: were it broken off before, nobody would know who waits
             return False
         self._remove(effect.request)
         if isinstance(effect, Ticket):  # it left between the decision and now
@@ -495,7 +495,7 @@ class Line:
         self.stop(closing(self.under_way(), why))
 
     def saw(self, create: Unfinished) -> None:
-        """Count the answer to a create now, before the create goes on."""
+        """Count the answer to a create now, as it does nothing else here yet."""
         self._engine.ask(lambda *_: self._count(create))
 
     def _count(self, create: Unfinished) -> None:

@@ -19,7 +19,7 @@ _EXCEPTIONS: Final[Callable[[], dict[int, Any]]] = getattr(sys, "_current_except
 
 
 def main_thread_has_failed() -> bool:
-    """Return whether an exception such as Ctrl-C ended the main thread: Python then joins the other threads.
+    """Say whether an exception such as Ctrl-C ended the main thread: Python then joins the other threads.
 
     No create may go on waiting in that case. If the main thread simply returned, the other threads go on working, and
     their creates may wait as long as they like.
@@ -49,7 +49,7 @@ def awaited_by_interrupted() -> frozenset[int]:
 
 
 def _is_interrupted(thread: int) -> bool:
-    """Return whether a thread handles an exception that is to end the program, rather than an error."""
+    """Say whether a thread handles an exception that is to end the program, rather than an error."""
     handled: Any = _without_collection(_EXCEPTIONS).get(thread)  # until Python 3.11 as of sys.exc_info()
     error = handled[1] if isinstance(handled, tuple) else handled
     return isinstance(error, BaseException) and not isinstance(error, Exception | GeneratorExit)
