@@ -85,9 +85,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     if limit is not None:
         raise BadInput("--limit is for top -o json: on the screen, scroll")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise BadInput(
-            "top draws on a terminal, and there is none here: use --json, or the commands ceilings and waiting"
-        )
+        raise BadInput("top needs a terminal to draw on: use --json, or the commands ceilings and waiting")
     if find_spec("textual") is None:
         raise BadInput("top needs the package textual: pip install 'backoff-ctrl[top]'; or use --json")
     suspended: Jobs = jobs or tuple

@@ -54,7 +54,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     The program that contains the gate serves them if BACKOFF_CTRL_STATUS=127.0.0.1:9095 is set. The estimate says when
     a create is likely to be admitted; for the first few in line, the time within which it is (95 %); "-": not known.
 
-    Exit codes: 0 answered, also if nothing waits; 2 wrong usage, or no instance answers.
+    Exit codes: 0 answered, also with an empty line; 2 wrong usage, or no instance answers.
     """
     if any(each is not None for each in (apiserver, kubeconfig, context)):
         raise BadInput(

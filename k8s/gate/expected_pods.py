@@ -48,7 +48,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What to look for in a namespace: pods of gangs, ``by_owners`` too, and then none created before ``since``."""
+    """What to look for in a namespace: pods of gangs; ``by_owners`` too, if they were created after ``since``."""
 
     by_owners: bool
     since: str
@@ -90,7 +90,7 @@ class Expected:
         self.forget()
 
     def forget(self) -> None:
-        """Expect nothing: a new engine knows no gang."""
+        """Drop all expectations: a new engine knows no gang."""
         # By namespace, too: who may write in one names the label of a gang in another.
         self._by_label: dict[tuple[str, str], ExpectedGang] = {}
         self._by_root: dict[str, ExpectedGang] = {}
@@ -135,7 +135,7 @@ class Expected:
             self.give_back(gang.gang, gang.engine)
 
     def look_for(self, namespace: str) -> Expectation | None:
-        """Say which pods of gangs are to be looked for in a namespace; None: none."""
+        """Return which pods of gangs to look for in a namespace; None if it has no open gang."""
         gangs = [each for each in list(self._by_label.values()) if each.gang.namespace == namespace and not each.over]
         if not gangs:
             return None
@@ -180,7 +180,7 @@ class Expected:
         self._by_member[uid] = expected
 
     def appeared(self, gang: Gang, engine: Controller, uid: str, manifest: Mapping[str, Any], resource: str) -> bool:
-        """Report a member of a gang that somebody else created; say whether it counts as one."""
+        """Report a gang's member that another client created; return whether it counts as one."""
         charged = self._engine.attempt(remembered_footprint, manifest, resource)
         if isinstance(charged, Failure):
             return False
@@ -263,7 +263,7 @@ class Expected:
         return changed
 
     def is_member(self, uid: str) -> bool:
-        """Say whether this is a pod of a gang that keeps its room, whose end was not reported yet."""
+        """Return whether this is a pod of a gang that keeps its room, whose end was not reported yet."""
         return uid in self._by_member
 
     def member_ended(self, namespace: str, uid: str) -> None:
@@ -321,7 +321,7 @@ def with_label(body: dict[str, Any], path: list[str], label: str) -> dict[str, A
 
 
 def carries_label(manifest: Mapping[str, Any], templates: Iterable[str], label: str) -> bool:
-    """Say whether all of these sections of a stored object, and at least one, carry the gang's label."""
+    """Return whether all of these sections of a stored object, and at least one, carry the gang's label."""
     found = [_label_at(manifest, path.split(".")) for path in templates]
     return bool(found) and all(each == label for each in found)
 

@@ -1,7 +1,7 @@
 """The ledger of one process and API server, shared by its gates and clients: news, questions and operators come here.
 
-Below it are the ``LockedEngine``, which decides, and the ``Line``, in which creates and gangs wait. Nothing here
-blocks.
+Below it are the ``LockedEngine``, which decides, and the ``Line``, in which creates and gangs wait. No method of the
+ledger blocks.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _POD_ENDS: Final = ""
 
 
 class Ledger:
-    """See the module. Its methods are safe from any thread."""
+    """The ledger: news, questions and operators of one API server. Its methods are safe from any thread."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Ledger:
         _LEDGERS.add(self)
 
     def _fork(self) -> None:
-        """Start empty in a forked child: it has none of the waiters, and locks may be held for ever."""
+        """Start empty in a forked child: its parent keeps the waiters, and locks may be held for ever."""
         self.engine.reset()
         self.answers.reset()
         self.line.reset()
@@ -148,7 +148,7 @@ class Ledger:
         """Report what a list of the namespace's quotas, requested at ``sent`` and of no watch, says.
 
         The engine drops what is older than its own knowledge. None of it is kept for a new engine: by then it would be
-        old. An answer that is no such list reports nothing.
+        old. An answer that is no such list is ignored.
         """
         self.reached = True
         if answer.ok:
@@ -157,7 +157,7 @@ class Ledger:
             self.engine.act(lambda engine, now, n=name, s=seen: engine.observe_quota(namespace, n, s, now, sent))
 
     def may_not_read(self, namespace: str, answer: Answer) -> bool:
-        """Say whether this answer to a read of the namespace's quotas means that they can't be read at all."""
+        """Return whether this answer to a read of the namespace's quotas means that they can't be read at all."""
         if answer.status == 403:
             return self.denials.counts((QUOTAS, namespace), self.now())
         return answer.status in (401, 404)
@@ -213,7 +213,7 @@ class Ledger:
     # -- operators ---------
 
     def halt(self, namespace: str, *, halted: bool) -> None:
-        """Send nothing of a namespace, or go on. A new engine, after an internal error, halts it too."""
+        """Stop the creates of a namespace, or let them go on. A new engine, after an internal error, halts it too."""
         if halted:
             self.engine.report((namespace, _HALT), lambda engine, now: engine.halt(namespace, now))
         else:
@@ -232,17 +232,17 @@ class Ledger:
 
         return self.engine.act(prioritize) is True
 
-    # -- questions: none holds the lock for more than about a millisecond at a time ---------
+    # -- questions: each holds the lock for at most about a millisecond at a time -----------
 
     def look(self, question: Callable[[Controller, float], T]) -> T:
-        """Ask the engine something that takes less than a millisecond: everybody else waits meanwhile."""
+        """Ask the engine a question that takes less than a millisecond: all other callers wait meanwhile."""
         return self.engine.ask(question)
 
     def is_watched(self, namespace: str) -> bool:
         return self.look(lambda engine, _: bool(engine.is_watched(namespace)))
 
     def explain(self, request: Request) -> Explanation | None:
-        """Say why a request waits; None: it does not, or the engine can't say."""
+        """Return why a request waits; None if it does not, or the engine does not know."""
 
         def explain(engine: Controller, now: float) -> Explanation | None:
             return engine.explain(request, now) if self.line.waiter_of(request) is not None else None
@@ -251,7 +251,7 @@ class Ledger:
         return why if isinstance(why, Explanation) else None
 
     def waiting_now(self) -> list[Wait]:
-        """Say who waits in this ledger, and why: those who wait longest first."""
+        """Return the waiters of this ledger with their reasons: the longest wait first."""
         waits = [each.wait() for each in self.under_way() if each.waits]
         return sorted(waits, key=lambda wait: -wait.waited)
 
@@ -291,7 +291,7 @@ _LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()
 
 
 def waiting_now() -> list[Wait]:
-    """Say who waits in this process, and why: those who wait longest first. Costs some microseconds for each of them.
+    """Return the waiters of this process with their reasons: the longest wait first. Each costs some microseconds.
 
     Whether a create waits is known for enforced namespaces alone.
     """

@@ -451,7 +451,7 @@ def _go_on_ungated(create: Create, machine: Conversation | Ungated) -> Action:
 
 
 def raised_by_us(error: BaseException) -> TypeGuard[Exception]:
-    """Say whether code of ours failed, rather than the client or the caller's transport that it called.
+    """Return whether code of ours failed, rather than the client or the caller's transport that it called.
 
     A client's own error (a certificate, a token that can't be fetched) is raised to the caller; one of ours never is.
     """

@@ -1,8 +1,8 @@
 """The waiting line as creates and gangs see it: they join it, get their turns, and leave it.
 
 A ``Turn`` is resolved under the lock of the engine, once: with a ticket, a refusal, a grant, or a signal. The waiter
-asks the line, not its own memory, whether its turn has come: so a ticket that is granted in the moment in which its
-caller goes is given back, and nothing is lost between the two. A create that need not wait takes the lock twice: to
+asks the line, not its own memory, whether its turn has come: so a ticket granted at the moment when its caller leaves
+is given back, not lost. A create that need not wait takes the lock twice: to
 join, and to settle its ticket, when the server's answer is counted, too.
 """
 
@@ -40,7 +40,7 @@ LOOK_AGAIN: Final = 3600.0
 
 
 class Line:
-    """See the module. Its methods are safe from any thread."""
+    """The line of creates and gangs that wait. Its methods are safe from any thread."""
 
     def __init__(self, engine: LockedEngine, answers: AnswersSeen) -> None:
         self._engine = engine
@@ -62,7 +62,7 @@ class Line:
     # -- what is asked for ---------
 
     def request(self, creation: Creation) -> Request:
-        """Describe a create to the engine. A manifest that can't be read demands nothing: the server will say why."""
+        """Describe a create to the engine. An unreadable manifest has an empty demand: the server will refuse it."""
         try:
             demand = creation.demand or remembered_footprint(creation.body, creation.resource)
         except FieldError:
@@ -86,7 +86,7 @@ class Line:
         """
         create.turn = turn = Turn(until)
         if self._engine.act(self._submit, create.request, create, turn) is None:
-            turn.value = turn.value or Signal.OPENED  # an error of ours, perhaps before anybody knew of the turn
+            turn.value = turn.value or Signal.OPENED  # an error of ours, perhaps before the turn was given out
         return turn
 
     def _submit(self, engine: Controller, now: float, request: Request, create: Unfinished, turn: Turn) -> bool:
@@ -235,7 +235,7 @@ class Line:
         self._leave(engine, now, create, outcome)
 
     def _lead_no_more(self, create: Unfinished) -> None:
-        """Let those go on that follow a create which has ended: with what it made, if it made something."""
+        """Let the creates go on that follow one which has ended: with the object that it made, if any."""
         made = create.answer if create.answer is not None and create.answer.ok else None
         for turn in self._same_key.leave(create):
             self._engine.resolve(turn, made or Signal.GO)
@@ -279,7 +279,7 @@ class Line:
             self.counts.late += 1  # the engine had given it up: ticket_max
 
     def leave(self, create: Unfinished) -> bool:
-        """Keep a create in line, unsent, whose caller was told to come again; False: it does not wait there."""
+        """Keep an unsent create in line whose caller was asked to come again; False if the create does not wait."""
         return self._engine.act(self._go_away, create) is True
 
     @staticmethod
@@ -301,13 +301,13 @@ class Line:
         self._engine.soon(lambda *_: self._engine.resolve(turn, Signal.LATE))
 
     def give_back(self, create: Unfinished) -> None:
-        """End a create whose turn reaches nobody: the event loop of its caller was closed."""
+        """End a create whose caller can't have its turn any more: the caller's event loop was closed."""
         create.gate = None
         create.error = GateClosed(f"{create.label}: the event loop of its caller was closed while it waited")
         self.end(create, None, at_once=False)
 
     def stop(self, ends: Sequence[tuple[Unfinished, BaseException]], *, keep_seats: bool = False) -> None:
-        """End each of these from outside. They leave the line in one step, so that none is sent meanwhile.
+        """End each of these from outside. They leave the line in one step: else the room of one would admit the next.
 
         What is being sent is answered first. ``keep_seats``: their callers may come again.
         """
@@ -335,7 +335,7 @@ class Line:
             return self._find_reader(engine, now, effect.namespace)
         if isinstance(effect, GivenBack):
             log.warning(
-                "gang %s of namespace %s: %d of its members were drawn, then none for %g s; what was reserved for the "
+                "gang %s of namespace %s: %d of its members were drawn, and no further one for %g s; the room of the "
                 "other %d is given back",
                 effect.gang.id,
                 effect.gang.namespace,
@@ -381,7 +381,7 @@ class Line:
     # -- creates that wait for each other ---------
 
     def list_quotas_first(self, quiet: float) -> None:
-        """Let the first create of a namespace list its quotas; again if there was none for ``quiet`` seconds."""
+        """Let the first create of a namespace list its quotas, also the first after ``quiet`` seconds without any."""
         self._lists_after = quiet
         self._first_lists = FirstList(quiet)
 
@@ -406,7 +406,7 @@ class Line:
         return self._engine.ask(lambda *_: self._same_key.following(namespace))
 
     def first_step(self, create: Unfinished) -> FirstStep:
-        """Say what a create does first in its namespace. For "wait" its ``turn`` is the wait for another one's list.
+        """Return what a create does first in its namespace. For "wait" its ``turn`` is the wait for another one's list.
 
         After "read", ``listed`` must be called in any case.
         """
@@ -436,7 +436,7 @@ class Line:
         return self._engine.ask(ask)
 
     def listed(self, namespace: str) -> None:
-        """Let those go on that wait for the list of this namespace, whatever came of it."""
+        """Let the waiters for the list of this namespace go on, even if the list has failed."""
 
         def done(_: Controller, now: float) -> None:
             assert self._first_lists is not None

@@ -52,7 +52,7 @@ class Subscriber:
         """The engine knows a quota as it was reported: what it refused before may fit now."""
 
     def blocked(self, namespace: str) -> None:
-        """A quota holds creates up in a namespace, and nobody reports its changes yet."""
+        """A quota holds creates up in a namespace, and its changes are not watched yet."""
 
     def gang_made(self, namespace: str) -> None:
         """Others make pods for a gang of this namespace: watch those that ``Ledger.look_for`` names."""
@@ -64,15 +64,15 @@ class Subscriber:
         """The engine took so long for one decision or piece of news."""
 
     def forked(self) -> None:
-        """This is a forked child, which has none of its parent's creates."""
+        """This is a forked child; the creates stay with its parent."""
 
     def figures(self) -> Iterable[tuple[str, tuple[str, ...], float]]:
-        """Return samples of its own for the metrics: name without prefix, labels, value. Asked for, not told."""
+        """Return samples of its own for the metrics: name without prefix, labels, value."""
         return ()
 
 
 Attempt = Callable[..., Any]
-"""Calls a function with what belongs to it, and raises none of its errors."""
+"""Calls a function with its arguments, and never raises its errors."""
 
 
 class Event(Generic[P]):

@@ -155,7 +155,7 @@ class Gating(Generic[G]):
             return None
 
     def teaches(self, url: str, status: int) -> bool:
-        """Say whether ``learn`` needs the body of an ungated call's answer."""
+        """Return whether ``learn`` needs the body of an ungated call's answer."""
         return status == 403 and read_target(self.configuration.host, url) is not None
 
     def learn(

@@ -73,7 +73,7 @@ def path_of(owner: Owner, namespace: str) -> str:
 
 
 def _has_path(owner: Owner) -> bool:
-    with suppress(PathError):
+    with suppress(PathError):  # a user may write any text as an owner
         return bool(path_of(owner, "any"))
     return False
 
@@ -105,7 +105,7 @@ class GangWatch:
         self._news = asyncio.Event()
 
     def look(self) -> None:
-        """Wake the watch: there is a gang, or one has created something."""
+        """Wake the watch: there is a gang, or one has created an object."""
         self._news.set()
 
     async def run(self) -> None:
@@ -188,7 +188,7 @@ class LabelledPods(Observer):
             self._ledger.gangs.member_seen(self._name, label, found.uid, found.body)
 
     def refused(self, error: Refusal, times: int) -> bool:  # noqa: ARG002
-        """Say once that these pods can't be watched: what is reserved for them lasts until the gang's limit."""
+        """Log once that these pods can't be watched: what is reserved for them lasts until the gang's limit."""
         if not self._warned:
             log.warning("the pods of gangs in %s can't be watched: %s", self.namespace, error)
         self._warned = True
@@ -262,7 +262,7 @@ class OwnedPods(LabelledPods):
             self._ledger.gangs.member_ended(self._name, gone.uid)
 
     def look_again(self) -> None:
-        """A gang has created something: unclaimed pods may belong to it."""
+        """A gang has created an object: unclaimed pods may belong to it."""
         self._unread.extend(self._unclaimed.values())
         self._follow()
 
@@ -337,7 +337,7 @@ class OwnedPods(LabelledPods):
             self._spawn(self._read(pod, label))
 
     async def _read(self, pod: _Pod, label: str) -> None:
-        with suppress(WatchForbiddenError):
+        with suppress(WatchForbiddenError):  # the watch of these pods needs the same right, and reports its loss
             found = await self._tried(pod.name, self._pod_of)
             if found and metadata_of(found).get("uid") == pod.uid:
                 self._ledger.gangs.member_seen(self._name, label, pod.uid, found)
