@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from backoff_ctrl.k8s.gate.runtime.host import RUNTIME
 from backoff_ctrl.k8s.gate.settings import settings
-from backoff_ctrl.k8s.status.asked import Anything, ProblemError
+from backoff_ctrl.k8s.status.asked import Anything, ProblemError, check_sender
 from backoff_ctrl.k8s.status.conversation import Answer, problem
 from backoff_ctrl.k8s.status.documents import Documents
 from backoff_ctrl.k8s.status.endpoints import ENDPOINTS, Endpoint, OfHolders
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .observing import Cluster
     from .served_tasks import ServedTasks
 
+SAFE: Final = ("GET", "HEAD")
 WORDS: Final = {
     "readyz": {503: "Not ready: a reason in each line."},
     "decisions": {200: "Server-sent events: `decision`, and `gap` where some are missing."},
@@ -215,9 +216,10 @@ class _Guard:
                 message["headers"] = [*message["headers"], *(each for each in more if each[0] not in own)]
             await send(message)
 
-        request = Request(scope)
+        request, hosts = Request(scope), None if self._access.asks_for_token else ()
+        host, origin, acts = request.headers.get("host"), request.headers.get("origin"), request.method not in SAFE
         try:
-            self._access.check_origin(request.method, request.headers)
+            check_sender(host, origin, hosts=hosts, acts=acts)
         except ProblemError as error:
             await respond(problem(error))(scope, receive, with_headers)
             return

@@ -55,13 +55,12 @@ class Endpoints:
 
     async def ceilings(self, query: OfCeilings, caller: Caller) -> dict[str, Any]:
         """A page of ceilings, as the quotas themselves show them, else as gates know them, with what the gates hold."""
-        where = {"namespace": query.namespace, "quota": query.quota, "resource": query.resource}
         await caller.permit(query.namespace)
-        after, limit = read_cursor(query.after, "ceilings"), query.limit
         if query.namespace:
             await self._gates.renew(query.namespace)
-        page = await run_in_threadpool(self._cluster.documents.ceilings, where, after, limit)
-        seen = await run_in_threadpool(self.overview.unwatched.page, page.items, where, after, limit)
+        page = await run_in_threadpool(self._cluster.documents.ceilings, query)
+        seen = await run_in_threadpool(self.overview.unwatched.page, page.items, query)
+        limit = query.limit
         following = None
         if len(seen) > limit or page.next:
             last = seen[limit - 1]
@@ -171,7 +170,6 @@ class Endpoints:
         }
 
 
-LOCAL: Final = "actions need the header Authorization: Bearer TOKEN; it is in {}"
 THERE: Final = "act at the gate itself, with its own token: backoff-ctrl act --gate {}"
 
 
@@ -211,8 +209,7 @@ class Acting:
         own = self._gates.own
         if own is None:
             raise ProblemError(403, THERE.format(self._gates.gates[0].url), "#/headers/Authorization")
-        if not own.token.allows(caller.headers.get("authorization", "")):
-            raise ProblemError(401, LOCAL.format(own.token.where), "#/headers/Authorization")
+        own.token.check(caller.headers.get("authorization", ""))
 
     async def _tell(self, gate: Connected, name: str, wanted: dict[str, Any]) -> tuple[str, GateError | None]:
         """Return what a gate did, or why it did not."""

@@ -355,8 +355,8 @@ class TaskEndpoints:
     def _check_local(self, caller: Caller) -> None:
         """Raise ``ProblemError`` on this machine for a caller without the server's token."""
         token = self._there.token
-        if not self._access.asks_for_token and not token.allows(caller.headers.get("authorization", "")):
-            raise ProblemError(401, _LOCAL.format(token.where), "#/headers/Authorization")
+        if not self._access.asks_for_token:
+            token.check(caller.headers.get("authorization", ""), _LOCAL)
 
     async def _note(self, caller: Caller, what: str, task: Stored) -> None:
         who = await caller.name()

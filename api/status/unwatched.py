@@ -6,9 +6,11 @@ Those are of quotas that ``serve`` does not watch, each from the gate with the l
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from itertools import islice
 
 from backoff_ctrl.engine.facts.quantities import parse_quantity, quantity
+from backoff_ctrl.k8s.status.asked import read_cursor
+from backoff_ctrl.k8s.status.endpoints import OfCeilings
 from backoff_ctrl.k8s.status.shapes import Ceiling
 from backoff_ctrl.k8s.status.slices import sliced
 from backoff_ctrl.k8s.status.sources import Source
@@ -46,29 +48,20 @@ class Unwatched:
             for key, (_, told) in self.of(name).items():
                 yield (name, *key), told.used, told.limited
 
-    def page(
-        self, items: Sequence[Ceiling], where: Mapping[str, str | None], after: Sequence[Any] | None, limit: int
-    ) -> list[SeenCeiling]:
-        """Return up to ``limit`` + 1 ceilings behind a place, in order: a page of ``source``'s with the others."""
+    def page(self, items: Sequence[Ceiling], query: OfCeilings) -> list[SeenCeiling]:
+        """Return ``query.limit`` + 1 ceilings behind its place, in order: a page of ``source``'s with the others."""
         seen = [SeenCeiling(**vars(with_holds(each, self._gates.holds(each.namespace)))) for each in items]
-        for each in self._behind(where, tuple(str(part) for part in after[1:4]) if after else ("",)):
-            seen.append(each)
-            if len(seen) > len(items) + limit:
-                break
+        seen += islice(self._behind(query), query.limit + 1)
         seen.sort(key=lambda each: (each.namespace, each.quota, each.resource))
-        return seen[: limit + 1]
+        return seen[: query.limit + 1]
 
-    def _behind(self, where: Mapping[str, str | None], after: tuple[str, ...]) -> Iterator[SeenCeiling]:
-        only = where.get("namespace")
-        for name in sliced(self.names()) if only is None else [only]:
+    def _behind(self, query: OfCeilings) -> Iterator[SeenCeiling]:
+        after = tuple(map(str, (read_cursor(query.after, "ceilings") or ["", ""])[1:]))
+        for name in sliced(self.names()) if query.namespace is None else [query.namespace]:
             if name < after[0]:
                 continue
             for key, (url, told) in self.of(name).items():
-                if (
-                    (name, *key) > after
-                    and where.get("quota") in (None, key[0])
-                    and where.get("resource") in (None, key[1])
-                ):
+                if (name, *key) > after and query.takes(*key):
                     whole = SeenCeiling(**vars(told.ceiling), gate_url=url)
                     with_holds(whole, self._gates.holds(name))
                     yield whole

@@ -18,7 +18,7 @@ from backoff_ctrl.k8s.gate.unfinished import Unfinished
 from backoff_ctrl.k8s.kube.answers.answer import GateClosed
 from backoff_ctrl.k8s.kube.answers.printing import printable
 
-from .asked import ProblemError
+from .asked import ProblemError, check_sender
 from .token import Token
 
 audit = logging.getLogger("backoff_ctrl.audit")
@@ -150,16 +150,12 @@ def _knows(ledger: Ledger, namespace: str, quota: str) -> bool:
 
 def check_operator(headers: Mapping[str, str], token: Token | None) -> None:
     """Refuse web pages, and requests without the token; without a ``token`` nobody may act. Raises ``ProblemError``."""
-    origin = headers.get("origin")
-    if origin is not None and origin not in (f"http://{headers.get('host')}", f"https://{headers.get('host')}"):
-        raise ProblemError(403, f"web pages of {origin!r} can't act here", "#/headers/Origin")
+    check_sender(headers.get("host"), headers.get("origin"), hosts=None, acts=True)
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         raise ProblemError(403, "web pages of other sites can't act here", "#/headers/Sec-Fetch-Site")
     if token is None:
         raise ProblemError(403, "actions are disabled here: there is no token", "#/headers/Authorization")
-    if not token.allows(headers.get("authorization", "")):
-        why = f"actions need the header Authorization: Bearer TOKEN; it is in {token.where}"
-        raise ProblemError(401, why, "#/headers/Authorization")
+    token.check(headers.get("authorization", ""))
 
 
 def read_action(content_type: str, body: bytes, needed: Mapping[str, type]) -> dict[str, Any]:

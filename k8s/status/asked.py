@@ -1,15 +1,17 @@
-"""What is asked of the status API, checked: query parameters, cursors; and the problems that wrong ones lead to."""
+"""What is asked of the status API, checked: sender, query parameters, cursors; and the problems with wrong ones."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, Final, TypeVar, get_type_hints
 from urllib.parse import parse_qsl
+
+from backoff_ctrl.k8s.kube.cluster.address import host_of, is_loopback, name_of
 
 from .shapes import Pointed, Problem
 
@@ -59,6 +61,24 @@ def parameter(words: str, default: Any = None, *, in_path: bool = False, one_of:
     """Return a field of the dataclass of an endpoint's parameters: what it means, and which values it may have."""
     metadata = {"words": words, "in_path": in_path, "one_of": one_of}
     return field(metadata=metadata) if in_path else field(default=default, metadata=metadata)
+
+
+def check_sender(host: str | None, origin: str | None, *, hosts: Container[str] | None, acts: bool) -> None:
+    """Raise ``ProblemError`` for a request to a server of this machine by another name, and for pages of other sites.
+
+    A web page could post to loopback, or rebind a name to it. ``hosts`` are names of this machine beside loopback;
+    None: the server is for other machines, too. A request that ``acts`` may come from pages of this very server alone.
+    """
+    if hosts is not None and (host is None or not (is_loopback(host) or name_of(host) in hosts)):
+        raise ProblemError(
+            403,
+            f"this server answers for localhost only, not for {(host or '')[:200]!r}: reach it through kubectl "
+            "port-forward",
+            "#/headers/Host",
+        )
+    page = host_of(origin or "")
+    if origin is not None and ((acts and page != host) or (hosts is not None and not is_loopback(page))):
+        raise ProblemError(403, f"this server does not answer web pages of {origin[:200]!r}", "#/headers/Origin")
 
 
 def read_query(shape: Callable[..., Query], query: str, **in_path: str) -> Query:

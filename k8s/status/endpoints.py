@@ -50,6 +50,10 @@ class OfCeilings:
     limit: int = parameter(_LIMIT, LIMIT)
     after: str | None = parameter(_AFTER)
 
+    def takes(self, quota: str, resource: str) -> bool:
+        """Return whether the filters let this one pass."""
+        return self.quota in (None, quota) and self.resource in (None, resource)
+
 
 @dataclass(frozen=True, slots=True)
 class OfNamespace:
