@@ -1,8 +1,8 @@
 """The gates that ``serve`` is connected to: requests to each, its answers, and their sum.
 
 Only gates know lines, holds and decisions. ``Gates`` follows each: it polls its namespaces, keeps what is held there
-and the ceilings that only it knows (``Told``), and passes its decisions on. Answers of a gate are bounded in time and
-size. The gate of this process (``OwnGate``), if there is one, is asked without HTTP.
+and the ceilings that only it knows (``ReportedCeiling``), and passes its decisions on. Answers of a gate are bounded in
+time and size. The gate of this process (``OwnGate``), if there is one, is asked without HTTP.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from yarl import URL
 
 from backoff_ctrl.engine.facts.quantities import parse_quantity, taken_share
 from backoff_ctrl.k8s.kube.answers.printing import printable
-from backoff_ctrl.k8s.status.asked import ProblemError
+from backoff_ctrl.k8s.status.asked import WRONG_CURSOR, ProblemError
 from backoff_ctrl.k8s.status.client import LINE_MAX, Events, detail_of, read
 from backoff_ctrl.k8s.status.conversation import JSON, Sent, as_json
 from backoff_ctrl.k8s.status.decisions import Decisions, Ring
@@ -106,7 +106,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportedCeiling:
     """One ceiling as a gate reported it; ``limited`` and ``used`` are in nano-units."""
 
     ceiling: Ceiling
@@ -114,18 +114,18 @@ class Told:
     used: int
     hold: Hold
 
+    @classmethod
+    def of(cls, item: Mapping[str, Any]) -> ReportedCeiling:
+        """Return a ceiling from a gate's document. Raises ``ValueError`` for an invalid one."""
+        found: Ceiling = read(Ceiling, item)
+        held, reserved = (parse_quantity(amount or "0") for amount in (found.held, found.reserved))
+        hold = Hold(held, reserved, bool(found.kept), found.block, found.waiting or 0)
+        return cls(found, parse_quantity(found.limited), parse_quantity(found.used), hold)
+
     @property
     def share(self) -> float:
         """The used share of the limit, from 0 to 1 and above."""
         return taken_share(self.used, self.limited, asked=self.hold.asked)
-
-
-def told_of(item: Mapping[str, Any]) -> Told:
-    """Return a ceiling from a gate's document. Raises ``ValueError`` for an invalid one."""
-    found: Ceiling = read(Ceiling, item)
-    held, reserved = (parse_quantity(amount or "0") for amount in (found.held, found.reserved))
-    hold = Hold(held, reserved, bool(found.kept), found.block, found.waiting or 0)
-    return Told(found, parse_quantity(found.limited), parse_quantity(found.used), hold)
 
 
 # -- one gate ---------
@@ -138,6 +138,14 @@ class GateError(Exception):
         """``why`` is a sentence for people, such as the gate's own."""
         super().__init__(why)
         self.status = status
+
+
+FAULTS: Final = (GateError, KeyError, TypeError, ValueError)
+"""The exceptions of asking a gate and reading its answer."""
+
+
+def why_of(fault: Exception) -> str:
+    return str(fault) or "it is not a gate"
 
 
 @dataclass(eq=False)
@@ -154,7 +162,7 @@ class Gate:
     why: str = NOT_ASKED
     namespaces: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Its namespaces in its last answer, by name."""
-    told: dict[str, dict[Key, Told]] = field(default_factory=dict)
+    told: dict[str, dict[Key, ReportedCeiling]] = field(default_factory=dict)
     """Its ceilings by namespace: those with holds, and all of quotas that ``serve`` does not watch."""
 
 
@@ -396,31 +404,27 @@ class Gates:
             after = after if gate.number == number else ""
             if len(items) >= limit:
                 return items, [gate.number, after]
-            wanted = {**query, "limit": str(limit - len(items)), **({"after": after} if after else {})}
             try:
-                found = await self.ask(gate, path, wanted)
-                items += checked(shape, found["items"])
-                after = read(str | None, found["next"]) or ""
-            except (GateError, KeyError, TypeError, ValueError) as error:
+                found, after = await self._page(gate, path, query, limit - len(items), after)
+                items += checked(shape, found)
+            except FAULTS as error:
                 if isinstance(error, GateError) and error.status == 400 and after:
-                    raise ProblemError(
-                        400, "after must be the next of an earlier page of this list, unchanged", "#/query/after"
-                    ) from None
-                gate.why, after = str(error) or "it is not a gate", ""
+                    raise ProblemError(400, WRONG_CURSOR, "#/query/after") from None
+                gate.why, after = why_of(error), ""
             if after:
                 return items, [gate.number, after]
             number = gate.number
         return items, None
 
-    async def each(self, path: str) -> list[tuple[Gate, Any]]:
-        """Return the document of each gate at a path; gates without one are skipped, and noted."""
-        found = []
+    async def each(self, path: str, items: Callable[[Gate, Any], list[Any]]) -> list[Any]:
+        """Return the ``items`` of each gate's document at a path; gates without one are skipped, and noted."""
+        found: list[Any] = []
         for gate in list(self.gates):
             try:
-                found.append((gate, await self.ask(gate, path)))
+                found += items(gate, await self.ask(gate, path))
                 gate.why = ""
-            except GateError as error:
-                gate.why = str(error)
+            except FAULTS as error:
+                gate.why = why_of(error)
         return found
 
     async def request(self, id: str) -> dict[str, Any]:  # noqa: A002 - what the URL calls it
@@ -459,7 +463,7 @@ class Gates:
         await asyncio.gather(*(self._renew(gate, namespace) for gate in self.answering))
 
     async def _renew(self, gate: Gate, namespace: str) -> None:
-        with contextlib.suppress(GateError, KeyError, TypeError, ValueError):
+        with contextlib.suppress(*FAULTS):
             self._keep(gate, {namespace: await self._pages(gate, "/v1/ceilings", {"namespace": namespace})})
 
     def _keep(self, gate: Gate, listed: dict[str, list[dict[str, Any]]], *, all_of_them: bool = False) -> None:
@@ -467,7 +471,7 @@ class Gates:
         told = {}
         for name, items in listed.items():
             watched = self.watched(name)
-            found = {(each["quota"], each["resource"]): told_of(each) for each in items}
+            found = {(each["quota"], each["resource"]): ReportedCeiling.of(each) for each in items}
             told[name] = {key: each for key, each in found.items() if not watched or each.hold != Hold()}
         gate.told = told if all_of_them else {**gate.told, **told}
 
@@ -480,8 +484,8 @@ class Gates:
                 gate.namespaces = {read(str, each["namespace"]): each for each in found}
                 await self._look_at_ceilings(gate)
                 gate.why = ""  # not before: what it holds would count as nothing
-            except (GateError, KeyError, TypeError, ValueError) as error:
-                gate.namespaces, gate.told, gate.why = {}, {}, str(error) or "it is not a gate"
+            except FAULTS as error:
+                gate.namespaces, gate.told, gate.why = {}, {}, why_of(error)
             await asyncio.sleep(max(LOOK_EVERY, RESTING * (time.monotonic() - begun)))
 
     async def _look_at_ceilings(self, gate: Gate) -> None:
@@ -506,16 +510,20 @@ class Gates:
         answers = await asyncio.gather(*map(asked, names))
         self._keep(gate, dict(zip(names, answers, strict=True)), all_of_them=True)
 
-    async def _pages(self, gate: Gate, path: str, query: dict[str, str]) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        after: str | None = ""
-        while after is not None:
-            more = {"limit": str(PAGE), **({"after": after} if after else {})}
-            page = await self.ask(gate, path, {**query, **more})
-            found += read(list[dict[str, Any]], page["items"])
-            following = read(str | None, page["next"])
+    async def _page(
+        self, gate: Gate, path: str, query: Mapping[str, str], limit: int, after: str
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Return items of a gate's list, and the cursor of those that follow; empty: none do."""
+        page = await self.ask(gate, path, {**query, "limit": str(limit), **({"after": after} if after else {})})
+        return read(list[dict[str, Any]], page["items"]), read(str | None, page["next"]) or ""
+
+    async def _pages(self, gate: Gate, path: str, query: Mapping[str, str]) -> list[dict[str, Any]]:
+        found, after = await self._page(gate, path, query, PAGE, "")
+        while after:
+            more, following = await self._page(gate, path, query, PAGE, after)
             if following == after:
                 raise GateError("its pages lead nowhere")
+            found += more
             after = following
         return found
 
@@ -541,7 +549,5 @@ class Gates:
 
 def checked(shape: type, items: Any) -> list[dict[str, Any]]:
     """Return raw items of a gate, after a check of their shape. Raises ``ValueError``."""
-    documents: list[dict[str, Any]] = read(list[dict[str, Any]], items)
-    for each in documents:
-        read(shape, each)
-    return documents
+    read(list[shape], items)  # type: ignore[valid-type]  # as the shape is given
+    return items  # type: ignore[no-any-return]  # of documents

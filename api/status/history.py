@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from starlette.concurrency import run_in_threadpool
 
 from backoff_ctrl.k8s.status.slices import sliced
+from backoff_ctrl.k8s.status.sources import ceilings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -115,11 +116,7 @@ class History:
             for name in found.gone:
                 self._amounts.pop(name, None)
             for name, namespace in found.items.items():
-                self._amounts[name] = {
-                    (quota, resource): (ceiling.used, ceiling.limited)
-                    for quota, resources in namespace.quotas.items()
-                    for resource, ceiling in resources.items()
-                }
+                self._amounts[name] = {key: (each.used, each.limited) for key, each in ceilings_of(namespace)}
             self._upto, more = found.upto, found.more
 
     def _now(self) -> Iterator[tuple[Ceiling, int, int]]:

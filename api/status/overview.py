@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
-from backoff_ctrl.engine.facts.quantities import quantity, taken_share
+from backoff_ctrl.engine.facts.quantities import parse_quantity, taken_share
 from backoff_ctrl.k8s.status.amounts import percent, rounded
-from backoff_ctrl.k8s.status.documents import namespace_item
-from backoff_ctrl.k8s.status.shapes import Watch
+from backoff_ctrl.k8s.status.asked import LIMIT_MAX
+from backoff_ctrl.k8s.status.documents import watch_of
+from backoff_ctrl.k8s.status.endpoints import OfCeilings
 from backoff_ctrl.k8s.status.slices import sliced
+from backoff_ctrl.k8s.status.sources import ceilings_of
 
-from .gates import Hold
 from .history import chart
+from .shapes import SeenNamespace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from backoff_ctrl.engine.look.explaining import NamespaceSnapshot
     from backoff_ctrl.engine.look.pages import Changes
-    from backoff_ctrl.k8s.status.sources import Source
 
     from .gates import Gate, Gates, Key
     from .history import Chart, History
+    from .observing import Cluster
+    from .shapes import SeenCeiling
     from .unwatched import Unwatched
 
 ALMOST: Final = 0.9
@@ -50,45 +53,40 @@ Line: TypeAlias = "Mapping[str, Waits] | None"
 NOBODY: Final = Waits(waiting=0, oldest_since=None, in_flight=0)
 
 
-@dataclass
-class SeenNamespace:
-    """One namespace, from the cluster and the gates."""
-
-    namespace: str
-    watch: Watch | None
-    quotas: int
-    fullest: float | None
-    """The used share of its fullest quota, from 0 to 1 and above; null: it has no quota.
-
-    A limit of 0 of which nothing is used counts as 1 where a create waits for it, else as 0.
-    """
-    waiting: int | None
-    """Creates that wait, in all gates together. Null: no gate is connected that answers."""
-    oldest_since: str | None
-    in_flight: int | None
-
-
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One resource of one quota: used, held for creates in flight, and left, as shares of the limit."""
+    """One ceiling on a card: used, held for creates in flight, and left, as shares of the limit."""
 
-    quota: str
-    resource: str
-    used: str
-    limited: str
-    left: str
+    seen: SeenCeiling
+    left: int
+    """In nano-units."""
     percent: str
     """How much is used, for people."""
-    exact: str
     used_share: float
     reserved_share: float
     full: bool
     trend: str
     """The change of use in the last minutes: ``↑ 2``, ``↓ 1``; empty if unchanged or unknown."""
-    gate_url: str = ""
-    """The gate that reported it; empty: the quota is watched here."""
-    chart: Chart | None = None
+    chart: Chart | None
     """Its last 15 minutes; None: not known, or there are too many namespaces to draw it."""
+
+    @classmethod
+    def of(cls, seen: SeenCeiling, chart: Chart | None) -> Bar:
+        used, limited = parse_quantity(seen.used), parse_quantity(seen.limited)
+        held = parse_quantity(seen.held or "0") + parse_quantity(seen.reserved or "0")
+        asked = seen.block is not None or bool(seen.waiting)
+        trend = parse_quantity(seen.trend or "0") if seen.gate_url is None else 0
+        return cls(
+            seen=seen,
+            left=max(0, limited - used - held),
+            percent=percent(used, limited),
+            used_share=taken_share(used, limited, asked=asked),
+            reserved_share=taken_share(held, limited) if limited else 0.0,
+            # By the quota: what gates hold may be used by now, and count twice.
+            full=used >= limited and (limited > 0 or used > 0 or asked),
+            trend=f"{'↑' if trend > 0 else '↓'} {rounded(abs(trend), seen.resource, limited)}" if trend else "",
+            chart=chart,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +119,17 @@ class Overview:
 
     def __init__(
         self,
-        source: Source,
+        cluster: Cluster,
         gates: Gates,
         unwatched: Unwatched,
         history: History,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Show what ``source`` observes, and what the gates report."""
+        """Show what ``cluster`` observes, and what the gates report."""
         self._history = history
         self.unwatched = unwatched
-        self._source = source
+        self._source = cluster.source
+        self._documents = cluster.documents
         self._gates = gates
         self._clock = clock
         self._lock = threading.Lock()
@@ -141,22 +140,18 @@ class Overview:
         self._upto = 0  # the last change that these include
 
     def seen(self, name: str) -> SeenNamespace:
-        item = namespace_item(self._source, name)
-        waits = self._waits(name)
         found = self._source.namespace(name)
+        quotas = {} if found is None else found[0].quotas
         told = self.unwatched.of(name)
-        shares = [_fullest(found[0])] if found is not None and found[0].quotas else []
-        shares += [1.0] if found is not None and self._asks(name, _forbidden(found[0])) else []
-        shares += [each.share for _, each in told.values()]
-        quotas = {quota for quota, _ in told} - (set() if found is None else found[0].quotas.keys())
+        shares = [each.share for _, each in told.values()]
+        if found is not None and quotas:
+            shares += [_fullest(found[0]), *([1.0] if self._asks(name, _forbidden(found[0])) else [])]
         return SeenNamespace(
             namespace=name,
-            watch=item.watch,
-            quotas=item.quotas + len(quotas),
+            watch=watch_of(self._source, name),
+            quotas=len(quotas.keys() | {quota for quota, _ in told}),
             fullest=round(max(shares), 4) if shares else None,
-            waiting=waits["waiting"],
-            oldest_since=waits["oldest_since"],
-            in_flight=waits["in_flight"],
+            **self._waits(name),
         )
 
     def fullest(self, wanted: Callable[[str], bool], limit: int, line: Line = None) -> tuple[list[Card], int]:
@@ -221,32 +216,18 @@ class Overview:
             self._upto, more = found.upto, found.more
 
     def _card(self, name: str, line: Line, *, charted: bool) -> Card | None:
-        found = self._source.namespace(name)
-        holds = self._gates.holds(name) or {}
-        bars = [
-            _bar(
-                (quota, resource), ceiling.used, ceiling.limited, holds.get((quota, resource), Hold()),
-                trend=_arrow(ceiling.trend, resource, ceiling.limited),
-            )
-            for quota, resources in (sliced(found[0].quotas.items()) if found is not None else ())
-            for resource, ceiling in resources.items()
-        ]  # fmt: skip
-        bars += [
-            _bar(key, told.used, told.limited, holds.get(key, Hold()), gate_url=url)
-            for key, (url, told) in self.unwatched.of(name).items()
-        ]
-        if found is None and not bars:
+        query = OfCeilings(name, limit=LIMIT_MAX)
+        ceilings = self.unwatched.page(self._documents.ceilings(query).items, query)
+        if not ceilings and self._source.namespace(name) is None:
             return None
+        bars = [Bar.of(each, self._chart(each) if charted else None) for each in sliced(ceilings)]
+        bars.sort(key=lambda bar: (-bar.used_share, bar.seen.quota, bar.seen.resource))
         waits = self._waits(name) if line is None else line.get(name, NOBODY)
-        bars.sort(key=lambda bar: (-bar.used_share, bar.quota, bar.resource))
-        if charted:
-            bars = [replace(bar, chart=self._chart(name, bar)) for bar in bars]
-        fullest = max((bar.used_share for bar in bars), default=0.0)
-        return Card(name, fullest, bars, waits["waiting"], waits["oldest_since"])
+        return Card(name, bars[0].used_share if bars else 0.0, bars, waits["waiting"], waits["oldest_since"])
 
-    def _chart(self, name: str, bar: Bar) -> Chart | None:
-        points, now = self._history.of(name, bar.quota, bar.resource)
-        return chart(points, now, lambda amount: rounded(amount, bar.resource, points[-1].limited))
+    def _chart(self, seen: SeenCeiling) -> Chart | None:
+        points, now = self._history.of(seen.namespace, seen.quota, seen.resource)
+        return chart(points, now, lambda amount: rounded(amount, seen.resource, points[-1].limited))
 
     def waiting(self, name: str) -> int | None:
         """Return how many creates wait in a namespace; None: no gate answers."""
@@ -282,45 +263,10 @@ def _summed(told: Sequence[Mapping[str, Any]]) -> Waits:
 
 
 def _fullest(found: NamespaceSnapshot) -> float:
-    return max(
-        (
-            taken_share(each.used, each.limited, asked=each.block is not None)
-            for resources in found.quotas.values()
-            for each in resources.values()
-        ),
-        default=0.0,
-    )
+    every = ceilings_of(found)
+    return max((taken_share(each.used, each.limited, asked=each.block is not None) for _, each in every), default=0.0)
 
 
 def _forbidden(found: NamespaceSnapshot) -> list[Key]:
     """Return the ceilings of 0 of which nothing is used."""
-    return [
-        (quota, resource)
-        for quota, resources in found.quotas.items()
-        for resource, each in resources.items()
-        if each.limited == 0 and each.used <= 0
-    ]
-
-
-def _bar(key: Key, used: int, limited: int, hold: Hold, *, trend: str = "", gate_url: str = "") -> Bar:
-    """Return the bar of a ceiling with what gates hold there; ``gate_url``: it is known from there alone."""
-    (quota, resource), held = key, hold.amount
-    return Bar(
-        quota=quota,
-        resource=resource,
-        used=rounded(used, resource, limited),
-        limited=rounded(limited, resource, limited),
-        left=rounded(max(0, limited - used - held), resource, limited),
-        percent=percent(used, limited),
-        exact=f"{quantity(used, resource)} of {quantity(limited, resource)}",
-        used_share=taken_share(used, limited, asked=hold.asked),
-        reserved_share=taken_share(held, limited) if limited else 0.0,
-        # By the quota: what gates hold may be used by now, and count twice.
-        full=used >= limited and (limited > 0 or used > 0 or hold.asked),
-        trend=trend,
-        gate_url=gate_url,
-    )
-
-
-def _arrow(trend: int | None, resource: str, limited: int) -> str:
-    return f"{'↑' if trend > 0 else '↓'} {rounded(abs(trend), resource, limited)}" if trend else ""
+    return [key for key, each in ceilings_of(found) if each.limited == 0 and each.used <= 0]

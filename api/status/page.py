@@ -27,14 +27,11 @@ from backoff_ctrl.k8s.status.shapes import Waiting
 from backoff_ctrl.k8s.tasks.documents import TaskItem, item
 from backoff_ctrl.k8s.tasks.store import StoreError
 
-from .access import COOKIE, HOLDERS, TOKEN_MAX, Access
+from .access import COOKIE, HOLDERS, TOKEN_MAX
 from .endpoints import Endpoints
-from .gates import NOT_ASKED, Gates, Merged
-from .gates_found import Finder
-from .observing import Cluster
+from .gates import NOT_ASKED
 from .overview import Card, Glance, by_namespace
 from .routing import Caller, Function, add_endpoint
-from .served_tasks import ServedTasks
 
 FILES: Final = Path(__file__).parent / "files"
 HTML: Final = "text/html; charset=utf-8"
@@ -98,26 +95,12 @@ class OfHeld:
 class Page:
     """Renders the page and its pieces."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        gates: Gates,
-        merged: Merged,
-        answers: Endpoints,
-        access: Access,
-        *,
-        finder: Finder,
-        tasks: ServedTasks | None,
-    ) -> None:
-        """``finder`` finds gates; ``tasks`` are carried out here."""
-        self._cluster = cluster
-        self._gates = gates
-        self._merged = merged
-        self._answers = answers
-        self._overview = answers.overview
-        self._access = access
-        self._finder = finder
-        self._tasks = tasks
+    def __init__(self, answers: Endpoints) -> None:
+        """Show what ``answers`` has, too."""
+        self.answers = answers
+        self.served = served = answers.served
+        self._gates = served.gates
+        self._tasks = served.tasks
         self.templates = Environment(
             loader=FileSystemLoader(FILES),
             autoescape=True,
@@ -148,12 +131,12 @@ class Page:
             pieces=pieces,
             few=look.few,
             tasks=self._tasks is not None,
-            server=self._cluster.place.url,
+            server=self.served.cluster.place.url,
             version=own_version(),
             search=query.search or "",
             namespace=query.namespace or "",
             gates=[gate.url for gate in self._gates.gates],
-            leave=self._access.asks_for_token,
+            leave=self.served.access.asks_for_token,
         )
         return Response(text, media_type=HTML)
 
@@ -173,7 +156,7 @@ class Page:
 
     async def holders(self, query: OfHeld, caller: Caller) -> Response:
         """Who holds the quotas of a namespace, as a piece."""
-        found = await self._answers.holders(OfHolders(query.namespace), caller)
+        found = await self.answers.holders(OfHolders(query.namespace), caller)
         return Response(self._render("holders.html", found=found), media_type=HTML)
 
     async def enter(self, _: Nothing, caller: Caller) -> Response:
@@ -186,7 +169,7 @@ class Page:
         found = parse_qs((await caller.body(limit)).decode("utf-8", "replace"))
         token = found.get("token", [""])[0].strip()
         try:
-            await run_in_threadpool(self._access.may, token, None)
+            await run_in_threadpool(self.served.access.may, token, None)
         except ProblemError as error:
             if error.problem.status != 403:  # known, but not for all namespaces
                 text = self._render("enter.html", ask="token", why=error.problem.detail)
@@ -213,8 +196,8 @@ class Page:
         wanted_here = _wanted(query)
         line = None if more is not None or not self._gates.answering else by_namespace(items)
         items = [each for each in items if wanted_here(each["namespace"])]
-        cards, count = await run_in_threadpool(self._overview.fullest, wanted_here, CARDS, line)
-        glance = await run_in_threadpool(self._overview.glance, wanted_here, line)
+        cards, count = await run_in_threadpool(self.served.overview.fullest, wanted_here, CARDS, line)
+        glance = await run_in_threadpool(self.served.overview.glance, wanted_here, line)
         tasks, why = await self._tasks_of(caller, query)
         return Look(items, more is not None, cards, count, glance, tasks, len(self._gates.gates) > 1, why)
 
@@ -237,14 +220,14 @@ class Page:
         look = await self._look(caller, query)
         values = {
             "look": look,
-            "reasons": self._cluster.unready(),
+            "reasons": self.served.cluster.unready(),
             "unreachable": [each for each in self._gates.unreachable() if each["why"] != NOT_ASKED],
             "unasked": [each["gate"] for each in self._gates.unreachable() if each["why"] == NOT_ASKED],
             "connected": bool(self._gates.gates),
             "unlisted": sorted(self._gates.unlisted),
-            "found": self._finder.why,
+            "found": self.served.finder.why,
             "filtered": bool(query.namespace or query.search),
-            "decisions": self._merged.latest(_wanted(query), DECISIONS),
+            "decisions": self.served.merged.latest(_wanted(query), DECISIONS),
         }
         return {name: self._render(f"{name}.html", **values) for name in PIECES}, look
 
@@ -258,8 +241,9 @@ def _wanted(query: OfLook | OfPiece) -> Callable[[str], bool]:
     return lambda name: name == namespace if namespace else search in name.lower()
 
 
-def add_page(app: FastAPI, page: Page, access: Access) -> None:
+def add_page(app: FastAPI, page: Page) -> None:
     """Add the page, its pieces and its files."""
+    access = page.served.access
 
     async def file(name: str) -> Response:
         if name not in SCRIPTS:

@@ -1,10 +1,13 @@
-"""The shapes of answers that only ``serve`` gives: pages that name the gates they lack; and examples of all answers."""
+"""The table of URLs of ``serve``: shapes of answers that it alone gives, and examples of all answers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
+from backoff_ctrl.k8s.status import endpoints
+from backoff_ctrl.k8s.status.endpoints import Endpoint, OfHolders
+from backoff_ctrl.k8s.status.serving import own_version
 from backoff_ctrl.k8s.status.shapes import (
     Acted,
     Block,
@@ -20,6 +23,7 @@ from backoff_ctrl.k8s.status.shapes import (
     Owner,
     RequestHistory,
     Waiting,
+    Watch,
 )
 
 Item = TypeVar("Item")
@@ -44,6 +48,24 @@ class SeenPage(Generic[Item]):
     unreachable: list[Unreachable] = field(default_factory=list)
     note: str | None = None
     """A note that no gate is connected; else null."""
+
+
+@dataclass
+class SeenNamespace:
+    """One namespace, from the cluster and the gates."""
+
+    namespace: str
+    watch: Watch | None
+    quotas: int
+    fullest: float | None
+    """The used share of its fullest quota, from 0 to 1 and above; null: it has no quota.
+
+    A limit of 0 of which nothing is used counts as 1 where a create waits for it, else as 0.
+    """
+    waiting: int | None
+    """Creates that wait, in all gates together. Null: no gate is connected that answers."""
+    oldest_since: str | None
+    in_flight: int | None
 
 
 @dataclass
@@ -125,3 +147,25 @@ ACTED: Final = Acted(AT, "pause", "namespace team is paused")
 def page(*items: Any) -> dict[str, Any]:
     """Return a page of these items."""
     return {"as_of": AT, "items": list(items), "next": None, "unreachable": [], "note": None}
+
+
+_SEEN: Final[dict[str, Any]] = {
+    "ceilings": SeenPage[SeenCeiling], "namespaces": SeenPage[SeenNamespace], "waiting": SeenPage[Waiting],
+    "gates": SeenPage[SeenGate], "overload": SeenPage[SeenOverload], "policy": SeenPage[SeenPolicy],
+}  # fmt: skip
+ENDPOINTS: Final = tuple(
+    replace(each, shape=_SEEN.get(each.name, each.shape))
+    for each in (*endpoints.ENDPOINTS, Endpoint("/v1/holders", "holders", OfHolders, "document", dict[str, Any]))
+)
+"""The table of URLs, with the shapes over all gates where a gate has its own."""
+EXAMPLES: Final[dict[str, Any]] = {
+    "ceilings": page(CEILING, LEARNED), "namespaces": page(NAMESPACE), "waiting": page(WAITING), "request": HISTORY,
+    "gates": page(GATE), "overload": page(OVERLOAD), "policy": page(POLICY), "explain": EXPLAINED, "act": ACTED,
+    "holders": {"namespace": "team", "quotas": []}, "version": {"version": own_version()},
+}  # fmt: skip
+BODIES: Final = {"explain": MANIFEST, "act": ACTION}
+WORDS: Final = {
+    "readyz": {503: "Not ready: a reason in each line."},
+    "decisions": {200: "Server-sent events: `decision`, and `gap` where some are missing."},
+}
+"""OpenAPI's examples of answers and bodies by name, and its descriptions of answers by name and status."""

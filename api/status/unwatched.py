@@ -15,7 +15,7 @@ from backoff_ctrl.k8s.status.shapes import Ceiling
 from backoff_ctrl.k8s.status.slices import sliced
 from backoff_ctrl.k8s.status.sources import Source
 
-from .gates import Gates, Hold, Key, Told
+from .gates import Gates, Hold, Key, ReportedCeiling
 from .shapes import SeenCeiling
 
 
@@ -31,9 +31,9 @@ class Unwatched:
         told = {name for gate in self._gates.answering for name, each in list(gate.told.items()) if each}
         return sorted(name for name in told if not self._gates.watched(name))
 
-    def of(self, namespace: str) -> dict[Key, tuple[str, Told]]:
+    def of(self, namespace: str) -> dict[Key, tuple[str, ReportedCeiling]]:
         """Return those of a namespace, each with the URL of its gate, by quota and resource."""
-        found: dict[Key, tuple[str, Told]] = {}
+        found: dict[Key, tuple[str, ReportedCeiling]] = {}
         for gate in self._gates.answering if not self._gates.watched(namespace) else ():
             for key, told in gate.told.get(namespace, {}).items():
                 if key not in found or told.ceiling.heard_at > found[key][1].ceiling.heard_at:

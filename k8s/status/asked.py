@@ -29,6 +29,7 @@ CURSORS: Final[dict[str, list[type]]] = {
     "tasks": [int],
 }
 """What a cursor of each list holds: the gate's number, then the place of the last item."""
+WRONG_CURSOR: Final = "after must be the next of an earlier page of this list, unchanged"
 _TITLES: Final = {
     400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
     408: "Request Timeout", 409: "Conflict",
@@ -159,9 +160,7 @@ def read_cursor(text: str | None, kind: str) -> list[Any] | None:
         if types != CURSORS[kind]:
             raise ValueError  # noqa: TRY301 - every way of being wrong has one answer
     except (ValueError, binascii.Error, RecursionError):
-        raise ProblemError(
-            400, "after must be the next of an earlier page of this list, unchanged", "#/query/after"
-        ) from None
+        raise ProblemError(400, WRONG_CURSOR, "#/query/after") from None
     where: list[Any] = found[1:]
     return where
 

@@ -25,7 +25,7 @@ from .counters import Histogram, NamespaceCounts
 from .decisions import Told
 from .endpoints import Nothing, OfCeilings, OfNamespace, OfPage, OfRequest
 from .slices import sliced
-from .sources import Source, shown
+from .sources import Source, ceilings_of, shown
 
 _Item = TypeVar("_Item")
 After: TypeAlias = tuple[Any, ...]
@@ -52,12 +52,10 @@ class Documents:
                 continue
             snapshot, now = found
             blocked = source.tally(namespace).blocked if snapshot.waiting else {}
-            for quota, resources in sorted(snapshot.quotas.items()):
-                for resource, ceiling in sorted(resources.items()):
-                    if query.takes(quota, resource) and not (begins and (quota, resource) <= after[2:4]):
-                        key = (namespace, quota, resource)
-                        waiting = blocked.get((quota, resource), 0)
-                        yield [number, *key], ceiling_item(source, key, ceiling, now, waiting)
+            for key, ceiling in sorted(ceilings_of(snapshot), key=lambda each: each[0]):
+                if query.takes(*key) and not (begins and key <= after[2:4]):
+                    item = ceiling_item(source, (namespace, *key), ceiling, now, blocked.get(key, 0))
+                    yield [number, namespace, *key], item
 
     # -- who waits ---------
 
@@ -275,24 +273,28 @@ _UNKNOWN: Final = NamespaceSnapshot(
 
 def namespace_item(source: Source, name: str) -> shapes.Namespace:
     snapshot, now = source.namespace(name) or (_UNKNOWN, 0.0)
-    brake, status, text = snapshot.brake, source.watch_status(name), source.clock.text
-    watch = None
-    if status is not None:
-        watch = shapes.Watch(status.state.value, source.watch_clock.text(status.since) or "", status.why)
-    every = [ceiling for resources in snapshot.quotas.values() for ceiling in resources.values()]
+    brake, text = snapshot.brake, source.clock.text
     return shapes.Namespace(
         namespace=name,
         mode=source.ledger.mode(name),
-        watch=watch,
+        watch=watch_of(source, name),
         waiting=snapshot.waiting + len(source.followers(name)),
         oldest_since=None if snapshot.oldest is None else text(now - snapshot.oldest),
         in_flight=snapshot.outstanding,
         quotas=len(snapshot.quotas),
-        holding=any(ceiling.held or ceiling.reserved for ceiling in every),
+        holding=any(ceiling.held or ceiling.reserved for _, ceiling in ceilings_of(snapshot)),
         paused=source.ledger.is_halted(name),
         slowed_until=text(now + brake.closed_for) if brake is not None and brake.closed_for > 0 else None,
         counted=_counted(source.counters.of(name), snapshot),
     )
+
+
+def watch_of(source: Source, name: str) -> shapes.Watch | None:
+    """Return how a namespace is watched; None: it is not."""
+    status = source.watch_status(name)
+    if status is None:
+        return None
+    return shapes.Watch(status.state.value, source.watch_clock.text(status.since) or "", status.why)
 
 
 def decision(told: Told) -> shapes.Decision:

@@ -19,6 +19,7 @@ from .counters import Histogram
 from .decisions import Told
 from .documents import flow_name
 from .slices import sliced
+from .sources import ceilings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -221,9 +222,8 @@ def _of_namespace(source: Source, name: str) -> Iterator[Sample]:
         yield Sample("namespace_slowed", (name,), 1)
     for quota, stale in snapshot.stale.items():
         yield Sample("stale_refusals_total", (name, quota), stale)
-    for quota, resources in snapshot.quotas.items():
-        for resource, ceiling in resources.items():
-            yield from _ceiling((name, quota, resource), ceiling, source.clock.unix(now - ceiling.age))
+    for key, ceiling in ceilings_of(snapshot):
+        yield from _ceiling((name, *key), ceiling, source.clock.unix(now - ceiling.age))
 
 
 def _line(source: Source, name: str) -> Iterator[Sample]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.engine.controller import Controller
     from backoff_ctrl.engine.facts.demand import Demand
-    from backoff_ctrl.engine.look.explaining import NamespaceSnapshot
+    from backoff_ctrl.engine.look.explaining import CeilingSnapshot, NamespaceSnapshot
     from backoff_ctrl.engine.look.looking import WaitingSnapshot
     from backoff_ctrl.engine.look.outlook import Outlook
     from backoff_ctrl.engine.look.pages import Changes, Cursor, WaitingPage
@@ -63,6 +63,13 @@ class WallClock:
 def shown(unix: float) -> str:
     """Write a Unix time as RFC 3339, in UTC."""
     return datetime.fromtimestamp(unix, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def ceilings_of(found: NamespaceSnapshot) -> Iterator[tuple[tuple[str, str], CeilingSnapshot]]:
+    """Yield the ceilings of a namespace by quota and resource."""
+    for quota, resources in found.quotas.items():
+        for resource, ceiling in resources.items():
+            yield (quota, resource), ceiling
 
 
 class Source:
