@@ -20,7 +20,8 @@ from backoff_ctrl.k8s.status.showing import shown
 
 from .describing import described
 from .endpoints import Endpoints, Served
-from .gates import Gates, Merged, OwnGate, Ways
+from .gate import OwnGate, Ways
+from .gates import Gates, Merged
 from .gates_found import Finder
 from .history import History
 from .overview import Overview

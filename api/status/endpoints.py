@@ -30,7 +30,8 @@ from backoff_ctrl.k8s.status.token import read_token
 
 from .access import EDITING, HOLDERS, Access, while_permitted
 from .explaining import confirmed, explained
-from .gates import Gate, GateError, Gates, Kept, Merged, checked
+from .gate import Gate, GateError
+from .gates import Gates, Kept, Merged, checked
 from .gates_found import Finder
 from .observing import Cluster
 from .overview import Overview

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.k8s.status.sources import Source
 
-    from .gates import Hold, Key
+    from .gate import Hold, Key
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.look.explaining import NamespaceSnapshot
     from backoff_ctrl.engine.look.pages import Changes
 
-    from .gates import Gate, Gates, Key
+    from .gate import Gate, Key
+    from .gates import Gates
     from .history import Chart, History
     from .observing import Cluster
     from .shapes import SeenCeiling

@@ -71,6 +71,10 @@ _TAKEN: Final = (
 )
 
 
+_STATUSES: Final[dict[type[Exception], int]] = {AbsentError: 404, ConflictError: 409, NeedsError: 422}
+"""Of problems by the error of a store; 503 for any other."""
+
+
 @dataclass
 class _Note:
     """What to tell people beside a log, once its first line is there."""
@@ -85,9 +89,7 @@ class OfTask:
 
 
 @dataclass(frozen=True, slots=True)
-class OfLog:
-    namespace: str = parameter("The namespace of the task.", in_path=True)
-    name: str = parameter("The name of the task.", in_path=True)
+class OfLog(OfTask):
     container: str | None = parameter("The container; by default the task's main container.")
     follow: bool = parameter("Whether to follow the log until the task has ended.", False)
 
@@ -363,7 +365,7 @@ class TaskEndpoints:
         audit.info("task %s/%s (%s) was %s by %s", task.namespace, task.name, task.uid, what, who or "this machine")
 
 
-def _named(query: OfTask | OfLog) -> tuple[str, str]:
+def _named(query: OfTask) -> tuple[str, str]:
     checked_name(query.namespace, "#/path/namespace")
     return query.namespace, query.name
 
@@ -373,14 +375,9 @@ def _refusals() -> Iterator[None]:
     """Raise errors of a store as ``ProblemError``."""
     try:
         yield
-    except AbsentError as error:
-        raise ProblemError(404, str(error)) from None
-    except ConflictError as error:
-        raise ProblemError(409, str(error)) from None
-    except NeedsError as error:
-        raise ProblemError(422, str(error)) from None
     except StoreError as error:
-        raise ProblemError(503, str(error)) from None
+        status = next((each for kind, each in _STATUSES.items() if isinstance(error, kind)), 503)
+        raise ProblemError(status, str(error)) from None
 
 
 def _changes(listed: Any) -> list[tuple[str, Any]]:

@@ -15,7 +15,8 @@ from backoff_ctrl.k8s.status.shapes import Ceiling
 from backoff_ctrl.k8s.status.slices import sliced
 from backoff_ctrl.k8s.status.sources import Source
 
-from .gates import Gates, Hold, Key, ReportedCeiling
+from .gate import Hold, Key, ReportedCeiling
+from .gates import Gates
 from .shapes import SeenCeiling
 
 

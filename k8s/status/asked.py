@@ -103,10 +103,15 @@ def check_query(shape: Any, query: str) -> dict[str, str]:
 
 def read_value(name: str, kind: type, text: str) -> Any:
     """Return the value of a parameter of this kind. Raises ``ProblemError``."""
+    pointer = f"#/query/{name}"
     if kind is int:
-        return _limit(name, text)
+        if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= LIMIT_MAX:
+            raise ProblemError(400, f"{name} must be a whole number from 1 to {LIMIT_MAX}, not {text!r}", pointer)
+        return int(text)
     if kind is bool:
-        return _flag(name, text)
+        if text not in ("true", "false", ""):
+            raise ProblemError(400, f"{name} must be true or false, not {text!r}", pointer)
+        return text == "true"
     return text if name == "after" else text or None  # an empty filter filters nothing
 
 
@@ -130,18 +135,6 @@ def _pairs(query: str) -> dict[str, str]:
             raise ProblemError(400, f"{name} is longer than {VALUE_MAX} characters", pointer)
         found[name] = value
     return found
-
-
-def _limit(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= LIMIT_MAX:
-        raise ProblemError(400, f"{name} must be a whole number from 1 to {LIMIT_MAX}, not {text!r}", f"#/query/{name}")
-    return int(text)
-
-
-def _flag(name: str, text: str) -> bool:
-    if text not in ("true", "false", ""):
-        raise ProblemError(400, f"{name} must be true or false, not {text!r}", f"#/query/{name}")
-    return text == "true"
 
 
 def cursor(kind: str, where: list[Any]) -> str:

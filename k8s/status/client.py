@@ -86,7 +86,7 @@ class Place:
         return printable(f"http{'s' if self.https else ''}://{self.listen}{self.path}")
 
 
-def find_place(gate: str | None) -> Place:
+def find_instance(gate: str | None) -> Place:
     """Return the instance to ask. Raises ``ClientError``, naming the option or the variable."""
     if gate is not None:
         return read_url(gate)

@@ -13,8 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from backoff_ctrl.engine.facts.quantities import quantity
 from backoff_ctrl.engine.gangs.gang import Reservation
 from backoff_ctrl.engine.look.explaining import CeilingSnapshot, NamespaceSnapshot
-from backoff_ctrl.engine.look.looking import Blocker as Found
-from backoff_ctrl.engine.look.looking import WaitingSnapshot
+from backoff_ctrl.engine.look.looking import Blocker, WaitingSnapshot
 from backoff_ctrl.k8s.gate.creates.creation import Creation, owner_of
 from backoff_ctrl.k8s.gate.creates.wait import SAME_KEY
 from backoff_ctrl.k8s.kube.answers.fields import labels_of
@@ -150,11 +149,11 @@ class Documents:
             server=source.server,
             version=self.version,
             started_at=shown(source.counters.started),
-            namespaces=source.size,
+            namespaces=source.ledger.controller.size,
             waiting=counts.waiting,
             in_flight=sum(window.in_flight for _, window in windows),
             failed_open=counts.failed_open,
-            settle_seconds=round(source.settle_time(), 6),
+            settle_seconds=round(source.ledger.controller.settle_time, 6),
         )
 
     # -- pages ---------
@@ -250,7 +249,7 @@ def waiting_item(source: Source, create: Any, found: WaitingSnapshot | None) -> 
     )
 
 
-def blocker_item(found: Found) -> shapes.Blocker:
+def blocker_item(found: Blocker) -> shapes.Blocker:
     """Return one ceiling that a create waits for."""
     amounts = (found.asked, max(0, found.left), found.limited)  # a probe in flight holds more than there is
     return shapes.Blocker(found.quota, found.resource, *(quantity(amount, found.resource) for amount in amounts))
@@ -299,21 +298,10 @@ def watch_of(source: Source, name: str) -> shapes.Watch | None:
 
 def decision(told: Told) -> shapes.Decision:
     return shapes.Decision(
-        told.seq,
-        shown(round(told.at, 3)),
-        told.gate,
-        told.event,
-        told.id,
-        told.namespace,
-        told.kind,
-        told.name,
-        told.lane or None,
-        told.reason or None,
-        told.quota or None,
-        told.resource or None,
-        told.probe,
+        told.seq, shown(round(told.at, 3)), told.gate, told.event, told.id, told.namespace, told.kind, told.name,
+        told.lane or None, told.reason or None, told.quota or None, told.resource or None, told.probe,
         None if told.waited is None else round(told.waited, 3),
-    )
+    )  # fmt: skip
 
 
 def flow_name(flow: str) -> str:

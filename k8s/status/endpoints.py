@@ -146,11 +146,9 @@ def find(method: str, path: str) -> tuple[Endpoint, str]:
     """Return what is at a path, and the parameter in the path. Raises ``ProblemError`` with 404 or 405."""
     if method not in METHODS:
         raise other_method(method, path)
-    found, given = _BY_PATH.get(path), ""
-    if found is None:
-        found = next((each for start, each in _BY_BEGINNING.items() if path.startswith(start) and path != start), None)
-        given = "" if found is None else unquote(path.removeprefix(found.beginning))
-    if found is None or (found.name == "act" and given not in ACTIONS):
+    found = _at(path)
+    given = "" if found is None or not found.of_path else unquote(path.removeprefix(found.beginning))
+    if found is None or (found.of_path and not given) or (found.name == "act" and given not in ACTIONS):
         raise ProblemError(404, f"unknown path; choose one of {', '.join(_BY_PATH)}", "#/path")
     if found.method != ("GET" if method == "HEAD" else method):
         raise ProblemError(405, f"{path} takes {found.method}, not {method}", "#/path", headers=_allowed(path))
@@ -162,6 +160,10 @@ def other_method(method: str, path: str) -> ProblemError:
     return ProblemError(405, f"this server answers GET and POST, not {method}", headers=_allowed(path))
 
 
+def _at(path: str) -> Endpoint | None:
+    return _BY_PATH.get(path) or next((each for start, each in _BY_BEGINNING.items() if path.startswith(start)), None)
+
+
 def _allowed(path: str) -> dict[str, str]:
-    found = _BY_PATH.get(path) or next((each for start, each in _BY_BEGINNING.items() if path.startswith(start)), None)
+    found = _at(path)
     return {"Allow": "POST" if found is not None and found.method == "POST" else "GET, HEAD"}

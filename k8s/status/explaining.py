@@ -20,7 +20,7 @@ from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.facts.demand import Demand
 from backoff_ctrl.engine.facts.quantities import quantity
-from backoff_ctrl.engine.look.looking import Blocker as Ceiling
+from backoff_ctrl.engine.look.looking import Blocker
 from backoff_ctrl.engine.look.outlook import Outlook, nothing_known
 from backoff_ctrl.k8s.gate.creates.naming import WAIT_LABEL
 from backoff_ctrl.k8s.gate.gangs import as_one, why_never
@@ -355,6 +355,6 @@ def _compared(found: Verdict, server: Verdict) -> bool | None:
     return None if "unknown" in (found, server) else found == server
 
 
-def _blockers(rejection: Rejection) -> Iterator[Ceiling]:
+def _blockers(rejection: Rejection) -> Iterator[Blocker]:
     for name, asked in rejection.requested.items():
-        yield Ceiling(rejection.quota, name, asked, rejection.headroom.get(name, 0), rejection.limited.get(name, 0))
+        yield Blocker(rejection.quota, name, asked, rejection.headroom.get(name, 0), rejection.limited.get(name, 0))

@@ -178,8 +178,8 @@ def _of_gate(source: Source) -> Iterator[Sample]:
     yield Sample("late_tickets_total", (), counts.late)
     yield Sample("decision_seconds", (), decisions)
     yield Sample("wake_seconds", (), wakes)
-    yield Sample("settle_seconds", (), source.settle_time())
-    yield Sample("namespaces", (), source.size)
+    yield Sample("settle_seconds", (), source.ledger.controller.settle_time)
+    yield Sample("namespaces", (), source.ledger.controller.size)
     yield Sample("in_flight", (), sum(window.in_flight for _, window in windows))
     for subscriber in source.ledger.subscribers:
         yield from (Sample(*figure) for figure in subscriber.figures())
@@ -191,7 +191,7 @@ def _of_gate(source: Source) -> Iterator[Sample]:
 
 
 def _of_watch(source: Source) -> Iterator[Sample]:
-    record = source.record
+    record = source.record()
     if record is None:
         return
     counts = record.counts

@@ -97,7 +97,8 @@ class Source:
         self.server = server
         self.unsubscribe: Callable[[], object] = lambda: None
         """Ends the counting."""
-        self._watch = watch
+        self.record = watch
+        """Returns the record of the watch; None: nothing is watched."""
         self.watch_clock = WallClock(time.monotonic, wall)  # the clock of the watch's record
         self.clock = WallClock(ledger.now, wall)
         self._names: list[str] = []
@@ -184,31 +185,18 @@ class Source:
         """Return the overload windows by flow, and when."""
         return self.ledger.look(lambda engine, now: (list(engine.flows(now).items()), now))
 
-    def settle_time(self) -> float:
-        """Return how long news of room is left alone, in seconds."""
-        return self.ledger.controller.settle_time
-
-    @property
-    def size(self) -> int:
-        return self.ledger.controller.size
-
     def watch_status(self, namespace: str) -> WatchStatus | None:
         """Return how a namespace is watched, with a time of ``watch_clock``; None: it is not watched."""
-        record = self._watch()
+        record = self.record()
         return None if record is None else record.of(namespace)
 
     def unready(self) -> Iterator[str]:
         """Yield the places where quotas were watched and no longer are, and why."""
-        record = self._watch()
+        record = self.record()
         for place in () if record is None else record.lost():
-            status = record.of(place) if record is not None else None
+            status = self.watch_status(place)
             if status is not None and status.lost:
                 yield f"quotas of {'all namespaces' if place == EVERYWHERE else place}: watch lost: {status.why}"
-
-    @property
-    def record(self) -> WatchRecord | None:
-        """The record of the watch; None: nothing is watched."""
-        return self._watch()
 
 
 def _waiting(name: str, after: Cursor | None, limit: int, engine: Controller, now: float) -> WaitingPage:
