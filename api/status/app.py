@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from fastapi import FastAPI, Request
 from starlette.datastructures import MutableHeaders
@@ -27,18 +26,18 @@ from .history import History
 from .overview import Overview
 from .page import Page, add_page
 from .routing import HEADERS, add_endpoint, handle_problems, respond
+from .served_tasks import ServedTasks, beside
 from .shapes import BODIES, ENDPOINTS, EXAMPLES, WORDS
 from .tasks import TaskEndpoints, add_tasks
 from .unwatched import Unwatched
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from .access import Access
     from .observing import Cluster
-    from .served_tasks import ServedTasks
 
 SAFE: Final = ("GET", "HEAD")
 
@@ -67,7 +66,7 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: Se
         async with RUNTIME.lent():
             cluster.start()
             carrying_out = tasks.running() if tasks is not None else nullcontext()
-            async with gates, _beside(finder.run()), _beside(history.run()), carrying_out:
+            async with gates, beside(finder.run(), history.run()), carrying_out:
                 yield
 
     app = FastAPI(
@@ -96,17 +95,6 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: Se
     add_tasks(app, about_tasks, access)
     add_page(app, Page(answers))
     return app
-
-
-@asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run a coroutine until the end of the block."""
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 class _Guard:

@@ -13,7 +13,7 @@ from backoff_ctrl.k8s.status.asked import LIMIT_MAX
 from backoff_ctrl.k8s.status.documents import watch_of
 from backoff_ctrl.k8s.status.endpoints import OfCeilings
 from backoff_ctrl.k8s.status.slices import sliced
-from backoff_ctrl.k8s.status.sources import ceilings_of
+from backoff_ctrl.k8s.status.sources import Following, ceilings_of
 
 from .history import chart
 from .shapes import SeenNamespace
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from backoff_ctrl.engine.look.explaining import NamespaceSnapshot
-    from backoff_ctrl.engine.look.pages import Changes
 
     from .gate import Gate, Key
     from .gates import Gates
@@ -138,7 +137,7 @@ class Overview:
         self._order: list[tuple[float, str]] = []
         self._shares: dict[str, float | None] = {}  # by namespace, negative; None: it has no quota
         self._forbidden: dict[str, list[Key]] = {}  # by namespace: limits of 0, which are full once a create asks
-        self._upto = 0  # the last change that these include
+        self._following = Following(cluster.source)  # what these include
 
     def seen(self, name: str) -> SeenNamespace:
         found = self._source.namespace(name)
@@ -179,7 +178,11 @@ class Overview:
     def _ordered(self) -> list[tuple[float, str]]:
         with self._lock:
             if self._clock() >= self._until:
-                for changes in sliced(self._changes()):
+                for changes in sliced(self._following.news()):
+                    if changes.lost:
+                        self._shares.clear()
+                        self._forbidden.clear()
+                        continue
                     for name in changes.gone:
                         self._shares.pop(name, None)
                         self._forbidden.pop(name, None)
@@ -202,19 +205,6 @@ class Overview:
         """Return whether a create waits, at a gate, for one of these ceilings of a namespace."""
         holds = (self._gates.holds(name) or {}) if keys else {}
         return any(holds[key].asked for key in keys if key in holds)
-
-    def _changes(self) -> Iterator[Changes]:
-        """Yield the changes since the last time: of 10,000 namespaces few have changed."""
-        more = True
-        while more:
-            found = self._source.changes(self._upto)
-            if found.lost:
-                self._shares.clear()
-                self._forbidden.clear()
-                self._upto = 0
-                continue
-            yield found
-            self._upto, more = found.upto, found.more
 
     def _card(self, name: str, line: Line, *, charted: bool) -> Card | None:
         query = OfCeilings(name, limit=LIMIT_MAX)

@@ -118,23 +118,19 @@ def respond(found: Answer) -> Response:
 def handle_problems(app: FastAPI) -> None:
     """Answer every error as a problem."""
 
-    async def told(_: Request, error: Exception) -> Response:
-        assert isinstance(error, ProblemError)
-        return respond(problem(error))
+    def handle(kind: type[Exception], of: Callable[[Any], ProblemError]) -> None:
+        async def told(_: Request, error: Exception) -> Response:
+            return respond(problem(of(error)))
 
-    async def standard(_: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        details = {404: "unknown path: see /api and /openapi.json", 405: "this path takes other methods"}
-        detail = details.get(error.status_code, str(error.detail))
-        return respond(problem(ProblemError(error.status_code, detail, headers=error.headers)))
+        app.add_exception_handler(kind, told)
 
-    async def internal(_: Request, error: Exception) -> Response:  # noqa: ARG001 - uvicorn logs it
-        return respond(problem(ProblemError(500, "an internal error; it is logged")))
+    handle(ProblemError, lambda error: error)
+    handle(HTTPException, _of_starlette)
+    handle(ClientDisconnect, lambda _: ProblemError(400, "the request ended before its body did"))  # nobody hears it
+    handle(Exception, lambda _: ProblemError(500, "an internal error; it is logged"))  # by uvicorn
 
-    async def gone(_: Request, error: Exception) -> Response:  # noqa: ARG001 - nobody hears it
-        return respond(problem(ProblemError(400, "the request ended before its body did")))
 
-    app.add_exception_handler(ProblemError, told)
-    app.add_exception_handler(ClientDisconnect, gone)
-    app.add_exception_handler(HTTPException, standard)
-    app.add_exception_handler(Exception, internal)
+def _of_starlette(error: HTTPException) -> ProblemError:
+    details = {404: "unknown path: see /api and /openapi.json", 405: "this path takes other methods"}
+    detail = details.get(error.status_code, str(error.detail))
+    return ProblemError(error.status_code, detail, headers=error.headers)

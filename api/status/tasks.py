@@ -121,9 +121,7 @@ class TaskEndpoints:
 
     async def show(self, query: OfTask, caller: Caller) -> Answer:
         """Return a task with its spec, status and history."""
-        namespace, name = _named(query)
-        await caller.permit(namespace, HOLDERS)
-        return await self._document(caller, await self._one(namespace, name))
+        return await self._document(caller, await self._task(query, caller))
 
     async def create(self, _: Nothing, caller: Caller) -> Answer:
         """Create the task in the body: 201 if it is new, 200 if an equal one is there already.
@@ -210,11 +208,23 @@ class TaskEndpoints:
     async def _to_end(self, query: OfTask, caller: Caller) -> Stored:
         """Return a task that the caller may end. Raises ``ProblemError``."""
         self._check_local(caller)
-        namespace, name = _named(query)
-        await caller.permit(namespace, HOLDERS)
-        task = await self._one(namespace, name)
-        await self._permit_delete(caller, task)
+        task = await self._task(query, caller)
+        try:
+            entry = self._there.entry(task)
+        except PluginError as error:
+            raise ProblemError(409, str(error)) from None
+        await self._permit(caller, task.namespace, entry.rights("delete", task.spec))
         return task
+
+    async def _task(self, query: OfTask, caller: Caller, *rights: Right) -> Stored:
+        """Return a task that the caller may list, with these further rights. Raises ``ProblemError``."""
+        namespace, name = checked_name(query.namespace, "#/path/namespace"), query.name
+        await self._permit(caller, namespace, (HOLDERS, *rights))
+        with _refusals():
+            try:
+                return await self._there.store.get(namespace, name)
+            except AbsentError:
+                raise ProblemError(404, f"there is no task {name} in namespace {namespace}", "#/path/name") from None
 
     @staticmethod
     async def _fields(caller: Caller, *known: str) -> Mapping[str, Any]:
@@ -237,16 +247,13 @@ class TaskEndpoints:
     async def log(self, query: OfLog, caller: Caller) -> Answer:
         """Return the log of a task's pods as text: once, or with ``follow=true`` until the task has ended."""
         self._check_local(caller)
-        namespace, name = _named(query)
-        await caller.permit(namespace, HOLDERS)
-        await caller.permit(namespace, LOGS)
-        task = await self._one(namespace, name)
+        task = await self._task(query, caller, LOGS)
         if self._followed >= FOLLOWED_MAX:
             raise ProblemError(503, "too many readers of logs: try again later")
         told = _Note()
         lines = self._lines(task, query.container or "", told, follow=query.follow)
         first = await self._first(caller, lines)
-        heard = while_permitted(lines, lambda: caller.permit(namespace, LOGS), time.monotonic)
+        heard = while_permitted(lines, lambda: caller.permit(task.namespace, LOGS), time.monotonic)
 
         async def body() -> AsyncGenerator[bytes]:
             for line in first:
@@ -316,20 +323,6 @@ class TaskEndpoints:
         if not await self._may_read_object(caller, there):
             raise ProblemError(409, _TAKEN.format(wish.namespace, wish.name), "#/body/metadata/name")
 
-    async def _one(self, namespace: str, name: str) -> Stored:
-        with _refusals():
-            try:
-                return await self._there.store.get(namespace, name)
-            except AbsentError:
-                raise ProblemError(404, f"there is no task {name} in namespace {namespace}", "#/path/name") from None
-
-    async def _permit_delete(self, caller: Caller, task: Stored) -> None:
-        try:
-            entry = self._there.entry(task)
-        except PluginError as error:
-            raise ProblemError(409, str(error)) from None
-        await self._permit(caller, task.namespace, entry.rights("delete", task.spec))
-
     @staticmethod
     async def _permit(caller: Caller, namespace: str, rights: Sequence[Right]) -> None:
         """Raise ``ProblemError`` if the caller lacks one of these rights."""
@@ -363,11 +356,6 @@ class TaskEndpoints:
     async def _note(self, caller: Caller, what: str, task: Stored) -> None:
         who = await caller.name()
         audit.info("task %s/%s (%s) was %s by %s", task.namespace, task.name, task.uid, what, who or "this machine")
-
-
-def _named(query: OfTask) -> tuple[str, str]:
-    checked_name(query.namespace, "#/path/namespace")
-    return query.namespace, query.name
 
 
 @contextmanager

@@ -251,18 +251,12 @@ def _ceiling(labels: tuple[str, str, str], ceiling: CeilingSnapshot, heard: floa
 
 
 def _counted(name: str, counts: NamespaceCounts) -> Iterator[Sample]:
-    for (kind, outcome), count in counts.creates.items():
-        yield Sample("creates_total", (name, kind, outcome), count)
-    for reason, count in counts.declines.items():
-        yield Sample("declines_total", (name, reason), count)
-    for (kind, answer), count in counts.attempts.items():
-        yield Sample("attempts_total", (name, kind, answer), count)
-    for result, count in counts.probes.items():
-        yield Sample("probes_total", (name, result), count)
-    for verdict, count in counts.shadow.items():
-        yield Sample("shadow_creates_total", (name, verdict), count)
-    for (quota, resource), count in counts.refusals.items():
-        yield Sample("quota_refusals_total", (name, quota, resource), count)
+    yield from (Sample("creates_total", (name, *labels), count) for labels, count in counts.creates.items())
+    yield from (Sample("declines_total", (name, reason), count) for reason, count in counts.declines.items())
+    yield from (Sample("attempts_total", (name, *labels), count) for labels, count in counts.attempts.items())
+    yield from (Sample("probes_total", (name, result), count) for result, count in counts.probes.items())
+    yield from (Sample("shadow_creates_total", (name, verdict), count) for verdict, count in counts.shadow.items())
+    yield from (Sample("quota_refusals_total", (name, *key), count) for key, count in counts.refusals.items())
     if counts.waits is not None:
         yield Sample("wait_seconds", (name,), counts.waits)
         yield Sample("calls_saved_estimate_total", (name,), counts.saved)
@@ -280,10 +274,7 @@ def _watched(source: Source, name: str) -> Iterator[Sample]:
 def _both(name: str, one: Value, other: Value) -> Value:
     if isinstance(one, Histogram):
         assert isinstance(other, Histogram)
-        both = one.copy()
-        both.counts = [a + b for a, b in zip(one.counts, other.counts, strict=True)]
-        both.sum += other.sum
-        return both
+        return one + other
     assert not isinstance(other, Histogram)
     if name in _LARGEST:
         return max(one, other)

@@ -199,6 +199,23 @@ class Source:
                 yield f"quotas of {'all namespaces' if place == EVERYWHERE else place}: watch lost: {status.why}"
 
 
+class Following:
+    """Follows the changes of a source: of 10,000 namespaces few have changed since the last time."""
+
+    def __init__(self, source: Source) -> None:
+        """Begin with all that it knows."""
+        self._source = source
+        self._upto = 0  # the last change that was read
+
+    def news(self) -> Iterator[Changes]:
+        """Yield what has changed since the last call. ``lost``: all is forgotten, and read again."""
+        more = True
+        while more:
+            found = self._source.changes(self._upto)
+            self._upto, more = (0, True) if found.lost else (found.upto, found.more)
+            yield found
+
+
 def _waiting(name: str, after: Cursor | None, limit: int, engine: Controller, now: float) -> WaitingPage:
     return engine.waiting(after, limit, now, name)
 
