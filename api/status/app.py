@@ -25,10 +25,11 @@ from .gates_found import Finder
 from .history import History
 from .overview import Overview
 from .page import Page, add_page
-from .routing import HEADERS, add_endpoint, handle_problems, respond
+from .routing import HEADERS, add_endpoints, handle_problems, respond
 from .served_tasks import ServedTasks, beside
-from .shapes import BODIES, ENDPOINTS, EXAMPLES, WORDS
-from .tasks import TaskEndpoints, add_tasks
+from .shapes import ENDPOINTS
+from .tasks import ENDPOINTS as TASK_ENDPOINTS
+from .tasks import TaskEndpoints
 from .unwatched import Unwatched
 
 if TYPE_CHECKING:
@@ -88,11 +89,9 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: Se
     app.add_middleware(_Guard, access=access)
     overview = Overview(cluster, gates, unwatched, history)
     answers = Endpoints(Served(cluster, gates, merged, streams, overview, finder, access, tasks))
-    for each in ENDPOINTS:
-        example, body, words = EXAMPLES.get(each.name), BODIES.get(each.name), WORDS.get(each.name)
-        add_endpoint(app, each, getattr(answers, each.name), access, example=example, body=body, words=words)
+    add_endpoints(app, ENDPOINTS, answers, access)
+    add_endpoints(app, TASK_ENDPOINTS, about_tasks, access)
     app.openapi = lambda: described(app, Decision)  # type: ignore[method-assign]  # as FastAPI documents it
-    add_tasks(app, about_tasks, access)
     add_page(app, Page(answers))
     return app
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 from fastapi import FastAPI, Request
@@ -21,17 +21,18 @@ from starlette.responses import RedirectResponse, Response
 from backoff_ctrl.k8s.gate.creates.wait import reason_words
 from backoff_ctrl.k8s.status.amounts import percent, rounded, span
 from backoff_ctrl.k8s.status.asked import ProblemError, parameter
-from backoff_ctrl.k8s.status.endpoints import Endpoint, Nothing, OfHolders
+from backoff_ctrl.k8s.status.endpoints import Nothing, OfHolders
 from backoff_ctrl.k8s.status.serving import own_version
 from backoff_ctrl.k8s.status.shapes import Waiting
 from backoff_ctrl.k8s.tasks.documents import TaskItem, item
 from backoff_ctrl.k8s.tasks.store import StoreError
 
 from .access import COOKIE, HOLDERS, TOKEN_MAX
+from .describing import Row
 from .endpoints import Endpoints
 from .gate import NOT_ASKED
 from .overview import by_namespace
-from .routing import Caller, Function, add_endpoint
+from .routing import Caller, add_endpoints
 
 FILES: Final = Path(__file__).parent / "files"
 HTML: Final = "text/html; charset=utf-8"
@@ -233,19 +234,17 @@ def add_page(app: FastAPI, page: Page) -> None:
             raise ProblemError(404, f"unknown file: choose from {', '.join(SCRIPTS)}", "#/path")
         return Response((FILES / name).read_bytes(), media_type=SCRIPTS[name])
 
-    def add(path: str, query: type, function: Function, method: Literal["GET", "POST"] = "GET") -> None:
-        endpoint = Endpoint(path, function.__name__, query, "text", method=method)
-        add_endpoint(app, endpoint, function, access, include_in_schema=False)
-
-    add("/", OfLook, page.whole)
-    add("/pieces", OfLook, page.pieces)
-    add("/pieces/holders", OfHeld, page.holders)
-    add("/pieces/{piece}", OfPiece, page.piece)
+    rows = [
+        Row("/", "whole", OfLook, "text", hidden=True),
+        Row("/pieces", "pieces", OfLook, "text", hidden=True),
+        Row("/pieces/holders", "holders", OfHeld, "text", hidden=True),
+        Row("/pieces/{piece}", "piece", OfPiece, "text", hidden=True),
+    ]
+    if access.asks_for_token:
+        rows += [Row(f"/{each}", each, Nothing, "text", str, "POST", hidden=True) for each in ("enter", "leave")]
+    add_endpoints(app, rows, page, access)
     app.add_api_route("/files/{name}", file, include_in_schema=False, response_class=Response)
     add_reference(app, page.templates)
-    if access.asks_for_token:
-        add("/enter", Nothing, page.enter, "POST")
-        add("/leave", Nothing, page.leave, "POST")
 
 
 def whole_percent(found: float) -> str:

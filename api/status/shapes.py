@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from backoff_ctrl.k8s.status import endpoints
-from backoff_ctrl.k8s.status.endpoints import Endpoint, OfHolders
+from backoff_ctrl.k8s.status.endpoints import OfHolders
 from backoff_ctrl.k8s.status.serving import own_version
 from backoff_ctrl.k8s.status.shapes import (
     Acted,
@@ -25,6 +25,8 @@ from backoff_ctrl.k8s.status.shapes import (
     Waiting,
     Watch,
 )
+
+from .describing import Row
 
 Item = TypeVar("Item")
 
@@ -149,23 +151,26 @@ def page(*items: Any) -> dict[str, Any]:
     return {"as_of": AT, "items": list(items), "next": None, "unreachable": [], "note": None}
 
 
-_SEEN: Final[dict[str, Any]] = {
-    "ceilings": SeenPage[SeenCeiling], "namespaces": SeenPage[SeenNamespace], "waiting": SeenPage[Waiting],
-    "gates": SeenPage[SeenGate], "overload": SeenPage[SeenOverload], "policy": SeenPage[SeenPolicy],
-}  # fmt: skip
-ENDPOINTS: Final = tuple(
-    replace(each, shape=_SEEN.get(each.name, each.shape))
-    for each in (*endpoints.ENDPOINTS, Endpoint("/v1/holders", "holders", OfHolders, "document", dict[str, Any]))
+def _row(name: str, example: Any = None, shape: Any = None, **more: Any) -> Row:
+    """Return a row of the table of gates, with the shape over all gates where it has one."""
+    of = next(each for each in endpoints.ENDPOINTS if each.name == name)
+    return Row(of.path, name, of.query, of.answers, shape or of.shape, of.method, example, **more)
+
+
+ENDPOINTS: Final = (
+    _row("ceilings", page(CEILING, LEARNED), SeenPage[SeenCeiling]),
+    _row("waiting", page(WAITING), SeenPage[Waiting]),
+    _row("namespaces", page(NAMESPACE), SeenPage[SeenNamespace]),
+    _row("overload", page(OVERLOAD), SeenPage[SeenOverload]),
+    _row("policy", page(POLICY), SeenPage[SeenPolicy]),
+    _row("gates", page(GATE), SeenPage[SeenGate]),
+    _row("request", HISTORY),
+    _row("decisions", words={200: "Server-sent events: `decision`, and `gap` where some are missing."}),
+    _row("explain", EXPLAINED, body=MANIFEST),
+    _row("act", ACTED, body=ACTION),
+    _row("metrics"),
+    _row("livez"),
+    _row("readyz", words={503: "Not ready: a reason in each line."}),
+    _row("version", {"version": own_version()}),
+    Row("/v1/holders", "holders", OfHolders, "document", dict[str, Any], example={"namespace": "team", "quotas": []}),
 )
-"""The table of URLs, with the shapes over all gates where a gate has its own."""
-EXAMPLES: Final[dict[str, Any]] = {
-    "ceilings": page(CEILING, LEARNED), "namespaces": page(NAMESPACE), "waiting": page(WAITING), "request": HISTORY,
-    "gates": page(GATE), "overload": page(OVERLOAD), "policy": page(POLICY), "explain": EXPLAINED, "act": ACTED,
-    "holders": {"namespace": "team", "quotas": []}, "version": {"version": own_version()},
-}  # fmt: skip
-BODIES: Final = {"explain": MANIFEST, "act": ACTION}
-WORDS: Final = {
-    "readyz": {503: "Not ready: a reason in each line."},
-    "decisions": {200: "Server-sent events: `decision`, and `gap` where some are missing."},
-}
-"""OpenAPI's examples of answers and bodies by name, and its descriptions of answers by name and status."""

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
 from backoff_ctrl.k8s.kube.answers.printing import printable
@@ -29,7 +28,7 @@ from backoff_ctrl.k8s.status.asked import ProblemError, cursor, parameter, read_
 from backoff_ctrl.k8s.status.bodies import checked_name, read_manifest
 from backoff_ctrl.k8s.status.client import NOTE
 from backoff_ctrl.k8s.status.conversation import Answer
-from backoff_ctrl.k8s.status.endpoints import Answers, Endpoint, Nothing, OfNamespace
+from backoff_ctrl.k8s.status.endpoints import Nothing, OfNamespace
 from backoff_ctrl.k8s.status.shapes import Page
 from backoff_ctrl.k8s.tasks.again import read_path, run_again
 from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem, document, item
@@ -53,7 +52,8 @@ from backoff_ctrl.k8s.tasks.store import (
 )
 
 from .access import HOLDERS, Access, while_permitted
-from .routing import Caller, Function, add_endpoint
+from .describing import Row
+from .routing import Caller
 from .served_tasks import ServedTasks
 from .shapes import AT
 
@@ -403,20 +403,16 @@ ITEM: Final = TaskItem(**_COMMON)
 DOCUMENT: Final = TaskDocument(**_COMMON, as_of=AT, spec=TASK["spec"])
 
 
-def add_tasks(app: FastAPI, answers: TaskEndpoints, access: Access) -> None:
-    def add(path: str, query: type, function: Function, shape: Any, example: Any, **more: Any) -> None:
-        answers_with: Answers = "document" if example is not None else "text"
-        endpoint = Endpoint(path, function.__name__, query, answers_with, shape, more.pop("method", "GET"))
-        add_endpoint(app, endpoint, function, access, example=example, **more)
-
-    page = {"as_of": AT, "items": [ITEM], "next": None}
-    add("/v1/tasks", OfNamespace, answers.list, Page[TaskItem], page)
-    add("/v1/tasks", Nothing, answers.create, TaskDocument, DOCUMENT, method="POST", codes=(200, 201), body=TASK)
-    one = "/v1/tasks/{namespace}/{name}"
-    add(one, OfTask, answers.show, TaskDocument, DOCUMENT)
-    add(one, OfTask, answers.delete, TaskDocument, DOCUMENT, method="DELETE")
-    add(f"{one}/abort", OfTask, answers.abort, TaskDocument, DOCUMENT, method="POST")
-    add(f"{one}/signal", OfTask, answers.signal, TaskDocument, DOCUMENT, method="POST", body={"value": True})
-    changed = {"set": [["spec.priority", 3]]}
-    add(f"{one}/again", OfTask, answers.again, TaskDocument, DOCUMENT, method="POST", body=changed)
-    add(f"{one}/log", OfLog, answers.log, str, None, words={200: "The log."})
+_PAGE: Final = {"as_of": AT, "items": [ITEM], "next": None}
+_ONE: Final = "/v1/tasks/{namespace}/{name}"
+_CHANGED: Final = {"set": [["spec.priority", 3]]}
+ENDPOINTS: Final = (
+    Row("/v1/tasks", "list", OfNamespace, "document", Page[TaskItem], example=_PAGE),
+    Row("/v1/tasks", "create", Nothing, "document", TaskDocument, "POST", DOCUMENT, TASK, (200, 201)),
+    Row(_ONE, "show", OfTask, "document", TaskDocument, "GET", DOCUMENT),
+    Row(_ONE, "delete", OfTask, "document", TaskDocument, "DELETE", DOCUMENT),
+    Row(f"{_ONE}/abort", "abort", OfTask, "document", TaskDocument, "POST", DOCUMENT),
+    Row(f"{_ONE}/signal", "signal", OfTask, "document", TaskDocument, "POST", DOCUMENT, {"value": True}),
+    Row(f"{_ONE}/again", "again", OfTask, "document", TaskDocument, "POST", DOCUMENT, _CHANGED),
+    Row(f"{_ONE}/log", "log", OfLog, "text", words={200: "The log."}),
+)
