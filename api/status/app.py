@@ -59,7 +59,7 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: Se
     own = None if tasks is None else OwnGate(shown(), SERVICE.ring, tasks.url, tasks.token)
     gates = Gates(connecting.urls, merged, connecting.ways, cluster.watches, own)
     finder = Finder(cluster.reach, connecting.namespaces, gates)
-    unwatched = Unwatched(cluster.source, gates)
+    unwatched = Unwatched(cluster, gates)
     history = History(cluster.source, gates.holds, unwatched.amounts)
 
     @asynccontextmanager
@@ -87,7 +87,7 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: Se
     app.state.end_streams = end_streams
     handle_problems(app)
     app.add_middleware(_Guard, access=access)
-    overview = Overview(cluster, gates, unwatched, history)
+    overview = Overview(cluster.source, gates, unwatched, history)
     answers = Endpoints(Served(cluster, gates, merged, streams, overview, finder, access, tasks))
     add_endpoints(app, ENDPOINTS, answers, access)
     add_endpoints(app, TASK_ENDPOINTS, about_tasks, access)

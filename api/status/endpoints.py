@@ -71,14 +71,11 @@ class Endpoints:
         await caller.permit(query.namespace)
         if query.namespace:
             await self._gates.renew(query.namespace)
-        page = await run_in_threadpool(self._cluster.documents.ceilings, query)
-        seen = await run_in_threadpool(self._overview.unwatched.page, page.items, query)
-        limit = query.limit
-        following = None
-        if len(seen) > limit or page.next:
-            last = seen[limit - 1]
+        seen, following = await run_in_threadpool(self._overview.unwatched.page, query), None
+        if len(seen) > query.limit:
+            last = seen[query.limit - 1]
             following = cursor("ceilings", [0, last.namespace, last.quota, last.resource])
-        return self._listed(seen[:limit], following)
+        return self._listed(seen[: query.limit], following)
 
     async def namespaces(self, query: endpoints.OfPage, caller: Caller) -> dict[str, Any]:
         """A page of the namespaces with a quota, by name."""

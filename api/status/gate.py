@@ -27,8 +27,10 @@ from backoff_ctrl.k8s.status.conversation import JSON, Sent, as_json
 from backoff_ctrl.k8s.status.decisions import Decisions
 from backoff_ctrl.k8s.status.documents import Documents, decision
 from backoff_ctrl.k8s.status.gate_endpoints import GateEndpoints
-from backoff_ctrl.k8s.status.shapes import Block, Ceiling
+from backoff_ctrl.k8s.status.shapes import Block
 from backoff_ctrl.k8s.status.token import Token
+
+from .shapes import SeenCeiling
 
 PATIENCE: Final = 5.0
 """Seconds for an answer of a gate."""
@@ -86,15 +88,15 @@ class Hold:
 class ReportedCeiling:
     """One ceiling as a gate reported it; ``limited`` and ``used`` are in nano-units."""
 
-    ceiling: Ceiling
+    ceiling: SeenCeiling
     limited: int
     used: int
     hold: Hold
 
     @classmethod
-    def of(cls, item: Mapping[str, Any]) -> ReportedCeiling:
-        """Return a ceiling from a gate's document. Raises ``ValueError`` for an invalid one."""
-        found: Ceiling = read(Ceiling, item)
+    def of(cls, item: Mapping[str, Any], gate_url: str) -> ReportedCeiling:
+        """Return a ceiling from a document of the gate there. Raises ``ValueError`` for an invalid one."""
+        found: SeenCeiling = read(SeenCeiling, {**item, "gate_url": gate_url})
         held, reserved = (parse_quantity(amount or "0") for amount in (found.held, found.reserved))
         hold = Hold(held, reserved, bool(found.kept), found.block, found.waiting or 0)
         return cls(found, parse_quantity(found.limited), parse_quantity(found.used), hold)

@@ -238,7 +238,7 @@ class Gates:
         told = {}
         for name, items in listed.items():
             watched = self.watched(name)
-            found = {(each["quota"], each["resource"]): ReportedCeiling.of(each) for each in items}
+            found = {(each["quota"], each["resource"]): ReportedCeiling.of(each, gate.url) for each in items}
             told[name] = {key: each for key, each in found.items() if not watched or each.hold != Hold()}
         gate.told = told if all_of_them else {**gate.told, **told}
 

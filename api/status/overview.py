@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from backoff_ctrl.engine.look.explaining import NamespaceSnapshot
+    from backoff_ctrl.k8s.status.sources import Source
 
     from .gate import Gate, Key
     from .gates import Gates
     from .history import Chart, History
-    from .observing import Cluster
     from .shapes import SeenCeiling
     from .unwatched import Unwatched
 
@@ -119,17 +119,16 @@ class Overview:
 
     def __init__(
         self,
-        cluster: Cluster,
+        source: Source,
         gates: Gates,
         unwatched: Unwatched,
         history: History,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Show what ``cluster`` observes, and what the gates report."""
+        """Show what ``source`` observes, and what the gates report."""
         self._history = history
         self.unwatched = unwatched
-        self._source = cluster.source
-        self._documents = cluster.documents
+        self._source = source
         self._gates = gates
         self._clock = clock
         self._lock = threading.Lock()
@@ -137,13 +136,13 @@ class Overview:
         self._order: list[tuple[float, str]] = []
         self._shares: dict[str, float | None] = {}  # by namespace, negative; None: it has no quota
         self._forbidden: dict[str, list[Key]] = {}  # by namespace: limits of 0, which are full once a create asks
-        self._following = Following(cluster.source)  # what these include
+        self._following = Following(source)  # what these include
 
     def seen(self, name: str) -> SeenNamespace:
         found = self._source.namespace(name)
         quotas = {} if found is None else found[0].quotas
         told = self.unwatched.of(name)
-        shares = [each.share for _, each in told.values()]
+        shares = [each.share for each in told.values()]
         if found is not None and quotas:
             shares += [_fullest(found[0]), *([1.0] if self._asks(name, _forbidden(found[0])) else [])]
         return SeenNamespace(
@@ -194,7 +193,7 @@ class Overview:
                     if self._asks(name, keys):
                         shares[name] = min(shares.get(name, 0.0), -1.0)
                 for name in sliced(self.unwatched.names()):
-                    told = [-each.share for _, each in self.unwatched.of(name).values()]
+                    told = [-each.share for each in self.unwatched.of(name).values()]
                     if told:
                         shares[name] = min([*told, shares.get(name, 0.0)])
                 self._order = sorted((share, name) for name, share in shares.items())
@@ -207,8 +206,7 @@ class Overview:
         return any(holds[key].asked for key in keys if key in holds)
 
     def _card(self, name: str, line: Line, *, charted: bool) -> Card | None:
-        query = OfCeilings(name, limit=LIMIT_MAX)
-        ceilings = self.unwatched.page(self._documents.ceilings(query).items, query)
+        ceilings = self.unwatched.page(OfCeilings(name, limit=LIMIT_MAX))
         if not ceilings and self._source.namespace(name) is None:
             return None
         bars = [Bar.of(each, self._chart(each) if charted else None) for each in sliced(ceilings)]

@@ -10,20 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import unquote
 
+from . import shapes
 from .actions import ACTIONS
 from .asked import LIMIT, Anything, ProblemError, parameter
-from .shapes import (
-    Acted,
-    Ceiling,
-    Decision,
-    Explained,
-    Gate,
-    Namespace,
-    Overload,
-    PolicyDocument,
-    RequestHistory,
-    Waiting,
-)
 
 _AFTER: Final = "The `next` of the page before."
 _LIMIT: Final = "Items on the page: 1 to 1000, by default 100."
@@ -118,16 +107,16 @@ class Endpoint:
 
 
 ENDPOINTS: Final = (
-    Endpoint("/v1/ceilings", "ceilings", OfCeilings, "page", Ceiling),
-    Endpoint("/v1/waiting", "waiting", OfNamespace, "page", Waiting),
-    Endpoint("/v1/namespaces", "namespaces", OfPage, "page", Namespace),
-    Endpoint("/v1/overload", "overload", Nothing, "page", Overload),
-    Endpoint("/v1/policy", "policy", Nothing, "document", PolicyDocument),
-    Endpoint("/v1/gates", "gates", Nothing, "page", Gate),
-    Endpoint("/v1/requests/{id}", "request", OfRequest, "document", RequestHistory),
-    Endpoint("/v1/decisions", "decisions", OfDecisions, "stream", Decision),
-    Endpoint("/v1/explain", "explain", OfExplain, "document", Explained, "POST"),
-    Endpoint("/v1/actions/{action}", "act", OfAction, "document", Acted, "POST"),
+    Endpoint("/v1/ceilings", "ceilings", OfCeilings, "page", shapes.Ceiling),
+    Endpoint("/v1/waiting", "waiting", OfNamespace, "page", shapes.Waiting),
+    Endpoint("/v1/namespaces", "namespaces", OfPage, "page", shapes.Namespace),
+    Endpoint("/v1/overload", "overload", Nothing, "page", shapes.Overload),
+    Endpoint("/v1/policy", "policy", Nothing, "document", shapes.PolicyDocument),
+    Endpoint("/v1/gates", "gates", Nothing, "page", shapes.Gate),
+    Endpoint("/v1/requests/{id}", "request", OfRequest, "document", shapes.RequestHistory),
+    Endpoint("/v1/decisions", "decisions", OfDecisions, "stream", shapes.Decision),
+    Endpoint("/v1/explain", "explain", OfExplain, "document", shapes.Explained, "POST"),
+    Endpoint("/v1/actions/{action}", "act", OfAction, "document", shapes.Acted, "POST"),
     Endpoint("/metrics", "metrics", Anything, "text"),
     Endpoint("/livez", "livez", Anything, "text"),
     Endpoint("/readyz", "readyz", Anything, "text"),
