@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from backoff_ctrl.engine.facts.quantities import parse_quantity, taken_share
@@ -58,10 +59,11 @@ class Bar:
     """One ceiling on a card: used, held for creates in flight, and left, as shares of the limit."""
 
     seen: SeenCeiling
-    left: int
-    """In nano-units."""
+    used: str
+    limited: str
+    left: str
     percent: str
-    """How much is used, for people."""
+    """How much is used; these are for people."""
     used_share: float
     reserved_share: float
     full: bool
@@ -76,15 +78,18 @@ class Bar:
         held = parse_quantity(seen.held or "0") + parse_quantity(seen.reserved or "0")
         asked = seen.block is not None or bool(seen.waiting)
         trend = parse_quantity(seen.trend or "0") if seen.gate_url is None else 0
+        words = partial(rounded, resource=seen.resource, limit=limited)
         return cls(
             seen=seen,
-            left=max(0, limited - used - held),
+            used=words(used),
+            limited=words(limited),
+            left=words(max(0, limited - used - held)),
             percent=percent(used, limited),
             used_share=taken_share(used, limited, asked=asked),
             reserved_share=taken_share(held, limited) if limited else 0.0,
             # By the quota: what gates hold may be used by now, and count twice.
             full=used >= limited and (limited > 0 or used > 0 or asked),
-            trend=f"{'↑' if trend > 0 else '↓'} {rounded(abs(trend), seen.resource, limited)}" if trend else "",
+            trend=f"{'↑' if trend > 0 else '↓'} {words(abs(trend))}" if trend else "",
             chart=chart,
         )
 
