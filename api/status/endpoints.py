@@ -31,7 +31,7 @@ from backoff_ctrl.k8s.status.token import read_token
 from .access import EDITING, HOLDERS, Access, while_permitted
 from .explaining import confirmed, explained
 from .gate import Gate, GateError
-from .gates import Gates, Kept, Merged, checked
+from .gates import Gates, Merged, MergedDecision, checked
 from .gates_found import Finder
 from .observing import Cluster
 from .overview import Overview
@@ -48,7 +48,7 @@ class Served:
     cluster: Cluster
     gates: Gates
     merged: Merged
-    streams: Streams[Kept]
+    streams: Streams[MergedDecision]
     overview: Overview
     finder: Finder
     access: Access

@@ -11,6 +11,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
@@ -40,7 +41,7 @@ SEEKING: Final = (
 )
 
 
-class Kept(NamedTuple):
+class MergedDecision(NamedTuple):
     """One decision: ``text`` is its JSON, with all that the gate wrote in it."""
 
     seq: int
@@ -48,7 +49,7 @@ class Kept(NamedTuple):
     text: str
 
 
-class Merged(Ring[Kept]):
+class Merged(Ring[MergedDecision]):
     """The decisions of all gates as one ring, numbered anew: listeners follow it as they follow a gate's own."""
 
     def take(self, event: str, data: str) -> None:
@@ -58,16 +59,17 @@ class Merged(Ring[Kept]):
         try:
             found = json.loads(data)
             namespace = str(found["namespace"])
-            self.append(lambda seq: Kept(seq, namespace, json.dumps({**found, "seq": seq}, separators=(",", ":"))))
         except (ValueError, KeyError, TypeError):
             return
+        text = partial(json.dumps, separators=(",", ":"))
+        self.append(lambda seq: MergedDecision(seq, namespace, text({**found, "seq": seq})))
 
     def latest(self, wanted: Callable[[str], bool], limit: int) -> list[dict[str, Any]]:
         """Return the newest decisions of the wanted namespaces, newest first."""
         found = (each.text for each in reversed(self.after(0).decisions) if wanted(each.namespace))
         return [json.loads(text) for text in islice(found, limit)]
 
-    def streams(self) -> Streams[Kept]:
+    def streams(self) -> Streams[MergedDecision]:
         """Return the listeners, of whom there are none yet."""
         return Streams(self, lambda each: each.text)
 

@@ -21,7 +21,7 @@ from backoff_ctrl.k8s.kube.answers.fields import labels_of
 from . import shapes
 from .asked import ProblemError, cursor, read_cursor
 from .counters import Histogram, NamespaceCounts
-from .decisions import Told
+from .decisions import KeptDecision
 from .endpoints import Nothing, OfCeilings, OfNamespace, OfPage, OfRequest
 from .slices import sliced
 from .sources import Source, ceilings_of, shown
@@ -296,7 +296,7 @@ def watch_of(source: Source, name: str) -> shapes.Watch | None:
     return shapes.Watch(status.state.value, source.watch_clock.text(status.since) or "", status.why)
 
 
-def decision(told: Told) -> shapes.Decision:
+def decision(told: KeptDecision) -> shapes.Decision:
     return shapes.Decision(
         told.seq, shown(round(told.at, 3)), told.gate, told.event, told.id, told.namespace, told.kind, told.name,
         told.lane or None, told.reason or None, told.quota or None, told.resource or None, told.probe,

@@ -14,7 +14,7 @@ from .actions import Actions, check_operator
 from .asked import Anything, ProblemError
 from .bodies import namespace_of, read_manifest
 from .conversation import EVENTS, Answer, Sent, answer, read
-from .decisions import Told
+from .decisions import KeptDecision
 from .documents import Documents
 from .endpoints import Endpoint, OfAction, OfDecisions, OfExplain, find
 from .explaining import explained_by
@@ -36,7 +36,7 @@ class GateEndpoints:
     def __init__(
         self,
         documents: Documents,
-        streams: Streams[Told] | None,
+        streams: Streams[KeptDecision] | None,
         *,
         series_max: int,
         beside: Callable[[], Iterable[Sample]] = lambda: (),

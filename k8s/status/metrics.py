@@ -16,7 +16,7 @@ from backoff_ctrl.k8s.kube.answers.printing import metric_head, metric_sample
 
 from .catalogue import METRICS, PREFIX, Metric
 from .counters import Histogram
-from .decisions import Told
+from .decisions import KeptDecision
 from .documents import flow_name
 from .slices import sliced
 from .sources import ceilings_of
@@ -83,7 +83,7 @@ class Gathered:
 
 def gather(
     documents: Documents,
-    streams: Streams[Told] | None = None,
+    streams: Streams[KeptDecision] | None = None,
     series_max: int = SERIES_MAX,
     more: Iterable[Sample] = (),
 ) -> Gathered:
@@ -115,7 +115,7 @@ def gather(
 
 def exposition(
     documents: Documents,
-    streams: Streams[Told] | None = None,
+    streams: Streams[KeptDecision] | None = None,
     series_max: int = SERIES_MAX,
     more: Iterable[Sample] = (),
 ) -> list[bytes]:
