@@ -23,7 +23,7 @@ from backoff_ctrl.k8s.kube.paths import path_to
 from backoff_ctrl.k8s.status.amounts import rounded, span
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.bodies import namespace_of
-from backoff_ctrl.k8s.status.client import Instance, find_place, token_in
+from backoff_ctrl.k8s.status.client import Instance, find_instance, token_in
 from backoff_ctrl.k8s.status.shapes import Blocker, Confirmation, Explained, ExplainedPart, LetIn
 
 from .instance_options import GATE, TIMEOUT, asks_cluster, cluster_instead
@@ -106,7 +106,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
 
 def _by_instance(gate: str | None, timeout: float, confirm: bool, token_file: str | None) -> Explain:
     token = "" if token_file is None else token_in(token_file, "write one there with kubectl create token ACCOUNT")
-    instance = Instance(find_place(gate), timeout, token)
+    instance = Instance(find_instance(gate), timeout, token)
     more = "&confirm=true" if confirm else ""
 
     def explain(manifest: dict[str, Any], namespace: str | None) -> Answer:

@@ -146,7 +146,7 @@ def _connecting(
     from pathlib import Path  # noqa: PLC0415
 
     from backoff_ctrl.api.status.app import Connecting  # noqa: PLC0415
-    from backoff_ctrl.api.status.gates import Ways  # noqa: PLC0415
+    from backoff_ctrl.api.status.gate import Ways  # noqa: PLC0415
 
     for name in namespaces:
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from backoff_ctrl.api.exits import DONE, BadInput
-from backoff_ctrl.k8s.status.client import Instance, find_place
+from backoff_ctrl.k8s.status.client import Instance, find_instance
 
 from .instance_options import instance_options
 from .namespaces import at_a_gate, namespace_options
@@ -78,7 +78,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
         from .jobs import place_of  # noqa: PLC0415 - an event loop
 
         jobs = JobsSeen(place_of(apiserver, kubeconfig, context), namespace)
-    instance = Instance(find_place(gate), timeout)
+    instance = Instance(find_instance(gate), timeout)
     if output:
         click.echo(written(document(instance, namespace, limit, jobs), output))
         return DONE

@@ -12,7 +12,7 @@ from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.gate.creates.wait import reason_words
 from backoff_ctrl.k8s.kube.answers.printing import printable
 from backoff_ctrl.k8s.status.amounts import rounded, span
-from backoff_ctrl.k8s.status.client import Instance, Listed, find_place, read_time
+from backoff_ctrl.k8s.status.client import Instance, Listed, find_instance, read_time
 from backoff_ctrl.k8s.status.shapes import Waiting
 
 from .instance_options import cluster_instead, document, instance_options, table
@@ -62,7 +62,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
             "--gate URL (kubectl port-forward reaches one in a pod), without --apiserver, --kubeconfig and --context"
         )
     namespace = at_a_gate(namespace, everywhere=everywhere)
-    instance = Instance(find_place(gate), timeout)
+    instance = Instance(find_instance(gate), timeout)
     columns = WIDE if output == "wide" else HEAD
     if watch:
         if limit is not None:

@@ -348,9 +348,9 @@ def test_a_create_may_end_in_a_finalizer_while_its_thread_looks_at_the_counters(
     class Collecting(NamespaceCounts):
         __slots__ = ()
 
-        def copy(self) -> NamespaceCounts:
+        def __copy__(self) -> NamespaceCounts:
             gc.collect()
-            return super().copy()
+            return super().__copy__()
 
     counters.namespaces["team"] = Collecting()
 

@@ -17,6 +17,7 @@ from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 from backoff_ctrl.k8s.status.catalogue import METRICS
 from backoff_ctrl.k8s.status.documents import Documents
+from backoff_ctrl.k8s.status.endpoints import OfCeilings
 from backoff_ctrl.k8s.status.metrics import collector, exposition, gather
 from backoff_ctrl.k8s.status.serving import Service
 from backoff_ctrl.k8s.status.sources import Source
@@ -170,7 +171,7 @@ def test_what_a_gang_may_still_draw_is_reserved() -> None:
     gate.ledger.look(lambda engine, now: engine.advance(now))
     text = b"".join(exposition(service.documents)).decode()
     assert 'backoff_ctrl_ceiling_reserved{namespace="team",resourcequota="q",resource="pods"} 2' in text
-    (ceiling,) = service.documents.ceilings({}, None, 10).items
+    (ceiling,) = service.documents.ceilings(OfCeilings()).items
     assert (ceiling.used, ceiling.held, ceiling.reserved, ceiling.headroom) == ("1", "0", "2", "1")
 
 
