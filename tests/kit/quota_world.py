@@ -205,6 +205,7 @@ class World:
     def cut_quota(self) -> None:
         """Cut the quota's watch, or begin to list with which it is there again."""
         if self.quota_watch.up:
+            self.counts["cuts"] += 1
             self.quota_watch.cut()
             self.quota_watch.news.clear()  # the list has the newest state alone
             self.controller.watch_lost(self.now, NS)
@@ -228,6 +229,7 @@ class World:
     def cut_pods(self) -> None:
         """Cut the pods' watch, or have it back: it tells at once what was missed."""
         if self.pod_watch.up:
+            self.counts["cuts"] += 1
             self.pod_watch.cut()
             self._follow_pods(told=False)
             self.agenda.later(self.dice.choice((0.05, 0.5, 3.0)), self.cut_pods)
@@ -322,6 +324,7 @@ class World:
         amounts = self.dice.choice(self.shapes)
         if self.server.charge(amounts) is None:
             self.untold.append((self.server.version, amounts))
+            self.counts["strangers"] += 1
             pod = self.server.store(self._new_id("u"), amounts, ours=False)
             self.agenda.later(self.dice.expovariate(0.7), lambda: self.server.end(pod))
         self.look_for_idle()
