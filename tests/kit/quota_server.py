@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final, Generic, Protocol, TypeVar
@@ -170,14 +170,12 @@ class QuotaServer:
             self._recount_due = True
             self._observer.pod_changed(pod, ended=True)
 
-    def living(self, resource: str) -> int:
+    def living(self) -> Amounts:
         """Add up what lives by the truth, without strangers' pods that the last recount has missed.
 
         The server itself takes the room of these for free.
         """
-        return sum(
-            pod.amounts.get(resource, 0) for pod in self.pods.values() if pod.alive and (pod.ours or pod.counted)
-        )
+        return self._sum(pod for pod in self.pods.values() if pod.ended_at is None and (pod.ours or pod.counted))
 
     def recount(self) -> None:
         """Recount now and then: at once after an end, or for no reason."""
@@ -189,8 +187,8 @@ class QuotaServer:
             pod.counted = pod.born <= seen_at
         for uid in [pod.uid for pod in self.pods.values() if not _alive_at(pod, seen_at - FORGOTTEN_AFTER)]:
             del self.pods[uid]
-        used = self._sum(lambda pod: pod.born <= seen_at and _alive_at(pod, seen_at))
-        self._recount_due = used != self._sum(lambda pod: pod.alive)
+        used = self._sum(pod for pod in self.pods.values() if pod.born <= seen_at and _alive_at(pod, seen_at))
+        self._recount_due = used != self._sum(pod for pod in self.pods.values() if pod.alive)
         if changed := frozenset(each for each in used if used[each] != self.used[each]):
             self._falls = [each for each in self._falls if each[0] > self._agenda.now]
             self._falls.append((self._agenda.now + self._dice.uniform(0, TRAILS_MAX), self.used))
@@ -213,9 +211,12 @@ class QuotaServer:
             return self._dice.choice(CACHE_LAGS)
         return self._dice.uniform(0, CACHE_LAG_MAX)
 
-    def _sum(self, charged: Callable[[StoredPod], bool]) -> Amounts:
-        pods = [pod for pod in self.pods.values() if charged(pod)]
-        return {each: sum(pod.amounts.get(each, 0) for pod in pods) for each in self.hard}
+    def _sum(self, pods: Iterable[StoredPod]) -> Amounts:
+        total = dict.fromkeys(self.hard, 0)
+        for pod in pods:
+            for each, amount in pod.amounts.items():
+                total[each] += amount
+        return total
 
 
 def _alive_at(pod: StoredPod, moment: float) -> bool:

@@ -401,18 +401,21 @@ class World:
 
     # -- the truth
 
-    def wanted(self, resource: str) -> int:
+    def wanted(self) -> Amounts:
         """Add up what is on its way to the server, and the members that gangs still want."""
-        return sum(amounts.get(resource, 0) for amounts in self.flying.values()) + sum(
-            job.missing * job.amounts.get(resource, 0) for job in self.jobs
-        )
+        total = dict.fromkeys(self.server.hard, 0)
+        wanted = [(amounts, 1) for amounts in self.flying.values()] + [(job.amounts, job.missing) for job in self.jobs]
+        for amounts, count in wanted:
+            for each, amount in amounts.items():
+                total[each] += count * amount
+        return total
 
     def told_and_wanted(self) -> Amounts:
         """Add up what lives and what is wanted, without strangers' charges that are not told yet."""
-        return {
-            each: self.server.living(each) + self.wanted(each) - sum(amounts[each] for _, amounts in self.untold)
-            for each in self.server.hard
-        }
+        total, wanted = self.server.living(), self.wanted()
+        for each in total:
+            total[each] += wanted[each] - sum(amounts[each] for _, amounts in self.untold)
+        return total
 
     def judge(self, before: Amounts, *, gang: bool = False, probe: bool = False) -> Amounts:
         """Count a create or a gang that was let in and does not fit; return what lives and is wanted now."""
@@ -433,7 +436,8 @@ class World:
             self._idle_since = None
 
     def _somebody_fits(self) -> bool:
-        free = {each: hard - self.server.used[each] - self.wanted(each) for each, hard in self.server.hard.items()}
+        wanted = self.wanted()
+        free = {each: hard - self.server.used[each] - wanted[each] for each, hard in self.server.hard.items()}
         return any(
             request.state == "waiting" and all(amount <= free[each] for each, amount in request.demand.amounts.items())
             for request in self.waiting
