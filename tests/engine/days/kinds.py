@@ -3,8 +3,8 @@
 Three kinds are days of ``keeping_day``, where any fault ends the day: it has failed. Three are worlds of
 ``quota_world``, where the faults of many days are counted; a world's day counts as failed if it has any.
 
-The bounds are what the engine did over 20,000 days of each kind. Only lower ones may replace them. What else an engine
-raises in a world breaks no bound: it is an error in any case.
+The bounds are what the engine did: over 20,000 days of each of the first three kinds, at the rate of 3,200 days of each
+world. Only lower ones may replace them. An exception that the engine raises in a world is an error in any case.
 """
 
 from __future__ import annotations
@@ -171,16 +171,16 @@ KINDS: Final[Mapping[str, Kind]] = {
     "quiet": _worlds(
         "a world without strangers, cuts and lying recounts; 5 % of pods are late",
         Rules(strangers=False, cuts=False, lies=False),
-        Bounds(gave_away=5100, over=800, idle=30),
+        Bounds(gave_away=5275, over=1020, idle=30),
     ),
     "exact": _worlds(
         "a world with strangers and cuts, whose recounts are exact",
         Rules(lies=False),
-        Bounds(gave_away=1400, over=650, idle=44),
+        Bounds(gave_away=1400, over=670, idle=44),
     ),
     "lying": _worlds(
         "a world with strangers, cuts and recounts from a late cache",
         Rules(),
-        Bounds(gave_away=1900, over=1800, idle=44),
+        Bounds(gave_away=1760, over=1820, idle=44),
     ),
 }
