@@ -23,7 +23,7 @@ BUILT := from tests.cluster.control_plane.binaries import wanted; \
 	path = wanted().programs["kube-controller-manager"]; \
 	print(f"--controller-manager={path}" if path.is_file() else "")
 
-.PHONY: help install demo jobs run test test-quick test-go test-scheduled node test-bare browser test-oldest test-clients test-programs test-connector test-ray cluster fix check hooks dashboards bench calls throughput proxy proxied held processes tasks wake looking faults soak storm figures clean
+.PHONY: help install demo jobs run test test-quick test-go test-scheduled node test-bare browser test-oldest test-clients test-programs test-connector test-ray cluster fix check hooks dashboards bench calls throughput proxy proxied held processes tasks wake looking faults soak storm days figures clean
 .PHONY: chart pages installer audit pins archives image-tree
 
 help: ## show the targets
@@ -175,6 +175,9 @@ soak: $(STAMP) ## ten minutes of mixed load on the sandbox: memory stays flat, a
 
 storm: $(STAMP) ## 64 threads and 64 tasks create pods while all that can go wrong does, 20 seeds: none is lost or doubled
 	$(BIN)/python -m tests.gating.storm.run $(ARGS)
+
+days: $(STAMP) ## random days of the engine, of each kind: lost watches, late news, recounts that lie; ARGS="--seeds 20000 --kind lying"
+	$(BIN)/python -m tests.engine.days $(ARGS)
 
 faults: $(STAMP) ## break a real Kubernetes in every way that is tested; writes docs/reliability.md
 	$(BIN)/python -m pytest tests/cluster -k test_faults_of $(ARGS)

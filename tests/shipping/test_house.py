@@ -121,6 +121,16 @@ def test_what_one_target_leaves_out_another_runs() -> None:
     assert [target for found in made_by for target in found] == ["test-bare", "test-scheduled", "node"]
 
 
+def test_random_days_are_played_every_night() -> None:
+    """So many that a fault in a thousand days is found; the workflow's step is a target that exists."""
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text())
+    (step,) = [step["run"] for step in workflow["jobs"]["days"]["steps"] if "run" in step]
+    assert step == 'make days ARGS="--seeds 20000"'
+    assert re.search(
+        r"^days: .*\n.*python -m tests\.engine\.days \$\(ARGS\)$", (ROOT / "Makefile").read_text(), re.MULTILINE
+    )
+
+
 def test_everybody_runs_the_same_checks() -> None:
     """The CI script, the workflow of the code host and the git hook lead to the same targets."""
     script = ROOT / ".ci" / "run"
