@@ -54,11 +54,11 @@ class Admission(ABC):
         self.namespace = namespace
         self.policy = shared.policy
         self.shared = shared
-        self.knowledge = Knowledge(observing=observing, ends_told=ends_told)
+        self.settling = Settling()
+        self.knowledge = Knowledge(self.settling, self.policy.ends_lag, observing=observing, ends_told=ends_told)
         self.line = Line(shared.policy.waiters_max)
         self.keeping = Keeping(self.policy)
         self.probing = Probing(namespace, self.knowledge, shared)
-        self.settling = Settling()
         self.pace = Pace(self.policy, shared.rng)
         self.resume: Place | None = None
         self.scan_due = False
@@ -115,7 +115,7 @@ class Admission(ABC):
             or now < window.not_before
         ) and not pace.allows(self, window, shared.contended, len(outstanding), (request.rank, request.seq), now):
             return False
-        ticket = Ticket(request, shape, window, now, blocks is not NO_BLOCKS, unproven)
+        ticket = Ticket(request, shape, window, now, knowledge.context.facts, blocks is not NO_BLOCKS, unproven)
         for block in blocks:
             block.sends(ticket)
         if shape.resend_at:

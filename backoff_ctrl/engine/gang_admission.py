@@ -12,12 +12,12 @@ from typing import Final
 
 from backoff_ctrl.engine.facts.ceilings import Charges
 from backoff_ctrl.engine.facts.demand import Demand
+from backoff_ctrl.engine.facts.quotas import Quota
 from backoff_ctrl.engine.facts.requests import Request
 from backoff_ctrl.engine.facts.roll import Place
 from backoff_ctrl.engine.facts.shapes import Shape
 from backoff_ctrl.engine.gangs.gang import Draw, Gang, GangEnd, GivenBack, Grant, Reservation, balance, room_for_gang
 from backoff_ctrl.engine.gangs.members import Members
-from backoff_ctrl.engine.line.knowledge import BESIDE_GANGS
 from backoff_ctrl.engine.line.quota_reads import QuotaReads
 
 from .admission import NO_BLOCKS, Admission
@@ -37,7 +37,8 @@ class GangAdmission:
         self._admission = admission
         self.knowledge = admission.knowledge
         self.reads = QuotaReads(admission.namespace, admission.shared)
-        self.members = admission.knowledge.members = Members(admission.settling, admission.policy.ends_lag)
+        self.members = admission.knowledge.members = Members(admission.knowledge.quotas, admission.knowledge.context)
+        admission.knowledge.context.gangs = True
         self.waiting = 0
         self._next_draw = FOREVER
         self._halted_at = -FOREVER  # no later than the gangs of a line that was made while halted
@@ -97,14 +98,14 @@ class GangAdmission:
         """
         now = self._admission.shared.clock(now)
         if gang.end is not None:
+            if gang.keeps and not self._is_known(gang, uid):
+                gang.uids.add(uid)
+                self.knowledge.appeared(charged, now, member=False)  # or another gang's member would claim its rise
             return False
         part = gang.part_of(charged, among)
         if self._is_known(gang, uid) or (part is None and not gang.keeps):
             return False
-        knowledge = self.knowledge
-        shape = Shape(charged)  # not that of creates which ask for this much: those may be charged more
-        knowledge.know(shape)
-        counted = gang.keeps and self.members.charged_early(shape, now)
+        shape = self.knowledge.appeared(charged, now)
         if part is not None:
             gang.draws(part, now)
             gang.moved = now
@@ -112,13 +113,6 @@ class GangAdmission:
             self._join(gang, uid, part, shape, among)
         else:
             gang.uids.add(uid)
-        knowledge.undated_at = now  # as a 201 is: a list that was asked for before may lack it
-        if shape.meets and not counted:
-            for ceiling, amount in shape.meets:
-                ceiling.reserve(amount)
-            knowledge.answered(shape, "", now)
-            if gang.keeps:
-                self.members.held(shape, now + self._admission.policy.answered_hold * BESIDE_GANGS)
         if part is not None:
             self._correct(gang, part, shape)
         self._admission.rescan(now)
@@ -166,10 +160,14 @@ class GangAdmission:
             gang.lives(part)
         self.members.join(uid, gang, part, shape)
 
-    def ended(self, uid: str, charged: Charges, now: float) -> None:
+    def ended(self, uid: str, charged: Sequence[tuple[Quota, Charges]], now: float) -> None:
         """Return the room of a member that has ended to its gang; what others are ``charged`` is anybody's."""
-        if self.members.ended(uid, now) or self.members.other_ended(charged, now):
-            self._admission.rescan(now)
+        if not self.members.ended(uid, now):
+            for quota, charges in charged:
+                quota.has_ended(charges, now, member=False)
+            if not charged:
+                return
+        self._admission.rescan(now)
 
     def follow_members(self, now: float, *, told: bool) -> None:
         """Note that every end of a member is reported from now on (``told``), or that some may be missed.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from backoff_ctrl.engine.facts.ceilings import unsend
 from backoff_ctrl.engine.facts.outcomes import Abandoned, Created, Expired, Outcome, Overloaded, Rejected, Uncounted
 from backoff_ctrl.engine.facts.quotas import ObservedQuota
 from backoff_ctrl.engine.facts.requests import REQUESTS, Identity, Request
@@ -221,7 +222,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
         knowledge.know(shape)
         self.line.seq = request.seq = self.line.seq + 1
         request.joined = request.rank = now
-        ticket = Ticket(request, shape, self.shared.flow(request.flow), now, False, False)
+        ticket = Ticket(request, shape, self.shared.flow(request.flow), now, knowledge.context.facts, False, False)
         knowledge.outstanding[ticket] = None
         self._set_alarm(now)
         return ticket
@@ -366,7 +367,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
         if self._scanning.gangs is not None and isinstance(ticket.request, Draw):
             self._scanning.gangs.draw_ended(ticket, now, stored=True, uid=outcome.stored)
         if shape.meets:
-            handed = knowledge.answered(shape, outcome.stored, now)
+            handed = knowledge.answered(ticket, outcome.stored, now)
             if not self.line.rows:
                 if self.wake_at > now + _UNHURRIED:
                     self.shared.wake(self, now + _UNHURRIED)
@@ -387,9 +388,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
         if self.line.rows:
             self.rescan(now)
 
-    def _not_created(  # noqa: C901, PLR0912 - written out: every refusal passes here
-        self, ticket: Ticket, outcome: Outcome, now: float
-    ) -> None:
+    def _not_created(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
         shape = ticket.shape
         never = False
         if isinstance(outcome, Rejected):
@@ -403,11 +402,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
             shape.note_uncounted(ticket.sent, now, self.policy, self.shared.rng)
         elif shape.resend_at:
             shape.note_counted()
-        for ceiling, amount in shape.meets:
-            ceiling.held -= amount
-            ceiling.room += amount
-            if ceiling.credit:  # which never exceeds what is held
-                ceiling.credit = min(ceiling.credit, ceiling.held)
+        unsend(shape.meets)
         request = ticket.request
         gangs = self._scanning.gangs
         if gangs is not None and isinstance(request, Draw):
@@ -475,29 +470,21 @@ class ComputeResourceAwareBackOffHandler(Admission):
         if sent is not None and not knowledge.believes_list(name, sent):
             return False
         version = knowledge.version
-        rooms = knowledge.observe(name, seen, now, sent)
+        gained = knowledge.observe(name, seen, now, now + self.shared.settle_time, self.shared.recount_lag, sent)
         quota = knowledge.quotas[name]
-        settled_at = now + self.shared.settle_time
-        members = knowledge.members
-        for ceiling, added in rooms:
-            room = added if members is None else members.whose(ceiling, added, settled_at, now)
-            lag = self.shared.recount_lag if ceiling.resource in seen.recounted else 0.0
-            young = quota.holds.ended_since(ceiling, now - lag)
-            self.settling.add_recounted(settled_at, ceiling, room, young, lag)
-        if members is not None:
-            members.observed(quota.ceilings.values(), now)
-        for ceiling, _ in rooms:
+        for ceiling in gained:
             self.probing.end(ceiling)
-        if rooms:
-            self.keeping.note_release(now, [ceiling for ceiling, _ in rooms])
+        if gained:
+            self.keeping.note_release(now, gained)
             self.shared.wake(self, self.settling.next_at())
         if any(ceiling.doubt for ceiling in quota.ceilings.values()):
-            knowledge.living.doubtful = True  # a new doubt comes with room, or with another limit: both wake us
+            knowledge.living.doubtful = True
+            self.shared.wake(self, now + self.shared.settle_time)
         if knowledge.version != version:
             self._retain_ceilings()
             self.rescan(now)
         self.probing.dissolve()
-        if quota.holds.confirm() or knowledge.gangs:  # strangers may have taken what is reserved
+        if quota.confirm() or knowledge.gangs:  # strangers may have taken what is reserved
             self.rescan(now)
         return True
 
@@ -533,7 +520,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
         """Note the end of an own object: one less that lives, and a hint of room. A member's room goes to its gang."""
         living = self.knowledge.living
         charged = living.charged(stored)
-        has_to_fall = self.keeping.note_end(charged, now)
+        has_to_fall = self.keeping.note_end([charge for _, charges in charged for charge in charges], now)
         if self._scanning.gangs is not None:
             has_to_fall = self.keeping.note_end(self._scanning.gangs.members.charged(stored), now) or has_to_fall
             self._scanning.gangs.ended(stored, charged, now)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from backoff_ctrl.engine.facts.living import TRAILS_MAX
+from backoff_ctrl.engine.facts.entries import MISSED_FOR
 from backoff_ctrl.engine.gangs.gang import Effect
 
 from .backoff import full_jitter
@@ -57,7 +57,7 @@ class Shared:
     @property
     def recount_lag(self) -> float:
         """How long after its 201 a create may be missed by the quota controller's recount, in seconds."""
-        return min(TRAILS_MAX, _RECOUNT_LAG * self.answer_time)
+        return min(MISSED_FOR, _RECOUNT_LAG * self.answer_time)
 
     def settle_shorter(self, took: float, now: float) -> None:
         """Learn that the server had seen the latest change in time, and that it ``took`` so many seconds to answer.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from backoff_ctrl.engine.facts.ceilings import send
 from backoff_ctrl.engine.facts.requests import REQUESTS, Request
 from backoff_ctrl.engine.facts.shapes import NeverFits, Shape
 
@@ -18,24 +19,23 @@ class Ticket:
     From the start the ticket holds the amounts that its create will be charged.
     """
 
-    __slots__ = ("ended", "probe", "request", "sent", "shape", "unproven", "window")
+    __slots__ = ("ended", "facts", "probe", "request", "sent", "shape", "unproven", "window")
 
     def __init__(
-        self, request: Request, shape: Shape, window: Window, sent: float, probe: bool, unproven: bool
+        self, request: Request, shape: Shape, window: Window, sent: float, facts: int, probe: bool, unproven: bool
     ) -> None:
         """Admit the request at ``sent``, in its flow's overload ``window``.
 
-        ``unproven``: no quota is known that would charge it.
+        ``facts``: how many states of quotas had been seen. ``unproven``: no quota is known that would charge it.
         """
         request.state = REQUESTS[request.state]["admit"]
         window.in_flight += 1
-        for ceiling, amount in shape.meets:
-            ceiling.held += amount
-            ceiling.room -= amount
+        send(shape.meets)
         self.request = request
         self.shape = shape
         self.window = window
         self.sent = sent
+        self.facts = facts
         self.probe = probe
         self.unproven = unproven
         self.ended: Literal["", "settled", "lapsed"] = ""  # lapsed: ended by the engine; its sender may still report

@@ -174,4 +174,5 @@ def test_a_probe_that_only_our_own_creates_blocked_disproves_nothing() -> None:
     assert probe.probe
     line.created(probe)
 
-    assert line.ceiling()["used"] == 5 * ONE
+    seen = line.seen().quotas[QUOTA]["cpu"]
+    assert seen.used + seen.held == (4 + 5 + 1) * ONE

@@ -82,8 +82,8 @@ class Job:
 
     @property
     def missing(self) -> int:
-        """Count the pods that are wanted and do not live."""
-        return max(0, self.wanted - self.living)
+        """Count the pods that are wanted and do not live: its controller makes no more than are left to complete."""
+        return max(0, min(self.wanted, self.left) - self.living)
 
 
 @dataclass(frozen=True)

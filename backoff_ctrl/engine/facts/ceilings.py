@@ -73,121 +73,178 @@ def _fade(of_class: list[float], since: float, now: float) -> None:
 
 
 class Ceiling:
-    """One resource of one quota. All amounts are nano-units.
+    """One resource of one quota. Amounts are nano-units. Only this module writes and sums them.
 
-    ``room`` = limited - used - unsettled - held - reserved; a request fits if its amount <= room. ``unsettled`` is
-    room that was reported less than the settle time ago. ``reserved`` is what gangs may still draw; it is no hold.
-    ``credit`` is the part of the observed rise of ``used`` that has confirmed no hold yet. ``used`` is not stored: it
-    is what the others leave of ``limited``. So an amount that leaves ``held`` and does not enter ``room`` becomes used.
-    ``kept`` is the part of ``reserved`` of the gangs that keep their room, ``members`` what their living members are
-    charged. Room may be below zero by ``returning``, ``early``, ``twice`` and ``unclear`` without any gang lacking it.
-    ``doubt`` is how far the newest fact's ``used`` falls short of the charges of our own creates (``living`` and
-    ``lingers``); that much does not count as room. The trend is by what was used when the present span of time began
-    (``used_at_span``) and one span before (``used_before``; None: not known yet).
+        room    = limited - max(used, living) - pending - reserved - fresh - doubted
+        doubted = min(fallen, members + min(risen, kept))
+        lacking = -(room + fresh + doubted + maybe + min(risen, kept)), at least 0
+
+    ``room`` is what is surely free: no more is given. ``lacking`` is what gangs surely lost: no more is taken.
+
+    - ``used``: by the newest fact. ``seen``: as last observed; a refusal leaves it alone, so that no rise is missed.
+    - ``living``: what our creates are charged that live (see ``living``), the lingering included: ``used`` is no less.
+    - ``pending``: our creates and members of gangs that ``used`` may lack.
+    - ``reserved``: what gangs may still draw; ``kept`` the part of it of gangs that keep their room.
+    - ``fresh``: room that was reported less than the settle time ago.
+    - ``risen``, ``fallen``: rises of ``seen`` that are no known create's, and falls that no known end explains.
+    - ``members``: what living members are charged. So much of what has fallen may be theirs, or of those that rose and
+      have not appeared: it is ``doubted``.
+    - ``maybe``: what may be counted twice, as pending or reserved, and in ``used``.
+
+    The trend is by what was used when the present span of time began (``used_at_span``) and one span before
+    (``used_before``; None: not known yet).
     """
 
     __slots__ = (
-        "answered",
-        "credit", "doubt", "drain", "early", "epoch", "fact_used", "held", "kept", "leave_at", "limited", "lingers",
-        "living", "lowest", "lowest_before", "members", "quota", "reserved", "resource", "returning", "room", "seen",
-        "span_at", "twice", "unclear", "unsettled", "used_at_span", "used_before",
+        "answered", "drain", "epoch", "fallen", "fresh", "kept", "leave_at", "limited", "lingers", "living", "lowest",
+        "lowest_before", "maybe", "members", "pending", "quota", "reserved", "resource", "risen", "room", "seen",
+        "span_at", "used", "used_at_span", "used_before",
     )  # fmt: skip
 
     def __init__(self, quota: str, resource: str, limited: int, used: int) -> None:
         """Start from one fact; ``quota`` is the quota's name."""
         self.quota = quota
         self.resource = resource
-        self.held = 0
-        self.reserved = 0
-        self.kept = 0
-        self.members = 0
-        self.returning = 0  # reserved again, and still charged to members that have ended
-        self.early = 0  # of the last rises, what no hold claimed: members may have been charged it that are not known
-        self.twice = 0  # held for members that have appeared, and perhaps charged as well
-        self.unclear = 0  # the part of ``unsettled`` that may be that of a member whose end is not known yet
-        self.credit = 0
-        self.living = 0  # charges of our living creates whose holds have ended
-        self.lingers = 0  # charges of our creates that have ended, but that the next recount may still include
-        self.leave_at = FOREVER
-        self.doubt = 0
-        self.lowest = 0  # the lowest value of ``living`` in the present span of time
+        self.limited = limited
+        self.used = self.seen = used
+        self.living = self.lingers = 0
+        self.leave_at = FOREVER  # when the lingering end
+        self.lowest = 0  # the lowest value of ``living`` in the present span of time, without the lingering
         self.lowest_before = 0  # and in the span before
-        self.epoch = 0
+        self.pending = self.reserved = self.kept = self.fresh = self.maybe = 0
+        self.risen = self.fallen = self.members = 0
+        self.room = limited - used
+        self.epoch = 0  # counts the refusals that were learned from: what was fresh before is no longer
         self.drain: Drain | None = None  # how fast creates get in that wait here
         self.answered = NO_FACT  # when the newest fact about it was received
         self.span_at = NO_FACT  # when the trend's present span began; not before the second fact
         self.used_at_span = used
         self.used_before: int | None = None
-        self.seen = used  # as last observed: a rejection's amounts leave it alone, so that no rise is missed
-        self.limited = limited
-        self.fact_used = used  # by the newest fact
-        self.unsettled = 0
-        self.room = limited - used
+
+    # -- what follows from the sums ---------
 
     @property
-    def used(self) -> int:
-        """What is charged already, as far as known."""
-        return self.limited - self.unsettled - self.held - self.reserved - self.room
+    def charged(self) -> int:
+        """What is charged already, as far as known. What a probe disproved may have made ``used`` less than 0."""
+        return self.living if self.living > self.used and self.living else self.used
+
+    @property
+    def doubt(self) -> int:
+        """How far the newest fact falls short of our living creates."""
+        return self.charged - self.used
+
+    @property
+    def doubted(self) -> int:
+        """How much of what has fallen may be members'."""
+        return min(self.fallen, self.members + min(self.risen, self.kept)) if self.fallen else 0
 
     @property
     def left(self) -> int:
-        """Headroom now: limited - used - held - reserved."""
-        return self.room + self.unsettled
-
-    @property
-    def unused(self) -> int:
-        """What is left of ``limited`` beside ``used``, as far as known: headroom, held and reserved."""
-        return self.room + self.unsettled + self.held + self.reserved
+        """Headroom now: what is limited and neither charged, pending nor reserved."""
+        return self.room + self.fresh + self.doubted
 
     @property
     def lacking(self) -> int:
-        """By how much more is reserved than there is room for."""
-        return max(0, -(self.room + self.returning + self.early + self.twice + self.unclear))
+        """How much of what is reserved is surely gone."""
+        return max(0, -(self.left + self.maybe + min(self.risen, self.kept)))
 
-    def observe(self, limited: int, used: int, *, recounted: bool = False) -> int:
-        """Take an observed state; return the room that it adds, which is unsettled at first.
+    # -- the one writer ---------
 
-        A recount may miss creates that were charged a moment before, and the next recount adds them again. We saw those
-        charges when they were made, so a rise that a recount wrote adds no credit.
+    def add(self, *, fresh: int = 0, maybe: int = 0) -> None:
+        """Add to what is fresh, or counted twice, or take from it."""
+        self.fresh += fresh
+        self.room -= fresh
+        self.maybe += maybe
+
+    def _sum_up(self) -> None:
+        self.room = self.limited - self.charged - self.pending - self.reserved - self.fresh - self.doubted
+
+    def set_apart(self, amount: int, *, keeps: bool = False) -> None:
+        """Reserve so much more (or less) for gangs; ``keeps``: for one that keeps its room."""
+        self.reserved += amount
+        if keeps:
+            self.kept += amount
+        self._sum_up()
+
+    def count_member(self, amount: int) -> None:
+        """Count what a living member is charged, or (less than 0) no longer."""
+        self.members += amount
+        self._sum_up()
+
+    def rise(self, amount: int) -> None:
+        """Note a rise that is no known create's, or (less than 0) whose it was, or that it is too old."""
+        self.risen += amount
+        if self.fallen:
+            self._sum_up()
+
+    def fall(self, amount: int) -> None:
+        """Note a fall that no known end explains, or (less than 0) whose it was, or that it is too old."""
+        self.fallen += amount
+        self._sum_up()
+
+    def restart(self) -> None:
+        """Drop the sums of what is pending, reserved and counted twice, and of members: they are added again."""
+        self.pending = self.reserved = self.kept = self.members = self.maybe = 0
+        self._sum_up()
+
+    # -- facts ---------
+
+    def observe(self, limited: int, used: int, *, recounted: bool) -> tuple[int, int]:
+        """Take an observed state; return by how much ``used`` rose, and the room gained.
+
+        A recount ends the lingering: it has them, or has seen their end. Only a recount lowers ``used``, whether or
+        not the object shows it.
         """
         rise = used - self.seen
-        self.seen = used
-        if rise < 0 or (recounted and rise):  # only a recount lowers ``used``, whether or not the object shows it
-            self.lingers, self.leave_at = 0, FOREVER
-        elif rise:
-            credit, self.credit = self.credit, min(self.credit + rise, self.held)
-            if self.kept or self.unclear:
-                self.early = min(self.early + rise - (self.credit - credit), self.kept + self.unclear)
-        added = (limited - used) - (self.unused + self.doubt)
-        self.limited = limited
-        self.fact_used = used
-        if added > 0:
-            self.unsettled += added
-        else:
-            self.room += added  # lost room comes out of the settled room; ``left`` stays right
-        free = max(0, self._doubt() + min(0, added))  # no longer doubted
-        self.room -= free
-        self.unsettled += free
-        return max(0, added) + free
+        before, limit = self.charged, self.limited
+        if self.lingers and (rise < 0 or (recounted and rise)):
+            self._stop_lingering()
+        self.limited, self.used, self.seen = limited, used, used
+        self._sum_up()
+        return rise, before - self.charged + limited - limit
 
     def learn(self, limited: int, used: int, now: float) -> int:
         """Take the amounts of a refusal; return by how much the headroom grew, less than 0 if it shrank.
 
-        Room that was still settling is part of them, or is gone.
+        Room that was fresh is part of them, or is gone.
         """
-        left = self.room + self.unsettled + self.doubt
         if now >= self.span_at + TREND_SPAN:
             self.note_use(now)
-        self.limited = limited
-        self.fact_used = used
-        self.unsettled = self.unclear = 0
+        grown = (limited - used) - (self.limited - self.used)
+        self.limited, self.used = limited, used
+        self.fresh = 0
         self.epoch += 1
         self.answered = now
-        room = self.room = limited - used - self.held - self.reserved
-        if self.living or self.lingers:
-            self.doubt = 0
-            self._doubt()
-        return room - left
+        self._sum_up()
+        return grown
+
+    def begin_watch(self, used: int) -> None:
+        """Let a first observed state be no rise: it may contain creates that were counted before."""
+        self.seen = used
+
+    def fold(self, amount: int) -> None:
+        """Count a pending create as used, since no watch will show its charge: a later state that has it is no rise."""
+        self.pending -= amount
+        self.used += amount
+        self.seen += amount
+        self._sum_up()
+
+    def disprove(self, over: int) -> None:
+        """Lower ``used``: the server admitted a create that did not fit by our amounts."""
+        self.used -= over
+        self._sum_up()
+
+    def date(self, now: float) -> None:
+        """Note when the newest fact was received."""
+        self.answered = now
+
+    def note_drain(self, amount: int, since: float, now: float) -> None:
+        """Learn how fast creates get in while others wait; the first of those joined ``since``."""
+        if self.drain is None:
+            self.drain = Drain()
+        self.drain.add(amount, since, now)
+
+    # -- the trend ---------
 
     def note_use(self, now: float) -> None:
         """Note for the trend what is used up to now, before a newer fact replaces it."""
@@ -197,25 +254,29 @@ class Ceiling:
             self.span_at = self.answered
         passed = (now - self.span_at) // TREND_SPAN
         if passed > 0:
-            used = self.used
+            used = self.charged
             self.used_before = self.used_at_span if passed == 1 else used
             self.used_at_span = used
             self.span_at += passed * TREND_SPAN
 
     def trend(self, now: float) -> int | None:
-        """Return by how much ``used`` rose (or fell) in the last one to two spans; None: not known for so long."""
+        """Return by how much was used more (or less) one to two spans ago; None: not known for so long."""
         if self.span_at == NO_FACT:
             return 0 if now - self.answered >= TREND_SPAN else None
         passed = (now - self.span_at) // TREND_SPAN
-        used = self.used
+        used = self.charged
         before = self.used_before if passed < 1 else self.used_at_span if passed == 1 else used
         return None if before is None else used - before
 
+    # -- our creates that live ---------
+
     def live(self, amount: int) -> bool:
         """Add to (or take from) what our living creates are charged; say whether the doubt became smaller."""
+        doubt = self.doubt
         self.living += amount
-        self.lowest = min(self.lowest, self.living)
-        return self._doubt() > 0
+        self.lowest = min(self.lowest, self.living - self.lingers)
+        self._sum_up()
+        return self.doubt < doubt
 
     def linger(self, amount: int, until: float) -> None:
         """Keep counting the charges of a create that has ended, since the next recount may still include it.
@@ -225,67 +286,40 @@ class Ceiling:
         if not self.lingers:
             self.leave_at = until
         self.lingers += amount
-        self.live(-amount)
+        self.live(0)
 
-    def leave(self) -> None:
+    def stop_lingering(self) -> None:
         """Stop counting creates that have ended."""
+        self._stop_lingering()
+        self._sum_up()
+
+    def _stop_lingering(self) -> None:
+        self.living -= self.lingers
         self.lingers, self.leave_at = 0, FOREVER
-        self._doubt()
 
     def turn(self) -> None:
         """Begin a new span of time, and the search for its lowest ``living``."""
-        self.lowest_before, self.lowest = self.lowest, self.living
+        self.lowest_before, self.lowest = self.lowest, self.living - self.lingers
 
     @property
     def overcounted(self) -> bool:
         """Whether ``used`` is below what we counted as living all through this span and the last: some are gone."""
-        return self.fact_used < min(self.lowest, self.lowest_before)
-
-    def _doubt(self) -> int:
-        """Recompute the doubt from the newest fact's ``used``; return by how much it fell."""
-        less = self.doubt - max(0, self.living + self.lingers - self.fact_used)
-        self.doubt -= less
-        self.room += less
-        return less
-
-    def settles(self, room: int) -> None:
-        """Let unsettled room count."""
-        self.unsettled -= room
-        self.room += room
-
-    def unsettle(self) -> int:
-        """Make all present room unsettled, since the server does not know of it yet; return how much that is."""
-        room = max(0, self.room)
-        self.unsettled += room
-        self.room -= room
-        return room
-
-    def disprove(self, over: int) -> None:
-        """Lower ``used`` by ``over``: the server admitted a create that did not fit by our amounts."""
-        self.room += over
-
-    def charge(self, amount: int) -> None:
-        self.room -= amount
-
-    def reserve(self, amount: int) -> None:
-        self.held += amount
-        self.room -= amount
-
-    def set_apart(self, amount: int, *, keeps: bool = False) -> None:
-        """Reserve so much more (or less) for gangs; ``keeps``: for one that keeps its room."""
-        self.reserved += amount
-        self.room -= amount
-        if keeps:
-            self.kept += amount
-            self.early = min(self.early, self.kept + self.unclear)
-
-    def release(self, amount: int) -> None:
-        """End a hold of this amount: its create was not charged, or ``used`` contains it by now."""
-        self.held -= amount
-        self.room += amount
-        if self.credit:
-            self.credit = min(self.credit, self.held)
+        return self.used < min(self.lowest, self.lowest_before)
 
 
 Charges: TypeAlias = tuple[tuple[Ceiling, int], ...]
 """What one create is charged: ceilings and amounts in nano-units."""
+
+
+def send(charges: Charges) -> None:
+    """Count a create as pending that is about to be sent. Written out: every create passes here."""
+    for ceiling, amount in charges:
+        ceiling.pending += amount
+        ceiling.room -= amount
+
+
+def unsend(charges: Charges) -> None:
+    """Count a create as pending no longer: it was not stored, or ``used`` contains it by now."""
+    for ceiling, amount in charges:
+        ceiling.pending -= amount
+        ceiling.room += amount

@@ -16,20 +16,22 @@ recount, or for a moment if no recount comes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.engine.backoff import FOREVER
 
 from .ceilings import Ceiling, Charges
+from .entries import LINGERS_FOR, MISSED_FOR
+
+if TYPE_CHECKING:
+    from .quotas import Quota
 
 LIVES_MAX: Final = 50_000  # per namespace; further creates are not counted, which makes the bound lower
 ENDED_MAX: Final = 1024  # ends kept because they may come before the create's own answer; fewer come within that time
 DOUBTED_MAX: Final = 30.0  # seconds with a doubt in each, after which the older lives are forgotten
 OLD: Final = 10.0  # seconds since the 201: a younger create may be one that the recounts really lacked
-LINGERS_MAX: Final = 0.2  # seconds after an end: a controller that may write 20 times a second has recounted by then
 SHORT: Final = 0.05  # seconds of life: the controller sees begin and end of a shorter one at once
-TRAILS_MAX: Final = 1.0  # seconds after its 201: no recount lacks a create for longer
 
 
 class Life:
@@ -41,15 +43,15 @@ class Life:
         """Begin at the 201, while its holds still stand."""
         self.began = now
         self._living = living
-        self.charged: Charges = ()
+        self.charged: tuple[tuple[Quota, Charges], ...] = ()
         self._over = False
         self.known = True  # whether we know that it lives, or that it has ended
 
-    def count(self, charges: Charges) -> None:
+    def count(self, quota: Quota, charges: Charges) -> None:
         """Count what one quota charges it, now that its hold there has ended."""
         if self._over or not self.known:
             return
-        self.charged += charges
+        self.charged += ((quota, charges),)
         for ceiling, amount in charges:
             ceiling.live(amount)
             if ceiling.doubt:
@@ -58,20 +60,25 @@ class Life:
     def end(self, now: float) -> bool:
         """Stop counting it, since it has ended; say whether the doubt became smaller."""
         self._over = True
-        young = SHORT < now - self.began < TRAILS_MAX
+        young = SHORT < now - self.began < MISSED_FOR
         less = False
-        for ceiling, amount in self.charged:
+        for ceiling, amount in self.meets:
             if young and ceiling.doubt:
-                ceiling.linger(amount, now + LINGERS_MAX)
+                ceiling.linger(amount, now + LINGERS_FOR)
                 self._living.look_at = min(self._living.look_at, ceiling.leave_at)
             else:
                 less = ceiling.live(-amount) or less
         return less
 
+    @property
+    def meets(self) -> Iterator[tuple[Ceiling, int]]:
+        """What it is charged by all quotas."""
+        return (charge for _, charges in self.charged for charge in charges)
+
     def forget(self) -> None:
         """Stop counting it: we no longer know whether it lives."""
         self.known = False
-        for ceiling, amount in self.charged:
+        for ceiling, amount in self.meets:
             ceiling.live(-amount)
 
 
@@ -122,8 +129,8 @@ class Living:
         """Say whether an end was reported, a moment ago, of something that was not known to live."""
         return stored in self._ended
 
-    def charged(self, stored: str) -> Charges:
-        """Return what a create is charged that is known to live."""
+    def charged(self, stored: str) -> tuple[tuple[Quota, Charges], ...]:
+        """Return what each quota charges a create that is known to live."""
         life = self._lives.get(stored)
         return () if life is None else life.charged
 
@@ -142,8 +149,8 @@ class Living:
         self.doubtful = False
         due = [ceiling for ceiling in ceilings if ceiling.leave_at <= now]
         for ceiling in due:
-            ceiling.leave()
-        if now >= self._turned_at + TRAILS_MAX:
+            ceiling.stop_lingering()
+        if now >= self._turned_at + MISSED_FOR:
             self._turn(ceilings, now)
         wrong = True
         if any(ceiling.overcounted for ceiling in ceilings):
@@ -156,13 +163,13 @@ class Living:
             wrong = False
         doubted = any(ceiling.doubt for ceiling in ceilings)
         self._doubted = self._doubted or doubted
-        turn_at = self._turned_at + TRAILS_MAX if doubted else FOREVER
+        turn_at = self._turned_at + MISSED_FOR if doubted else FOREVER
         self.look_at = min(turn_at, *(ceiling.leave_at for ceiling in ceilings), FOREVER)
         return wrong or bool(due)
 
     def _turn(self, ceilings: Iterable[Ceiling], now: float) -> None:
         """Begin a new span. It lasts a second, or longer if no count is in doubt."""
-        if not self._doubted or now >= self._turned_at + 2 * TRAILS_MAX:
+        if not self._doubted or now >= self._turned_at + 2 * MISSED_FOR:
             self._calm_at = now
         self._turned_at, self._doubted = now, False
         for ceiling in ceilings:
@@ -171,7 +178,7 @@ class Living:
     def _forget_all(self, ceilings: Iterable[Ceiling]) -> None:
         self._forget(FOREVER)
         for ceiling in ceilings:
-            ceiling.leave()
+            ceiling.stop_lingering()
 
     def _forget(self, limit: float) -> None:
         """Forget the lives that began by ``limit``; they are stored oldest first."""

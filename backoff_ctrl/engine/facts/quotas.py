@@ -1,4 +1,12 @@
-"""One quota of a namespace: its ceilings, whom it applies to, what our creates hold there, and room that settles."""
+"""One quota of a namespace: its ceilings, whom it applies to, and its entries, which each fact is compared with.
+
+``Quota.read`` compares: a rise is the charge of pending creates, oldest first, and what falls is the release of those
+that have ended. What is left over waits for news of pods (``appeared``, ``ended``), or for its lifetime's end.
+
+The watch of pods reports ends in the order in which they happened, and a recount that has seen one has seen all before
+it. So a fall shows the oldest ends first, and a fall of exactly what one was charged is its own, or an equal one's. What
+no end explains may be a member's of a gang that keeps its room: as much as members are charged is doubted.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +14,34 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.engine.backoff import FOREVER
 
-from .ceilings import Ceiling, Charges
+from .ceilings import NO_FACT, Ceiling, Charges, send, unsend
 from .demand import Selector
-from .living import TRAILS_MAX, Life
+from .entries import (
+    APPEARS_IN,
+    BESIDE_GANGS,
+    LEFT_FOR,
+    LINGERS_FOR,
+    LOST_FOR,
+    MISSED_FOR,
+    RISES_MAX,
+    Amounts,
+    Fall,
+    Left,
+    Pending,
+    Rise,
+    covers,
+)
 from .outcomes import Rejected
+
+if TYPE_CHECKING:
+    from backoff_ctrl.engine.gangs.gang import Gang
 
 HISTORY: Final = 16  # observed states kept to recognise a stale refusal; at 200 changes/s that is 80 ms
 STALE_FOR: Final = 1.0  # seconds: no server still decides by a state that was replaced longer ago than this
-
-Answered: TypeAlias = "tuple[float, Charges, Life | None, float]"
-"""When its 201 came, what it holds, its life, and how many times as long as others it lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,131 +60,61 @@ class ObservedQuota:
     recounted: frozenset[str] = frozenset()
 
 
-class Holds:
-    """What our creates hold at one quota from their 201 until ``used`` has them: never dropped, never counted twice.
+@dataclass(slots=True)
+class Context:
+    """What all quotas of a namespace have in common. ``facts`` counts the states of quotas that were seen.
 
-    The charge of a create may be observed before or after its answer. Each observed rise of ``used`` adds credit; the
-    credit confirms answered holds, oldest first, and a confirmed hold ends. Credit never exceeds what is held, so the
-    charges of other clients confirm no more than what we have in flight. A fall adds no credit, nor does a rise by
-    which a recount corrects an earlier one. As long as only we create, holds end by no more than ``used`` rose, so
-    ``used + held`` is never below the truth.
-
-    Those that ended within the last ``TRAILS_MAX`` seconds are remembered.
+    ``gangs``: there were gangs, so that it matters whose a fall is. ``lag``: how much later than a fall its end is
+    reported at the most, in seconds. ``told_at``: since when every end is reported; None: some may be missed.
     """
 
-    __slots__ = ("_recent", "answered")
+    settling: Settling
+    lag: float
+    gangs: bool = False
+    told_at: float | None = NO_FACT
+    facts: int = 0
 
-    def __init__(self) -> None:
-        self.answered: deque[Answered] = deque()
-        self._recent: deque[Answered] = deque()
-
-    def add(self, charges: Charges, now: float, life: Life | None = None, times: float = 1) -> bool:
-        """Hold the charges of a create that was answered 201 at ``now``; say whether any hold ended.
-
-        It ends by time alone ``times`` as late as others.
-        """
-        self.answered.append((now, charges, life, times))
-        return self.confirm()
-
-    def confirm(self) -> bool:
-        """End the holds that the credit covers, oldest first; say whether any ended."""
-        answered = self.answered
-        ended = False
-        while answered:
-            charges = answered[0][1]
-            for ceiling, amount in charges:
-                if ceiling.credit < amount:
-                    return ended
-            for ceiling, amount in charges:
-                ceiling.credit -= amount
-                ceiling.held -= amount
-                ceiling.room += amount
-            self._end()
-            ended = True
-            # Less is held now, and credit may not exceed that.
-            for ceiling, _ in charges:
-                ceiling.credit = min(ceiling.credit, ceiling.held)
-        return ended
-
-    def end_old(self, now: float, lasting: float) -> bool:
-        """End holds by time: ``used`` contains what was answered ``lasting`` seconds ago. Say whether any ended."""
-        answered = self.answered
-        ended = False
-        while answered and self.oldest_ends(lasting) <= now:
-            for ceiling, amount in answered[0][1]:
-                ceiling.release(amount)
-            self._end()
-            ended = True
-        return ended
-
-    def oldest_ends(self, lasting: float) -> float:
-        """Return when the oldest hold, which there is, ends by time. Those behind it end no earlier."""
-        at, _, _, times = self.answered[0]
-        return at + times * lasting
-
-    def _end(self) -> None:
-        """Move the oldest hold to those that ended recently; from now on its life is counted instead."""
-        at, charges, life, _ = ended = self.answered.popleft()
-        if life is not None:
-            life.count(charges)
-        recent = self._recent
-        recent.append(ended)
-        while recent[0][0] < at - TRAILS_MAX:
-            recent.popleft()
-
-    def ended_since(self, ceiling: Ceiling, since: float) -> Iterator[tuple[float, int]]:
-        """Yield (answered, amount) of each ended hold of a ceiling that was answered after ``since``, newest first.
-
-        Creates whose life is known are left out: they are not in doubt.
-        """
-        for at, charges, life, _ in reversed(self._recent):
-            if at <= since:
-                return
-            if life is not None and life.known:
-                continue
-            for charged, amount in charges:
-                if charged is ceiling:
-                    yield at, amount
-
-    def hand_over(self, before: float) -> None:
-        """Without a watch, count the holds answered before then as used: later answers of the server contain them."""
-        while self.answered and self.answered[0][0] < before:
-            self._use_oldest()
-
-    def use_old(self, now: float, lasting: float) -> None:
-        """Without a watch, count holds answered ``lasting`` seconds ago as used: no event will end them."""
-        while self.answered and self.answered[0][0] + lasting <= now:
-            self._use_oldest()
-
-    def _use_oldest(self) -> None:
-        """Turn the oldest hold into ``used``. The rise that shows its charge later confirms no other hold."""
-        for ceiling, amount in self.answered.popleft()[1]:
-            ceiling.held -= amount
-            ceiling.seen += amount
-            ceiling.credit = min(ceiling.credit, ceiling.held)
+    def told_by(self, seen: float) -> float:
+        """Return by when the pods' watch has reported the end or the begin behind a change that was ``seen`` then."""
+        last = seen + LOST_FOR
+        return last if self.told_at is None else min(last, max(seen, self.told_at) + self.lag)
 
 
 class Quota:
-    """What is known of one quota. ``classes`` are the scope classes that it was found to apply to, or not to."""
+    """What is known of one quota. ``classes`` are the scope classes that it was found to apply to, or not to.
 
-    __slots__ = ("ceilings", "classes", "history", "holds", "name", "observed", "selector", "spec", "stale")
+    Entries, each list oldest first: ``pending``, ``ended`` (those that were pending a second ago), ``rises``, ``left``
+    and ``falls``.
+    """
 
-    def __init__(self, name: str) -> None:
+    __slots__ = (
+        "ceilings", "classes", "context", "ended", "falls", "history", "left", "name", "observed", "pending", "rises",
+        "selector", "spec", "stale",
+    )  # fmt: skip
+
+    def __init__(self, name: str, context: Context) -> None:
         self.name = name
+        self.context = context
         self.ceilings: dict[str, Ceiling] = {}
         self.classes: dict[frozenset[str], bool] = {}
         self.selector: Selector | None = None
         self.spec: Mapping[str, int] = {}
         self.observed = False
         self.history: deque[tuple[float, dict[str, tuple[int, int]]]] = deque(maxlen=HISTORY)
-        self.holds = Holds()
         self.stale = 0  # refusals by a state that was older than ours
+        self.pending: deque[Pending] = deque()
+        self.ended: deque[Pending] = deque()
+        self.rises: deque[Rise] = deque()
+        self.left: list[Left] = []
+        self.falls: list[Fall] = []
 
     def applies(self, scopes: frozenset[str]) -> bool | None:
         """Say whether creates of this scope class are charged here; None while that is unknown."""
         if self.selector is None or self.classes.get(scopes):  # a refusal proves more than the spec
             return self.classes.get(scopes)
         return self.selector.applies(scopes)
+
+    # -- states that the server decides by ---------
 
     def note_history(self, now: float) -> None:
         """Keep the state that is replaced at ``now``, so that a later refusal by it is recognised as stale."""
@@ -182,9 +134,339 @@ class Quota:
                 return replaced if sent <= replaced + STALE_FOR else None
         return None
 
+    def read(self, seen: ObservedQuota, now: float, settled_at: float, recount_lag: float) -> list[Ceiling]:
+        """Take in an observed state, at ceilings that exist; return those that gain room, or of which less is used."""
+        rose: Amounts = {}
+        found: Amounts = {}
+        fell: Amounts = {}
+        gained: Amounts = {}
+        for resource, limited in seen.hard.items():
+            ceiling = self.ceilings[resource]
+            ceiling.note_use(now)
+            ceiling.date(now)
+            recount = resource in seen.recounted
+            rise, room = ceiling.observe(limited, seen.used.get(resource, 0), recounted=recount)
+            if rise > 0:
+                (found if recount else rose)[ceiling] = rise
+            elif rise:
+                fell[ceiling] = -rise
+            if room > 0:
+                gained[ceiling] = room
+        if rose:
+            self._rose(rose, now)
+        if found and self.falls:
+            self._found_again(found)
+        if fell or gained:
+            counted, unsure = self._fell(fell, now) if self.context.gangs else ({}, gained)
+            recounted = {ceiling for ceiling in gained if ceiling.resource in seen.recounted}
+            for ceiling, room in gained.items():
+                if (fresh := room - counted.get(ceiling, 0)) > 0:
+                    young = self._young(ceiling, now, recount_lag) if ceiling in recounted else ()
+                    self.context.settling.add(settled_at, ceiling, fresh, unsure.get(ceiling, 0), young)
+        return [*{**gained, **fell}]
+
+    # -- what is pending, and rises ---------
+
+    def answered(self, pending: Pending) -> bool:
+        """Let a create that was answered 201, or a member that appeared, be pending; say whether any is no longer."""
+        self.pending.append(pending)
+        return bool(self.rises) and self.confirm()
+
+    def appeared(self, charges: Charges, now: float, *, member: bool) -> None:
+        """Note a pod that others created: a rise is its charge, or a ``member`` is pending, perhaps counted twice."""
+        old = (rise.facts for rise in self.rises if rise.at + APPEARS_IN < now)
+        appeared = Pending(now, charges, max(old, default=-1), None, BESIDE_GANGS, member=True)
+        if self.claim(charges, appeared.facts) or not member:
+            return
+        send(charges)
+        for ceiling, amount in charges:
+            ceiling.add(maybe=amount)
+        self.pending.append(appeared)
+
+    def _rose(self, rose: Amounts, now: float) -> None:
+        """Note a rise that pending creates, or a gang's members to come, may explain."""
+        context = self.context
+        while self.rises and (len(self.rises) >= RISES_MAX or self._is_over(self.rises[0], now)):
+            self._drop_rise()
+        if any(ceiling.pending or ceiling.kept for ceiling in rose):
+            self.rises.append(Rise(now, context.facts, rose))
+            for ceiling, amount in rose.items():
+                ceiling.rise(amount)
+
+    def _is_over(self, rise: Rise, now: float) -> bool:
+        return (self.context.told_by(rise.at) if self.context.gangs else rise.at + MISSED_FOR) <= now
+
+    def _drop_rise(self) -> None:
+        self._drop(self.rises.popleft())
+
+    @staticmethod
+    def _drop(rise: Rise) -> None:
+        for ceiling, amount in rise.amounts.items():
+            ceiling.rise(-amount)
+
+    def confirm(self) -> bool:
+        """End what is pending and has risen, oldest first; say whether any ended."""
+        ended = False
+        while self.pending and self.rises and self.claim(self.pending[0].charges, self.pending[0].facts):
+            self._count_in()
+            ended = True
+        return ended
+
+    def claim(self, charges: Charges, facts: int) -> bool:
+        """Say whether rises that were seen after state number ``facts`` have this charge; they are its own then.
+
+        The newest first: what is left over was a stranger's, and is old soonest.
+        """
+        if any(ceiling.risen < amount for ceiling, amount in charges):
+            return False
+        rises = [rise for rise in self.rises if rise.facts > facts]
+        if len(rises) < len(self.rises) and any(
+            sum(rise.amounts.get(ceiling, 0) for rise in rises) < amount for ceiling, amount in charges
+        ):
+            return False
+        for ceiling, amount in charges:
+            ceiling.rise(-amount)
+            left = amount
+            for rise in reversed(rises):
+                left -= rise.take(ceiling, left)
+        for end in (0, -1):
+            while self.rises and not self.rises[end].amounts:
+                del self.rises[end]
+        return True
+
+    def end_old(self, now: float, lasting: float) -> bool:
+        """End by time what is pending: ``used`` has what was answered ``lasting`` seconds ago; say if there was any."""
+        ended = False
+        while self.pending and self.oldest_ends(lasting) <= now:
+            self._count_in()
+            ended = True
+        return ended
+
+    def oldest_ends(self, lasting: float) -> float:
+        """Return when the oldest pending create, which there is, ends by time. Those behind it end no earlier."""
+        return self.pending[0].at + self.pending[0].times * lasting
+
+    def _count_in(self) -> None:
+        """Count the oldest pending create as used; from now on its life is counted instead."""
+        pending = self.pending.popleft()
+        unsend(pending.charges)
+        self._end(pending)
+        ended = self.ended
+        ended.append(pending)
+        while ended[0].at < pending.at - MISSED_FOR:
+            ended.popleft()
+
+    def _end(self, pending: Pending) -> None:
+        if pending.member:
+            for ceiling, amount in pending.charges:
+                ceiling.add(maybe=-amount)
+        if pending.life is not None:
+            pending.life.count(self, pending.charges)
+
+    def fold(self, before: float) -> None:
+        """Without a watch, count as used what was answered before then: each later answer of the server has it."""
+        while self.pending and self.pending[0].at < before:
+            self._fold_oldest()
+
+    def fold_old(self, now: float, lasting: float) -> None:
+        """Without a watch, count as used what was answered ``lasting`` seconds ago: no event will show its charge."""
+        while self.pending and self.pending[0].at + lasting <= now:
+            self._fold_oldest()
+
+    def _fold_oldest(self) -> None:
+        pending = self.pending.popleft()
+        for ceiling, amount in pending.charges:
+            ceiling.fold(amount)
+        self._end(pending)
+
+    def _young(self, ceiling: Ceiling, now: float, lag: float) -> Iterator[tuple[float, int]]:
+        """Yield of each create that a recount may have missed until when that may be, and its charge; newest first.
+
+        One whose life is known is no less than ``used``: that it was missed shows, but for what a stranger's charge
+        hides. Where there are gangs, that is doubted, too, and for longer.
+        """
+        gangs = self.context.gangs
+        lag = max(lag, LINGERS_FOR) if gangs else lag
+        for pending in reversed(self.ended):
+            if pending.at + lag <= now:
+                return
+            if gangs or pending.life is None or not pending.life.known:
+                for charged, amount in pending.charges:
+                    if charged is ceiling:
+                        yield pending.at + lag, amount
+
+    # -- ends, and falls ---------
+
+    def _fell(self, fell: Amounts, now: float) -> tuple[Amounts, Amounts]:
+        """Explain a fall by those that have ended.
+
+        Return what was reserved before, which is not fresh, since all other room was free then; and the unexplained.
+        """
+        rest = dict(fell)
+        counted: Amounts = {}
+        for left in self._explaining(rest):
+            amounts = {c: min(amount, rest[c]) for c, amount in left.amounts.items() if rest.get(c)}
+            for older in self.left[: self.left.index(left)]:
+                older.passed = True
+            once = left.take(amounts)
+            if not left.amounts:
+                self.left.remove(left)
+            if left.passed or left.at + self.context.lag < now:
+                continue  # its own fall was missed, perhaps, and this is a member's
+            for ceiling, amount in amounts.items():
+                rest[ceiling] -= amount
+            for ceiling, amount in once.items():
+                counted[ceiling] = counted.get(ceiling, 0) + amount
+        rest = {ceiling: amount for ceiling, amount in rest.items() if amount}
+        if rest:
+            self._note_fall(Fall(now, rest))
+        return counted, rest
+
+    def _note_fall(self, fall: Fall) -> None:
+        self.falls.append(fall)
+        for ceiling, amount in fall.amounts.items():
+            ceiling.fall(amount)
+
+    def _found_again(self, found: Amounts) -> None:
+        """Drop the fall of exactly what a recount adds: the one before had missed it. It confirms no pending create."""
+        for number in reversed(range(len(self.falls))):
+            if self.falls[number].amounts == found:
+                self._drop_fall(number)
+                return
+
+    def _explaining(self, rest: Amounts) -> Iterator[Left]:
+        """Yield what has left and this may be the fall of: the one of exactly this much, else the oldest first."""
+        exact = next((left for left in self.left if left.amounts == rest), None)
+        if exact is not None:
+            yield exact
+            return
+        for left in list(self.left):
+            if covers(rest, left.amounts, partly=left.partly):
+                yield left
+
+    def has_ended(
+        self, charges: Charges, now: float, *, member: bool, gang: Gang | None = None, back: Amounts | None = None
+    ) -> None:
+        """Note an end. Of a ``member``, ``back`` is what its ``gang`` has reserved again.
+
+        A fall that was seen before is explained by it, else it is expected.
+        """
+        if not member and any(fall.partly for fall in self.falls):
+            return  # changes were missed: whether this fall was among them is unknown
+        amounts = dict(charges)
+        back = {} if back is None else back
+        if fall := self._fall_of(amounts):
+            for ceiling, amount in fall.take(amounts).items():
+                ceiling.fall(-amount)
+            if not fall.amounts:
+                self.falls.remove(fall)
+        else:
+            self._expect(Left(now, amounts, gang, back))
+
+    def _expect(self, left: Left) -> None:
+        """Expect a fall; until then what is reserved again is counted twice."""
+        self.left.append(left)
+        if left.gang is not None:
+            for ceiling, amount in left.back.items():
+                ceiling.add(maybe=amount)
+                left.gang.expect(ceiling, amount)
+
+    def _fall_of(self, amounts: Amounts) -> Fall | None:
+        """Return the fall that an end explains: the newest of exactly this much, else the newest that it is part of."""
+        shown = [fall for fall in reversed(self.falls) if fall.shows(amounts)]
+        return next((fall for fall in shown if fall.amounts == amounts), shown[0] if shown else None)
+
+    def expect(self, gang: Gang, back: Amounts, now: float) -> None:
+        """Expect falls of what a gang has reserved that was taken over: its members live, or have just ended."""
+        self._expect(Left(now, dict(back), gang, back, partly=True))
+
+    def give_up(self, gang: Gang, amounts: Mapping[Ceiling, int], *, ended: bool) -> None:
+        """Note that so much of a gang's room is wanted no more. Not ``ended``: no member has, and no fall will come."""
+        rest = dict(amounts)
+        for left in list(self.left):
+            if left.gang is gang:
+                taken = {c: n for c, most in left.back.items() if (n := min(most, rest.get(c, 0)))}
+                for ceiling, amount in taken.items():
+                    rest[ceiling] -= amount
+                if ended:
+                    left.give_up(taken)
+                else:
+                    left.take(taken)
+                    if not left.amounts:
+                        self.left.remove(left)
+
+    def let_go(self, gang: Gang) -> None:
+        """Note that a gang is over: what falls is anybody's."""
+        for left in self.left:
+            if left.gang is gang:
+                left.give_up(dict(left.back))
+                left.gang = None
+
+    def forget_left(self, *, all_of_them: bool) -> None:
+        """Expect no falls of anybody's room any more, since they may have been missed; or none at all."""
+        for left in self.left:
+            if all_of_them:
+                left.give_up(dict(left.back))
+        self.left = [] if all_of_them else [left for left in self.left if left.back]
+
+    def shown_again(self, now: float) -> None:
+        """Note that changes were missed: any member may have ended, so as much room as they are charged is doubted."""
+        self.forget_left(all_of_them=True)
+        while self.rises:
+            self._drop_rise()
+        while self.falls:
+            self._drop_fall()
+        charged = {ceiling: ceiling.members for ceiling in self.ceilings.values() if ceiling.members}
+        if charged:
+            self._note_fall(Fall(now, charged, partly=True))
+
+    def add_again(self) -> None:
+        """Add what is pending, and counted twice, to sums that were dropped."""
+        for pending in self.pending:
+            send(pending.charges)
+            if pending.member:
+                for ceiling, amount in pending.charges:
+                    ceiling.add(maybe=amount)
+        for left in self.left:
+            for ceiling, amount in left.back.items():
+                ceiling.add(maybe=amount)
+
+    # -- time ---------
+
+    def next_at(self) -> float:
+        """Return when the lifetime of a rise, a fall or what has left ends; infinity without any."""
+        at = FOREVER
+        if self.falls:
+            at = self.context.told_by(self.falls[0].at)
+        if self.rises:
+            at = min(at, self.context.told_by(self.rises[0].at))
+        if self.left:
+            at = min(at, self.left[0].at + LEFT_FOR)
+        return at
+
+    def lapse(self, now: float) -> bool:
+        """Drop the rises, falls and what has left whose lifetimes end; say whether there were any."""
+        any_due = False
+        while self.rises and self._is_over(self.rises[0], now):
+            self._drop_rise()
+            any_due = True
+        while self.left and self.left[0].at + LEFT_FOR <= now:
+            left = self.left.pop(0)
+            left.give_up(dict(left.back))
+            any_due = True
+        while self.falls and self.context.told_by(self.falls[0].at) <= now:
+            self._drop_fall()
+            any_due = True
+        return any_due
+
+    def _drop_fall(self, number: int = 0) -> None:
+        fall = self.falls.pop(number)
+        for ceiling, amount in fall.amounts.items():
+            ceiling.fall(-amount)
+
 
 class Settling:
-    """The unsettled room of one namespace, ordered by the time it counts from.
+    """The fresh room of one namespace, ordered by the time it counts from.
 
     It was reported, but the server may not see it yet: its admission cache trails its own watch.
     """
@@ -195,33 +477,34 @@ class Settling:
         self._heap: list[tuple[float, int, Ceiling, int, int]] = []
         self._count = 0
 
-    def add(self, at: float, ceiling: Ceiling, room: int) -> None:
-        """Let this much of a ceiling's unsettled room count from ``at`` on, unless a newer fact replaces it first."""
+    def add(
+        self, at: float, ceiling: Ceiling, room: int, unsure: int = 0, young: Iterable[tuple[float, int]] = ()
+    ) -> None:
+        """Let this much room count from ``at`` on, unless a newer fact replaces it first.
+
+        So much of it, ``unsure``, may be there only because a recount missed ``young`` creates of ours: as much as each
+        was charged counts from the time given with it.
+        """
+        ceiling.add(fresh=room)
+        for until, amount in young:
+            missed = min(unsure, room, amount)
+            if missed:
+                self._push(max(at, until), ceiling, missed)
+                unsure -= missed
+                room -= missed
+        if room:
+            self._push(at, ceiling, room)
+
+    def _push(self, at: float, ceiling: Ceiling, room: int) -> None:
         self._count += 1
         heappush(self._heap, (at, self._count, ceiling, room, ceiling.epoch))
-
-    def add_recounted(
-        self, at: float, ceiling: Ceiling, room: int, young: Iterable[tuple[float, int]], lag: float
-    ) -> None:
-        """Do as ``add`` with room that may be there only because a recount missed creates of ours.
-
-        ``young`` says of each such create when it was answered and what it was charged. As much of the room as that
-        charge counts only ``lag`` seconds after the answer.
-        """
-        for answered, amount in young:
-            doubted = min(room, amount)
-            self.add(max(at, answered + lag), ceiling, doubted)
-            room -= doubted
-            if not room:
-                return
-        self.add(at, ceiling, room)
 
     def set_aside(self, quota: Quota, rejected: Rejected, at: float) -> None:
         """Count no room before ``at`` where a stale refusal shows that the server does not see it yet."""
         for name in rejected.limited:
             ceiling = quota.ceilings.get(name)
-            if ceiling is not None and (room := ceiling.unsettle()):
-                self.add(at, ceiling, room)
+            if ceiling is not None and ceiling.room > 0:
+                self.add(at, ceiling, ceiling.room)
 
     def next_at(self) -> float:
         """Return when the next room settles; infinity if all has settled."""
@@ -233,6 +516,6 @@ class Settling:
         while self._heap and self._heap[0][0] <= now:
             _, _, ceiling, room, epoch = heappop(self._heap)
             if ceiling.epoch == epoch:
-                ceiling.settles(room)
+                ceiling.add(fresh=-room)
                 any_room = True
         return any_room

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from backoff_ctrl.engine.backoff import probe_delay
 from backoff_ctrl.engine.policy import Policy
 
-from .ceilings import Ceiling, Charges, Drain
+from .ceilings import Ceiling, Charges
 from .demand import Demand
 from .outcomes import Rejected
 from .quantities import quantity
@@ -134,15 +134,13 @@ class Shape:
     def note_drain(self, since: float, now: float) -> None:
         """Learn how fast creates get in while others wait; the first of those joined ``since``."""
         for ceiling, amount in self.meets:
-            if ceiling.drain is None:
-                ceiling.drain = Drain()
-            ceiling.drain.add(amount, since, now)
+            ceiling.note_drain(amount, since, now)
 
     def never_fact(self) -> NeverFits:
         """Return why a create of this shape never fits."""
         assert self.never is not None
         quota, resource, asked, limited = self.never
-        used = sum(c.used for c, _ in self.meets if (c.quota, c.resource) == (quota, resource))
+        used = sum(c.charged for c, _ in self.meets if (c.quota, c.resource) == (quota, resource))
         return quota, resource, asked, used, limited
 
     def never_sentence(self) -> str:

@@ -140,6 +140,10 @@ class Gang:
         returning = self.returning
         return {c: n - returning.get(c, 0) for c, n in self.covered.items()} if returning else self.covered
 
+    def expect(self, ceiling: Ceiling, amount: int) -> None:
+        """Note that so much more (or less) of it is still charged to members that have ended."""
+        self.returning[ceiling] = self.returning.get(ceiling, 0) + amount
+
     def may_draw(self, part: int) -> bool:
         """Say whether a member of this part is left for one more draw, beside those that wait already."""
         return self.undrawn[part] > self.waiting_of[part]

@@ -226,7 +226,7 @@ class Probing:
                 continue
             block.passed(now)
             if ticket.sent > ceiling.answered:  # there was room for this create, if perhaps not for others in flight
-                ceiling.disprove(max(0, ceiling.used + meets[ceiling] - ceiling.limited))
+                ceiling.disprove(max(0, ceiling.charged + meets[ceiling] - ceiling.limited))
 
     def _probed_by(self, ticket: Ticket) -> list[tuple[Ceiling, Block]]:
         return [(ceiling, block) for ceiling, block in self.blocks.items() if block.probe is ticket]

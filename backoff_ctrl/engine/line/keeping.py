@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable
 from typing import Final
 
 from backoff_ctrl.engine.backoff import FOREVER
-from backoff_ctrl.engine.facts.ceilings import Ceiling, Charges
+from backoff_ctrl.engine.facts.ceilings import Ceiling
 from backoff_ctrl.engine.facts.requests import Request
 from backoff_ctrl.engine.facts.roll import Place, place_of
 from backoff_ctrl.engine.facts.shapes import Row, Shape
@@ -142,7 +142,7 @@ class Keeping:
             self.release_gap += (gap - self.release_gap) * (_GAP_WEIGHT if self.release_gap else 1.0)
         self.last_release = now
 
-    def note_end(self, charged: Charges, now: float) -> bool:
+    def note_end(self, charged: Iterable[tuple[Ceiling, int]], now: float) -> bool:
         """Note the end of a create that is charged this: ``used`` has to fall; say whether room is kept there."""
         noted = False
         for ceiling, _ in charged:

@@ -6,17 +6,17 @@ held amounts are counted afresh, and each shape looks up its ceilings again. Amo
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from backoff_ctrl.engine.backoff import FOREVER
-from backoff_ctrl.engine.facts.ceilings import NO_FACT, Ceiling
+from backoff_ctrl.engine.facts.ceilings import NO_FACT, Ceiling, send
 from backoff_ctrl.engine.facts.demand import Demand
+from backoff_ctrl.engine.facts.entries import BESIDE_GANGS, Pending
 from backoff_ctrl.engine.facts.living import Living
 from backoff_ctrl.engine.facts.outcomes import Rejected
 from backoff_ctrl.engine.facts.parts import Parts
-from backoff_ctrl.engine.facts.quotas import ObservedQuota, Quota
+from backoff_ctrl.engine.facts.quotas import Context, ObservedQuota, Quota, Settling
 from backoff_ctrl.engine.facts.shapes import Shape
 from backoff_ctrl.engine.gangs.gang import Gang
 from backoff_ctrl.engine.gangs.members import Members
@@ -26,27 +26,28 @@ from backoff_ctrl.engine.tickets import Ticket
 from .seats import Away
 
 _MANY: Final = 4  # times as many resources as a demand has: then those of the demand are gone over
-BESIDE_GANGS: Final = 10
-"""How many times as long as others a hold lasts that was answered while a gang lacked members, and as its member."""
 
 
 class Knowledge:
     """The quotas of one namespace as facts show them, and our own creates that the facts may not contain yet."""
 
     __slots__ = (
-        "away", "gangs", "living", "members", "observing", "outstanding", "quotas", "recent", "shapes",
-        "undated_at", "version",
+        "away", "context", "gangs", "living", "members", "observing", "outstanding", "quotas", "shapes", "undated_at",
+        "version",
     )  # fmt: skip
 
-    def __init__(self, *, observing: bool, ends_told: bool) -> None:
-        """Start without any facts. ``observing``: changes of quotas are reported; ``ends_told``: ends of creates."""
+    def __init__(self, settling: Settling, lag: float, *, observing: bool, ends_told: bool) -> None:
+        """Start without any facts. ``observing``: changes of quotas are reported; ``ends_told``: ends of creates.
+
+        ``lag``: how much later than a fall its end is reported at the most, in seconds.
+        """
+        self.context = Context(settling, lag)
         self.quotas: dict[str, Quota] = {}
         self.shapes: dict[str, Shape] = {}
         self.outstanding: dict[Ticket, None] = {}  # in the order they were sent
         self.gangs: list[Gang] = []  # the admitted ones that are not complete, by their place in line
         self.members: Members | None = None  # living ones, of gangs that keep their room
         self.away: Away | None = None  # requests whose callers are away, once there are any
-        self.recent: deque[tuple[float, Shape]] = deque()  # when answered 201, while others were outstanding
         self.living = Living(followed=ends_told)
         self.version = 0
         self.observing = observing
@@ -156,16 +157,12 @@ class Knowledge:
         self.version += 1
         # Counted afresh instead of corrected: the sums do not show which holds a changed quota charges.
         for ceiling in self.ceilings():
-            ceiling.room += ceiling.held + ceiling.reserved
-            ceiling.held = ceiling.reserved = ceiling.kept = ceiling.members = 0
+            ceiling.restart()
         for ticket in self.outstanding:
             self.know(ticket.shape)
-            for ceiling, amount in ticket.shape.meets:
-                ceiling.reserve(amount)
+            send(ticket.shape.meets)
         for quota in self.quotas.values():
-            for _, charges, _, _ in quota.holds.answered:
-                for ceiling, amount in charges:
-                    ceiling.reserve(amount)
+            quota.add_again()
         for gang in self.gangs:
             for shape in gang.shapes:
                 self.know(shape)
@@ -174,35 +171,42 @@ class Knowledge:
             self.members.recount(self.know)
         if self.away is not None:
             self.away.recount()
-        for ceiling in self.ceilings():
-            ceiling.credit = min(ceiling.credit, ceiling.held)
-            ceiling.early = min(ceiling.early, ceiling.kept + ceiling.unclear)
 
-    def answered(self, shape: Shape, stored: str, now: float) -> bool:
-        """Turn the hold of a created ticket into an answered one, or into ``used`` where no watch will show its charge.
+    def answered(self, ticket: Ticket, stored: str, now: float) -> bool:
+        """Let a created ticket be pending until ``used`` shows its charge; say whether anything is pending no more.
 
-        Say whether any answered hold ended. While a gang lacks members a hold lasts longer: one that ends before its
-        charge was read would cost the gang its room. This is so for its members, too, up to the last: their charges
-        are often reported before they are, and then confirm no hold.
+        While a gang lacks members it lasts longer: one that ends before its charge was read would cost the gang its
+        room. Where no watch will show the charge, it counts as used as soon as no create is under way whose refusal
+        may have been decided before this one was charged.
         """
-        handed = False
+        ended = False
+        shape = ticket.shape
         life = self.living.begin(stored, now) if self.observing else None
         for quota, charges in shape.quotas:
-            if quota.observed:
-                handed = quota.holds.add(charges, now, life, BESIDE_GANGS if self.gangs else 1) or handed
-            else:
-                for ceiling, amount in charges:
-                    ceiling.held -= amount  # the room stays taken: it is used now
+            pending = Pending(now, charges, ticket.facts, life, BESIDE_GANGS if self.gangs else 1)
+            ended = quota.answered(pending) or ended
+            if not quota.observed:
+                self._fold(quota)
         shape.used_at = now
-        if self.outstanding:
-            # A refusal of a create that is under way may have been decided before this one was charged.
-            self.recent.append((now, shape))
-            oldest = next(iter(self.outstanding)).sent
-            while self.recent and self.recent[0][0] < oldest:
-                self.recent.popleft()
-        elif self.recent:
-            self.recent.clear()
-        return handed
+        return ended
+
+    def appeared(self, charged: Demand, now: float, *, member: bool = True) -> Shape:
+        """Note the charge of a pod that others created; return its shape. Not a ``member``: it waits for no rise.
+
+        The shape is not that of creates which ask for this much: those may be charged more.
+        """
+        shape = Shape(charged)
+        self.know(shape)
+        self.undated_at = now  # as after a 201: a list that was asked for before may lack it
+        for quota, charges in shape.quotas:
+            quota.appeared(charges, now, member=member)
+            if not quota.observed:
+                self._fold(quota)
+        return shape
+
+    def _fold(self, quota: Quota) -> None:
+        """Count as used what was answered before all that is under way was sent: no later refusal can lack it."""
+        quota.fold(next(iter(self.outstanding)).sent if self.outstanding else FOREVER)
 
     def accept(self, rejected: Rejected, scopes: frozenset[str], sent: float, now: float) -> dict[Ceiling, int]:
         """Learn from a refusal; return the ceilings whose amounts it replaced, and by how much their headroom grew.
@@ -212,9 +216,9 @@ class Knowledge:
         """
         quota = self.quotas.get(rejected.quota)
         if quota is None:
-            quota = self.quotas[rejected.quota] = Quota(rejected.quota)
-        elif quota.holds.answered and not self.observing:
-            quota.holds.hand_over(sent)
+            quota = self.quotas[rejected.quota] = Quota(rejected.quota, self.context)
+        elif not self.is_watched(rejected.quota):
+            quota.fold(sent)
         structural = not quota.classes.get(scopes) and quota.applies(scopes) is not True
         if structural:
             quota.classes[scopes] = True
@@ -235,18 +239,7 @@ class Knowledge:
             fresh[ceiling] = ceiling.learn(limited, used, now)
         if structural:
             self.restructure()
-        if self.recent and not quota.observed:
-            self._add_recent(fresh, sent)
         return fresh
-
-    def _add_recent(self, fresh: Collection[Ceiling], sent: float) -> None:
-        """Count our creates answered after the refused one was sent: the ``used`` of the refusal may lack them."""
-        for at, shape in self.recent:
-            if at >= sent:
-                self.know(shape)
-                for ceiling, amount in shape.meets:
-                    if ceiling in fresh:
-                        ceiling.charge(amount)
 
     def believes_list(self, name: str, sent: float) -> bool:
         """Say whether a list of quotas requested at ``sent`` is newer than all that is known of this quota.
@@ -259,50 +252,42 @@ class Knowledge:
         return quota is None or all(ceiling.answered < sent for ceiling in quota.ceilings.values())
 
     def observe(
-        self, name: str, seen: ObservedQuota, now: float, sent: float | None = None
-    ) -> list[tuple[Ceiling, int]]:
-        """Take in a quota object; return the ceilings that gain room, with the room, which has yet to settle.
+        self, name: str, seen: ObservedQuota, now: float, settled_at: float, recount_lag: float, sent: float | None
+    ) -> list[Ceiling]:
+        """Take in a quota object; return the ceilings that gain room, which counts from ``settled_at`` on.
 
+        Room that a recount shows may be that of a create which was answered less than ``recount_lag`` seconds ago.
         ``sent``: it comes from a list that was requested then and belongs to no watch.
         """
+        self.context.facts += 1
         quota = self.quotas.get(name)
         if quota is None:
-            quota = self.quotas[name] = Quota(name)
+            quota = self.quotas[name] = Quota(name, self.context)
         elif sent is not None:
-            quota.holds.hand_over(sent)
-        first = not quota.observed
-        structural = first or quota.selector != seen.selector or dict(quota.spec) != dict(seen.spec)
-        if first:
+            quota.fold(sent)
+        structural = not quota.observed or quota.selector != seen.selector or quota.spec != seen.spec
+        if not quota.observed:
             quota.observed = True
-            # Its `used` may contain creates that were counted before: the first state is no rise that confirms holds.
             for ceiling in quota.ceilings.values():
-                ceiling.seen = seen.used.get(ceiling.resource, 0)
+                ceiling.begin_watch(seen.used.get(ceiling.resource, 0))
         else:
             quota.note_history(now)
         if quota.selector != seen.selector:
             quota.selector = seen.selector
             quota.classes.clear()  # refusals and admissions proved it of the selector that was
         quota.spec = dict(seen.spec)
-        rooms = []
         for resource, limited in seen.hard.items():
-            used = seen.used.get(resource, 0)
             found = quota.ceilings.get(resource)
+            structural = structural or found is None or limited != found.limited
             if found is None:
-                quota.ceilings[resource] = Ceiling(name, resource, limited, used)
-                structural = True
-                continue
-            structural = structural or limited != found.limited
-            found.note_use(now)
-            if room := found.observe(limited, used, recounted=resource in seen.recounted):
-                rooms.append((found, room))
+                quota.ceilings[resource] = Ceiling(name, resource, limited, seen.used.get(resource, 0))
         for resource in [r for r in quota.ceilings if r not in seen.hard]:
             del quota.ceilings[resource]
             structural = True
-        for ceiling in quota.ceilings.values():
-            ceiling.answered = now
+        gained = quota.read(seen, now, settled_at, recount_lag)
         if structural:
             self.restructure()
-        return rooms
+        return gained
 
     def forget(self, name: str, now: float) -> bool:
         """Drop a deleted quota; say whether it was known."""
@@ -315,7 +300,7 @@ class Knowledge:
     def disprove(self, ticket: Ticket) -> None:
         """Learn from an admitted probe: the ``used`` we believed left no room for it, so less is used."""
         for ceiling, _ in ticket.shape.meets:
-            over = -(ceiling.room + ceiling.reserved)
+            over = -(ceiling.room + ceiling.reserved + ceiling.maybe)
             if over > 0 and ticket.sent > ceiling.answered:
                 over -= sum(amount for other in self.outstanding for c, amount in other.shape.meets if c is ceiling)
                 if over > 0:
@@ -366,12 +351,10 @@ class Knowledge:
         """
         ended = False
         for quota in self.quotas.values():
-            if not quota.holds.answered:
-                continue
             if self.observing:
-                ended = quota.holds.end_old(now, policy.answered_hold) or ended
+                ended = quota.end_old(now, policy.answered_hold) or ended
             else:
-                quota.holds.use_old(now, policy.ticket_max)
+                quota.fold_old(now, policy.ticket_max)
         return ended
 
     def next_end(self, policy: Policy, delay: float) -> float:
@@ -383,9 +366,9 @@ class Knowledge:
         if self.outstanding:
             at = next(iter(self.outstanding)).sent + policy.ticket_max
         for quota in self.quotas.values():
-            if quota.holds.answered:
-                oldest = quota.holds.answered[0][0]
-                ends = quota.holds.oldest_ends(policy.answered_hold) if self.observing else oldest + policy.ticket_max
+            if quota.pending:
+                oldest = quota.pending[0].at
+                ends = quota.oldest_ends(policy.answered_hold) if self.observing else oldest + policy.ticket_max
                 at = min(at, max(ends, oldest + delay))
         return at
 

@@ -247,7 +247,7 @@ def namespace_snapshot(handler: ComputeResourceAwareBackOffHandler, now: float) 
         oldest=now - handler.line.first_joined(handler.policy.age_step) if handler.line.size else None,
         seats=0 if handler.knowledge.away is None else handler.knowledge.away.empty_seats(now),
         outstanding=len(knowledge.outstanding),
-        answered_holds=sum(len(quota.holds.answered) for quota in knowledge.quotas.values()),
+        answered_holds=sum(len(quota.pending) for quota in knowledge.quotas.values()),
         unproven=handler.pace.unproven,
         unproven_window=handler.pace.window,
         release_gap=handler.keeping.release_gap,
@@ -267,10 +267,10 @@ def _ceiling(
     block = handler.probing.blocks.get(ceiling)
     return CeilingSnapshot(
         limited=ceiling.limited,
-        used=ceiling.used,
+        used=ceiling.charged,
         doubt=ceiling.doubt,
-        unsettled=ceiling.unsettled,
-        held=ceiling.held,
+        unsettled=ceiling.fresh + ceiling.doubted,
+        held=ceiling.pending,
         reserved=ceiling.reserved,
         headroom=ceiling.left,
         source="observed" if quota.observed else "learned",

@@ -44,7 +44,7 @@ def remember(knowledge: Knowledge, now: float) -> dict[str, RememberedQuota]:
     return {
         name: RememberedQuota(
             {
-                resource: RememberedCeiling(ceiling.limited, ceiling.used + ceiling.held, now - ceiling.answered)
+                resource: RememberedCeiling(ceiling.limited, ceiling.charged + ceiling.pending, now - ceiling.answered)
                 for resource, ceiling in quota.ceilings.items()
             },
             dict(quota.classes),
@@ -64,11 +64,11 @@ def recall(knowledge: Knowledge, quotas: Mapping[str, RememberedQuota], oldest: 
         fresh = {r: c for r, c in remembered.ceilings.items() if c.age <= oldest}
         if name in knowledge.quotas or not fresh:
             continue
-        quota = knowledge.quotas[name] = Quota(name)
+        quota = knowledge.quotas[name] = Quota(name, knowledge.context)
         quota.classes.update(remembered.applies)
         for resource, ceiling in fresh.items():
             made = quota.ceilings[resource] = Ceiling(name, resource, ceiling.limited, ceiling.used)
-            made.answered = now - max(0.0, ceiling.age)
+            made.date(now - max(0.0, ceiling.age))
         structural = True
     if structural:
         knowledge.restructure()

@@ -8,7 +8,9 @@ import pytest
 
 from backoff_ctrl.engine import Created, Rejected, Ticket
 from backoff_ctrl.engine.facts.ceilings import Ceiling
-from backoff_ctrl.engine.facts.living import DOUBTED_MAX, OLD, TRAILS_MAX, Living
+from backoff_ctrl.engine.facts.entries import MISSED_FOR
+from backoff_ctrl.engine.facts.living import DOUBTED_MAX, OLD, Living
+from backoff_ctrl.engine.facts.quotas import Context, Quota, Settling
 from tests.kit.followed import SETTLED, Followed, full
 from tests.kit.timeline import NS, ONE, QUOTA, tickets
 
@@ -30,7 +32,7 @@ def test_a_doubt_that_lasts_is_dropped_and_begins_again_with_the_next_create() -
     """Charged less than we believe, or given back before its end: after a second the server decides."""
     line = full()
     assert line.count_again(2) == []
-    assert tickets(line.later(TRAILS_MAX - 2 * SETTLED)) == []
+    assert tickets(line.later(MISSED_FOR - 2 * SETTLED)) == []
     went = tickets(line.later(2 * SETTLED))
     assert len(went) == 2
     line.observe(4, 4)
@@ -47,9 +49,9 @@ def test_a_doubt_that_grows_is_not_dropped_sooner() -> None:
     """More reports in the same second are no reason to drop it sooner."""
     line = full()
     assert line.count_again(3) == []
-    line.later(TRAILS_MAX / 2)
+    line.later(MISSED_FOR / 2)
     assert line.count_again(1) == []
-    assert tickets(line.later(TRAILS_MAX / 4)) == []
+    assert tickets(line.later(MISSED_FOR / 4)) == []
 
 
 def test_doubts_that_come_and_go_are_not_dropped() -> None:
@@ -101,7 +103,7 @@ def test_a_doubt_is_examined_even_without_a_report() -> None:
     for ticket, name in zip(sent, "abcd", strict=True):
         line.settle(ticket, Created(stored=name))
     line.wait_in_line()
-    assert tickets(line.later(TRAILS_MAX)) == []
+    assert tickets(line.later(MISSED_FOR)) == []
 
     assert len(tickets(line.later(0.1))) == 4
     assert line.controller.next_deadline() is not None
@@ -142,7 +144,7 @@ def test_a_doubt_raised_by_a_refusal_is_dropped_too(ungated: bool) -> None:
         line.later(0.01)
         line.settle(forced, rejected)
         line.controller.of(forced.request.namespace).withdraw(forced.request, line.now)
-    line.later(2 * TRAILS_MAX + SETTLED)
+    line.later(2 * MISSED_FOR + SETTLED)
 
     assert line.waiting() == 5 - 3
 
@@ -157,7 +159,7 @@ def test_a_doubt_that_comes_with_less_room_is_dropped_too() -> None:
         line.settle(ticket, Created(stored=name))
     line.later(5)
     waiter = line.submit(3)
-    line.observe(0, 4, then=2 * TRAILS_MAX)
+    line.observe(0, 4, then=2 * MISSED_FOR)
 
     assert waiter.state == "sent"
 
@@ -209,9 +211,9 @@ def looked_at(doubts: Callable[[float], bool], *, every: float, until: float) ->
             number += 1
             life = living.begin(f"pod-{number}", moment)
             assert life is not None
-            life.count(((ceiling, 1),))
+            life.count(Quota("q", Context(Settling(), 1.0)), ((ceiling, 1),))
         ceiling.lowest = 0  # as other creates come and go, that does not show
-        ceiling.observe(4, 0 if doubts(moment) else 2)
+        ceiling.observe(4, 0 if doubts(moment) else 2, recounted=False)
         living.look([ceiling], moment)
         moment += every
     return number - 1
@@ -236,9 +238,9 @@ def test_after_half_a_minute_of_doubts_young_creates_still_count() -> None:
         if not moment:
             for life in lives:
                 assert life is not None
-                life.count(((ceiling, 1),))
+                life.count(Quota("q", Context(Settling(), 1.0)), ((ceiling, 1),))
         ceiling.lowest = 0
-        ceiling.observe(4, 0)
+        ceiling.observe(4, 0, recounted=False)
         living.look([ceiling], float(moment))
 
     assert ceiling.living == 2

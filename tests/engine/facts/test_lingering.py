@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine.facts.ceilings import Ceiling
-from backoff_ctrl.engine.facts.living import LINGERS_MAX, SHORT, TRAILS_MAX, Living
+from backoff_ctrl.engine.facts.entries import LINGERS_FOR, MISSED_FOR
+from backoff_ctrl.engine.facts.living import SHORT, Living
+from backoff_ctrl.engine.facts.quotas import Context, Quota, Settling
 from tests.kit.followed import SETTLED, Followed, full
 from tests.kit.timeline import NS, ONE, tickets
 
-YOUNG = (SHORT + TRAILS_MAX) / 2
+YOUNG = (SHORT + MISSED_FOR) / 2
 
 
 def doubted(age: float = YOUNG) -> Followed:
@@ -58,14 +60,14 @@ def test_a_create_that_lingers_after_a_recount_has_its_own_time() -> None:
     for name in "abc":
         life = living.begin(name, 0.0)
         assert life is not None
-        life.count(((ceiling, 1),))
+        life.count(Quota("q", Context(Settling(), 1.0)), ((ceiling, 1),))
     living.end("a", 0.2)
     ceiling.observe(4, 1, recounted=True)
     assert (ceiling.lingers, ceiling.doubt) == (0, 1)
     living.end("b", 0.39)
 
-    assert living.look([ceiling], 0.2 + LINGERS_MAX) is False
-    assert (ceiling.lingers, living.look_at) == (1, 0.39 + LINGERS_MAX)
+    assert living.look([ceiling], 0.2 + LINGERS_FOR) is False
+    assert (ceiling.lingers, living.look_at) == (1, 0.39 + LINGERS_FOR)
     assert living.look([ceiling], living.look_at) is True
 
 
@@ -92,15 +94,15 @@ def test_where_nothing_changes_a_create_lingers_only_for_a_moment() -> None:
     """A recount that finds what the last one found writes nothing."""
     line = doubted()
     line.end("c")
-    line.later(LINGERS_MAX / 2)
+    line.later(LINGERS_FOR / 2)
     line.end("d")
-    assert tickets(line.later(LINGERS_MAX / 2 - 0.001)) == []
+    assert tickets(line.later(LINGERS_FOR / 2 - 0.001)) == []
 
     assert len(tickets(line.later(0.002))) == 2
     assert (line.cpu().used, line.cpu().held) == (2 * ONE, 2 * ONE)
 
 
-@pytest.mark.parametrize("age", [SHORT, TRAILS_MAX], ids=["as good as at once", "long ago"])
+@pytest.mark.parametrize("age", [SHORT, MISSED_FOR], ids=["as good as at once", "long ago"])
 def test_a_create_that_no_recount_can_find_again_frees_room_at_once(age: float) -> None:
     """The controller sees begin and end of a short life at once; of a long one it had seen the begin."""
     line = doubted(age)
@@ -124,16 +126,16 @@ def test_a_look_is_due_when_a_create_has_lingered_long_enough() -> None:
     living, ceiling = Living(followed=True), Ceiling("q", "cpu", 4, 0)
     life = living.begin("a", 0.0)
     assert life is not None
-    life.count(((ceiling, 1),))
+    life.count(Quota("q", Context(Settling(), 1.0)), ((ceiling, 1),))
     living.look([ceiling], 0.0)
     living.end("a", 0.2)
-    assert living.look_at == 0.2 + LINGERS_MAX
+    assert living.look_at == 0.2 + LINGERS_FOR
     assert living.look([ceiling], 0.2) is False
-    assert living.look_at == 0.2 + LINGERS_MAX
-    ceiling.observe(4, 1)
+    assert living.look_at == 0.2 + LINGERS_FOR
+    ceiling.observe(4, 1, recounted=False)
     assert ceiling.doubt == 0
     assert living.look([ceiling], 0.3) is False
-    assert living.look_at == 0.2 + LINGERS_MAX
+    assert living.look_at == 0.2 + LINGERS_FOR
 
     assert living.look([ceiling], living.look_at) is True
     assert living.look_at == float("inf")
@@ -146,7 +148,7 @@ def test_a_refusal_with_less_used_than_lingers_is_doubted_too() -> None:
     ceiling.linger(2, 1.0)
     ceiling.learn(4, 1, 0.0)
 
-    assert (ceiling.living, ceiling.doubt, ceiling.room) == (0, 1, 2)
+    assert (ceiling.living, ceiling.lingers, ceiling.doubt, ceiling.room) == (2, 2, 1, 2)
 
 
 def test_without_a_doubt_nothing_lingers() -> None:
@@ -185,27 +187,24 @@ def test_the_amounts_of_a_ceiling_add_up(changes: list[tuple[str, int]]) -> None
     alive = [3, 2, 1]
     ceiling.live(6)
     for what, amount in changes:
-        left, used = ceiling.left, ceiling.fact_used
+        left = ceiling.left
         if what == "charge":
-            ceiling.observe(ceiling.limited, ceiling.fact_used + amount)
+            ceiling.observe(ceiling.limited, ceiling.used + amount, recounted=False)
         elif what == "recount":
-            freed = ceiling.observe(ceiling.limited, amount, recounted=True)
-            assert ceiling.left - left <= freed  # or else it would not be examined
-            if amount >= used:
-                assert freed == max(0, ceiling.left - left)
+            _, gained = ceiling.observe(ceiling.limited, amount, recounted=True)
+            assert gained == ceiling.left - left
         elif what == "refusal":
             ceiling.learn(20, amount, 0.0)
         elif what == "limit":
-            ceiling.observe(10 + amount, ceiling.fact_used)
+            ceiling.observe(10 + amount, ceiling.used, recounted=False)
         elif what == "begin":
             alive.append(amount)
             ceiling.live(amount)
         elif what == "leave":
-            ceiling.leave()
+            ceiling.stop_lingering()
         elif alive:
             over = alive.pop()
             ceiling.live(-over) if what == "end" else ceiling.linger(over, 1.0)
 
-        assert ceiling.limited == ceiling.fact_used + ceiling.held + ceiling.doubt + ceiling.unsettled + ceiling.room
-        assert ceiling.doubt == max(0, sum(alive) + ceiling.lingers - ceiling.fact_used)
-        assert ceiling.unsettled >= 0
+        assert ceiling.limited == ceiling.charged + ceiling.room
+        assert ceiling.doubt == max(0, sum(alive) + ceiling.lingers - ceiling.used)

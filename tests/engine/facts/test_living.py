@@ -6,7 +6,9 @@ import pytest
 
 from backoff_ctrl.engine import Created, Demand, ObservedQuota
 from backoff_ctrl.engine.facts.ceilings import Ceiling
-from backoff_ctrl.engine.facts.living import ENDED_MAX, LIVES_MAX, TRAILS_MAX, Life, Living
+from backoff_ctrl.engine.facts.entries import MISSED_FOR
+from backoff_ctrl.engine.facts.living import ENDED_MAX, LIVES_MAX, Life, Living
+from backoff_ctrl.engine.facts.quotas import Context, Quota, Settling
 from tests.kit.followed import SETTLED, Followed, full
 from tests.kit.timeline import NS, ONE, QUOTA, Timeline, tickets
 
@@ -197,14 +199,14 @@ def test_a_look_is_due_only_where_there_is_a_doubt() -> None:
     lives = [living.begin(name, 0.0) for name in "abc"]
     for number, life in enumerate(lives):
         assert life is not None
-        life.count(((ceiling, 1),))
+        life.count(Quota("q", Context(Settling(), 1.0)), ((ceiling, 1),))
         assert living.doubtful is (number == 2)
     assert (ceiling.doubt, living.look([ceiling], 0.0)) == (1, False)
-    assert (living.doubtful, living.look_at) == (False, TRAILS_MAX)
+    assert (living.doubtful, living.look_at) == (False, MISSED_FOR)
 
     assert [living.end(name, 0.0) for name in "abcd"] == [True, False, False, False]
     assert (ceiling.living, ceiling.doubt, ceiling.room) == (0, 0, 2)
-    assert living.look([ceiling], TRAILS_MAX) is False
+    assert living.look([ceiling], MISSED_FOR) is False
     assert living.look_at == float("inf")
 
 

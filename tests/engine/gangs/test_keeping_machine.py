@@ -37,9 +37,6 @@ def test_many_random_days_keep_every_room(block: int) -> None:
         pytest.param(
             6100,
             id="a pod of a gang that is over leaves its charge unclaimed",
-            marks=pytest.mark.xfail(
-                raises=AssertionError, reason="GangAdmission.appeared returns before it is claimed"
-            ),
         ),
     ],
 )

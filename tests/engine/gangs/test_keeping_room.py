@@ -7,8 +7,8 @@ from itertools import permutations
 import pytest
 
 from backoff_ctrl.engine import Created, Demand, Draw, Gang, GangError, Overloaded, Policy, Reservation
+from backoff_ctrl.engine.facts.entries import APPEARS_IN, LEFT_FOR
 from backoff_ctrl.engine.facts.parts import Parts
-from backoff_ctrl.engine.gangs.members import APPEARS_IN, FALL_MAX
 from tests.engine.gangs.test_draws import shares
 from tests.kit.timeline import NS, ONE, Timeline, amounts_of, state_of
 
@@ -119,7 +119,7 @@ def test_the_room_of_a_member_that_ends_is_for_the_next_one(order: tuple[str, ..
         else:
             line.later(LAG * 0.9)
         assert state_of(waiting) == "waiting"
-    line.later(FALL_MAX + 1)
+    line.later(LEFT_FOR + 1)
     assert shares(line) == (0, 1, 0)
     line.observe(5, 5)
     line.appear(gang, "n0")
@@ -196,7 +196,7 @@ def test_a_fall_that_is_never_seen_is_not_waited_for_for_ever() -> None:
     line.end("m0")
     line.observe(5, 5)
     assert (shares(line)[1], line.seen().gangs[0].lacks) == (1, {})
-    line.later(FALL_MAX)
+    line.later(LEFT_FOR)
     assert shares(line) == (0, 0, 0)
     assert line.seen().gangs[0].lacks == {("compute", "cpu"): ONE}
     assert gang.left == 1
@@ -225,10 +225,10 @@ def test_a_charge_before_its_member_costs_no_gang_its_room() -> None:
     line.observe(1, 3)
     assert [gang.lacks for gang in line.seen().gangs] == [{}, {}]
     line.appear(elder, "a")
-    line.later(FALL_MAX * 2)
+    line.later(LEFT_FOR * 2)
     assert [gang.lacks for gang in line.seen().gangs] == [{}, {}]
     line.observe(2, 3)
-    line.later(FALL_MAX * 2)
+    line.later(LEFT_FOR * 2)
     assert [gang.lacks for gang in line.seen().gangs] == [{}, {("compute", "cpu"): ONE}]
     assert younger.left == 1
 
@@ -325,7 +325,7 @@ def test_who_wants_less_lacks_less() -> None:
     line = keeping(0, 2)
     gang = line.keep(2)
     line.observe(2, 2)
-    line.later(FALL_MAX + 1)
+    line.later(LEFT_FOR + 1)
     (before,) = line.seen().gangs
     line.resize(gang, 1)
     (after,) = line.seen().gangs
@@ -350,7 +350,7 @@ def test_what_the_absorbed_gang_lacks_the_other_lacks() -> None:
     line = keeping(0, 4)
     gang, other = line.keep(2), line.keep(2)
     line.observe(1, 4)
-    line.later(FALL_MAX + 1)
+    line.later(LEFT_FOR + 1)
     lacks = line.seen().gangs[1].lacks
     assert lacks
     line.absorb(gang, other)
@@ -537,3 +537,59 @@ def test_what_an_absorbed_gang_waits_for_is_waited_for() -> None:
     line.observe(1, 5)
     line.later(1)
     assert shares(line)[1] == 1
+
+
+def test_a_pod_of_a_gang_that_is_over_leaves_no_rise_to_another_gang() -> None:
+    """Told twice or not: the rise was its charge, so that the other gang's member is held until its own is shown."""
+    line = keeping(0, 5)
+    gang, other = line.keep(1), line.keep(1)
+    line.observe(1, 5)
+    line.give_back(gang)
+    line.appear(gang, "a", "a")
+    line.appear(other, "b")
+    assert shares(line)[:2] == (1, 0)
+    line.observe(2, 5)
+    assert shares(line)[:2] == (0, 0)
+
+
+def test_members_of_a_gang_that_is_over_count_no_more_after_a_change_of_the_quota() -> None:
+    """What they leave is anybody's: a fall is no member's then."""
+    line = keeping(0, 5)
+    gang = line.keep(2)
+    line.appear(gang, "a", "b")
+    line.observe(2, 5)
+    line.give_back(gang)
+    line.observe(2, 4)
+    waiting = line.submit(4)
+    line.observe(0, 4)
+    line.later(0.1)
+    assert state_of(waiting) == "sent"
+
+
+def test_what_may_be_counted_twice_stays_so_after_a_change_of_the_quota() -> None:
+    """No gang lacks room for a member that is held though its charge was shown, nor for one that is yet to fall."""
+    line = keeping(0, 3)
+    gang = line.keep(3)
+    line.observe(1, 3)
+    line.later(2 * APPEARS_IN)
+    line.appear(gang, "a")
+    line.observe(2, 3)
+    line.appear(gang, "b")
+    line.end("b")
+    line.observe(2, 4)
+    line.observe(2, 3)
+    (seen,) = line.seen().gangs
+    assert not any(seen.lacks.values())
+
+
+def test_a_gang_that_was_taken_over_sees_its_members_fall_one_by_one() -> None:
+    """Of what it lacks at a restart, since they have just ended, each fall shows a part."""
+    line = keeping(3, 3)
+    gang = line.keep(3, standing=True)
+    for used in (2, 1, 0):
+        line.observe(used, 3)
+        line.later(0.1)
+    (seen,) = line.seen().gangs
+    assert not any(seen.lacks.values())
+    assert shares(line) == (0, 3, 0)
+    assert gang.left == 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backoff_ctrl.engine import Demand, Gang, Policy, Selector
-from backoff_ctrl.engine.line.knowledge import BESIDE_GANGS
+from backoff_ctrl.engine.facts.entries import BESIDE_GANGS
 from tests.engine.gangs.test_draws import shares
 from tests.kit.timeline import NS, Timeline, amounts_of, settled, state_of
 

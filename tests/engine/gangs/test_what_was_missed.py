@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl.engine.gangs.members import LOST_MAX
+from backoff_ctrl.engine.facts.entries import LOST_FOR
 from tests.engine.gangs.test_keeping_room import LAG, full, keeping
 from tests.kit.timeline import NS, state_of
 
@@ -15,7 +15,7 @@ def test_while_ends_may_be_missed_room_is_held_back() -> None:
     first, second = line.submit(1), line.submit(1)
     line.told(False)
     line.observe(3, 5)
-    line.later(LOST_MAX / 2)
+    line.later(LOST_FOR / 2)
     assert state_of(first) == "waiting"
     line.end("m1")
     line.told(True)
@@ -29,7 +29,7 @@ def test_room_is_not_held_back_for_ever() -> None:
     waiting = line.submit(1)
     line.told(False)
     line.observe(4, 5)
-    line.later(LOST_MAX - 1)
+    line.later(LOST_FOR - 1)
     assert state_of(waiting) == "waiting"
     line.later(1)
     assert state_of(waiting) == "sent"
