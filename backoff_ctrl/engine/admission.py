@@ -56,7 +56,7 @@ class Admission(ABC):
         self.shared = shared
         self.knowledge = Knowledge(observing=observing, ends_told=ends_told)
         self.line = Line(shared.policy.waiters_max)
-        self.keeping = Keeping(self.policy)
+        self.keeping = Keeping(self.policy, self.line)
         self.probing = Probing(namespace, self.knowledge, shared)
         self.settling = Settling()
         self.pace = Pace(self.policy, shared.rng)

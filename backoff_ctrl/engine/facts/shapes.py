@@ -24,16 +24,17 @@ NeverFits: TypeAlias = "tuple[str, str, int, int, int]"
 class Row:
     """The waiting requests of one shape, priority and flow. ``place`` is the row's entry in the line's order.
 
-    The draws of a gang have rows of their own: there ``flow`` names the gang, too.
+    The draws of a gang, and a request that is away, have rows ``apart``: there ``flow`` names what they are of.
     """
 
-    __slots__ = ("dead", "demand", "flow", "place", "priority", "shape", "waiting")
+    __slots__ = ("apart", "dead", "demand", "flow", "place", "priority", "shape", "waiting")
 
-    def __init__(self, shape: Shape, priority: int, flow: str) -> None:
+    def __init__(self, shape: Shape, priority: int, flow: str, *, apart: bool) -> None:
         self.shape = shape
         self.demand = shape.demand
         self.priority = priority
         self.flow = flow
+        self.apart = apart
         self.waiting: deque[Request] = deque()
         self.dead = 0  # requests in ``waiting``, neither first nor last, that have left the line
         self.place: tuple[float, int, Row] | None = None
