@@ -35,19 +35,9 @@ class Admission(ABC):
     """
 
     __slots__ = (
-        "keeping",
-        "knowledge",
-        "line",
-        "namespace",
-        "pace",
-        "policy",
-        "probing",
-        "resume",
-        "scan_due",
-        "settling",
-        "shared",
-        "wake_at",
-    )
+        "keeping", "knowledge", "line", "namespace", "pace", "policy", "probing", "resume", "scan_due", "settling",
+        "shared", "wake_at",
+    )  # fmt: skip
 
     def __init__(self, namespace: str, shared: Shared, *, observing: bool, ends_told: bool = False) -> None:
         """``observing``: changes of quotas are reported; ``ends_told``: ends of creates."""

@@ -243,7 +243,7 @@ class Line:
                 count += before
                 amount += before * each
         if seen == ROWS_MAX:
-            rows = bisect_right(self.order, place, key=rank_of)
+            rows = bisect_left(self.order, (request.rank, request.seq + 1))
             amount, count = amount * rows // seen, count * rows // seen
         return amount, count
 
@@ -251,7 +251,3 @@ class Line:
         """Count the waiting requests ahead of a place."""
         self.call_roll()
         return self._roll.before(place)
-
-
-def rank_of(place: tuple[float, int, Row]) -> Place:
-    return place[0], place[1]

@@ -60,26 +60,19 @@ class Span:
 
     def measure(self, rows: list[Entry], version: int) -> None:
         """Find out what these rows are charged, which are all of them."""
-        self.least, self.most, self.loose = None, {}, False
+        self.least, self.most, self.loose = dict(rows[0][2].shape.meets) if rows else None, {}, False
         for _, _, row in rows:
-            if not is_plain(row, version):
-                self.least = None
-                return
-            self._widen(row.shape.meets)
+            self.add(row, version)
 
     def add(self, row: Row, version: int) -> None:
         """Contain one row more."""
-        if self.least is not None:
-            if is_plain(row, version):
-                self._widen(row.shape.meets)
-            else:
-                self.least = None
-
-    def _widen(self, charges: Charges) -> None:
-        least, most = self.least, self.most
-        charged = dict(charges)
-        self.least = charged if least is None else {c: min(low, charged[c]) for c, low in least.items() if c in charged}
-        for ceiling, amount in charges:
+        if self.least is None or not is_plain(row, version):
+            self.least = None
+            return
+        charged = dict(row.shape.meets)
+        self.least = {c: min(amount, charged[c]) for c, amount in self.least.items() if c in charged}
+        most = self.most
+        for ceiling, amount in charged.items():
             if amount > most.get(ceiling, 0):
                 most[ceiling] = amount
 
