@@ -75,7 +75,7 @@ class Line:
             if not apart:
                 self.latest[shape.demand.key] = row
         waiting = row.waiting
-        if not waiting or is_behind(request, waiting[-1]):
+        if not waiting or waiting[-1].rank < request.rank or is_behind(request, waiting[-1]):
             waiting.append(request)
         elif is_behind(waiting[0], request):  # who returns is the head again, as a rule
             waiting.appendleft(request)
@@ -85,8 +85,9 @@ class Line:
                 row.dead -= 1
             else:
                 waiting.insert(at, request)
-        if self.newest and is_behind(self.newest[-1], request):  # it returns to its place, or to its gang's
-            self.call_roll()
+        newest = self.newest
+        if newest and newest[-1].rank >= request.rank and is_behind(newest[-1], request):
+            self.call_roll()  # it returns to its place, or to its gang's
         self.newest.append(request)
         if len(self.newest) >= self.open_to:
             self.call_roll()
