@@ -6,7 +6,6 @@ refuse, and to scan the line again. It owns what a namespace knows and who waits
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Final
 
 from backoff_ctrl.engine.facts.quotas import Settling
@@ -20,14 +19,14 @@ from backoff_ctrl.engine.line.order import Line
 from backoff_ctrl.engine.line.pace import Pace
 
 from .backoff import FOREVER
-from .overload import Window
+from .overload import Woken
 from .shared import Shared
 from .tickets import Refusal, RefusalReason, Ticket
 
 NO_BLOCKS: Final[list[Block]] = []
 
 
-class Admission(ABC):
+class Admission(Woken):
     """The facts and the line of one namespace, and the decision about a single create.
 
     ``scan_due`` asks for a scan from the head of the line, ``resume`` for one from this place on. ``advance`` is due at
@@ -36,7 +35,7 @@ class Admission(ABC):
 
     __slots__ = (
         "keeping", "knowledge", "line", "namespace", "pace", "policy", "probing", "resume", "scan_due", "settling",
-        "shared", "wake_at",
+        "shared",
     )  # fmt: skip
 
     def __init__(self, namespace: str, shared: Shared, *, observing: bool, ends_told: bool = False) -> None:
@@ -53,14 +52,6 @@ class Admission(ABC):
         self.resume: Place | None = None
         self.scan_due = False
         self.wake_at = FOREVER
-
-    @abstractmethod
-    def advance(self, now: float) -> None:
-        """Do all that is due by ``now``."""
-
-    @abstractmethod
-    def take_turn(self, window: Window, place: Place, now: float) -> None:
-        """Send at most one create through ``window``, starting at the place that asked for the turn."""
 
     def number(self, request: Request, now: float) -> None:
         """Give a new request its place in the order of the namespace."""

@@ -155,7 +155,7 @@ class Scanning:
         """Note that a request is about to be refused."""
         away = self._admission.knowledge.away
         if away is not None:
-            away.refused(request)
+            away.end(request, refused=True)
         if self.gangs is not None:
             self.gangs.leaves_line(request)
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from backoff_ctrl.engine.backoff import probe_delay
 from backoff_ctrl.engine.policy import Policy
 
-from .ceilings import Ceiling, Charges, Drain
+from .ceilings import Charges, Drain
 from .demand import Demand
 from .outcomes import Rejected
 from .quantities import quantity
@@ -71,10 +71,6 @@ class Shape:
         self.uncounted = 0  # so often in a row
         self.uncounted_at = 0.0  # when a refusal last showed that
         self.used_at = 0.0
-
-    def blocking(self) -> list[Ceiling]:
-        """List the ceilings that have no room for one more create of this shape."""
-        return [ceiling for ceiling, amount in self.meets if amount > ceiling.room]
 
     def charges(self, charged: Demand) -> bool:
         """Say whether a create of this shape is expected to be charged exactly that."""

@@ -119,8 +119,9 @@ class Keeping:
             if now < overdue_at:
                 return
         place, owed = place_of(head), now >= owed_at
-        for ceiling in row.shape.blocking():
-            if ceiling not in self.kept and self._is_on(place, ceiling, ceiling.room, now, owed=owed):
+        for ceiling, amount in row.shape.meets:
+            lacks = amount > ceiling.room and ceiling not in self.kept
+            if lacks and self._is_on(place, ceiling, ceiling.room, now, owed=owed):
                 self.kept[ceiling] = (head.rank, head.seq)
 
     def keeps_for_gang(self, gang: Gang, ceiling: Ceiling, now: float) -> bool:
