@@ -6,7 +6,6 @@ refuse, and to scan the line again. It owns what a namespace knows and who waits
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Final
 
 from backoff_ctrl.engine.facts.quotas import Settling
@@ -20,14 +19,14 @@ from backoff_ctrl.engine.line.order import Line
 from backoff_ctrl.engine.line.pace import Pace
 
 from .backoff import FOREVER
-from .overload import Window
+from .overload import Woken
 from .shared import Shared
 from .tickets import Refusal, RefusalReason, Ticket
 
 NO_BLOCKS: Final[list[Block]] = []
 
 
-class Admission(ABC):
+class Admission(Woken):
     """The facts and the line of one namespace, and the decision about a single create.
 
     ``scan_due`` asks for a scan from the head of the line, ``resume`` for one from this place on. ``advance`` is due at
@@ -35,19 +34,9 @@ class Admission(ABC):
     """
 
     __slots__ = (
-        "keeping",
-        "knowledge",
-        "line",
-        "namespace",
-        "pace",
-        "policy",
-        "probing",
-        "resume",
-        "scan_due",
-        "settling",
+        "keeping", "knowledge", "line", "namespace", "pace", "policy", "probing", "resume", "scan_due", "settling",
         "shared",
-        "wake_at",
-    )
+    )  # fmt: skip
 
     def __init__(self, namespace: str, shared: Shared, *, observing: bool, ends_told: bool = False) -> None:
         """``observing``: changes of quotas are reported; ``ends_told``: ends of creates."""
@@ -57,20 +46,12 @@ class Admission(ABC):
         self.settling = Settling()
         self.knowledge = Knowledge(self.settling, self.policy.ends_lag, observing=observing, ends_told=ends_told)
         self.line = Line(shared.policy.waiters_max)
-        self.keeping = Keeping(self.policy)
+        self.keeping = Keeping(self.policy, self.line)
         self.probing = Probing(namespace, self.knowledge, shared)
         self.pace = Pace(self.policy, shared.rng)
         self.resume: Place | None = None
         self.scan_due = False
         self.wake_at = FOREVER
-
-    @abstractmethod
-    def advance(self, now: float) -> None:
-        """Do all that is due by ``now``."""
-
-    @abstractmethod
-    def take_turn(self, window: Window, place: Place, now: float) -> None:
-        """Send at most one create through ``window``, starting at the place that asked for the turn."""
 
     def number(self, request: Request, now: float) -> None:
         """Give a new request its place in the order of the namespace."""

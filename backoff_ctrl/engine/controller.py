@@ -209,7 +209,7 @@ class Controller:
             heapq.heappop(self._alarms)
         at = min(self._alarms[0][0] if self._alarms else FOREVER, self._expire_at)
         for window in self._shared.contended:
-            at = min(at, max(window.not_before, self._shared.now) if window.has_room() else FOREVER)
+            at = min(at, max(window.not_before, self._shared.now) if window.in_flight + 1 <= window.size else FOREVER)
         return None if at == FOREVER else at
 
     def recall(self, memory: Memory, now: float) -> None:

@@ -30,6 +30,8 @@ class Woken(Protocol):
     Its ``advance`` is due at ``wake_at``.
     """
 
+    __slots__ = ("wake_at",)
+
     wake_at: float
 
     def advance(self, now: float) -> None:
@@ -57,10 +59,6 @@ class Window:
     def is_open(self, now: float) -> bool:
         """Say whether one more create may be sent."""
         return self.in_flight + 1 <= self.size and now >= self.not_before
-
-    def has_room(self) -> bool:
-        """Say whether fewer creates are in flight than the window allows."""
-        return self.in_flight + 1 <= self.size
 
     def is_used(self) -> bool:
         """Say whether at least half of it was in use, including the create that was just answered."""

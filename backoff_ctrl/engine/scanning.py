@@ -10,8 +10,8 @@ from bisect import bisect_left
 
 from backoff_ctrl.engine.facts.requests import Request
 from backoff_ctrl.engine.facts.shapes import Row, Shape
-from backoff_ctrl.engine.line.order import rank_of
 from backoff_ctrl.engine.line.seats import Away
+from backoff_ctrl.engine.line.spans import Spans, in_vain, is_plain
 
 from .admission import Admission
 from .backoff import FOREVER
@@ -30,41 +30,86 @@ class Scanning:
     def scan(self, now: float) -> None:
         """Go over the line in order and admit what may be sent; after ``scan_max`` rows stop, to go on next time."""
         admission = self._admission
-        knowledge = admission.knowledge
-        gangs, away = self.gangs, knowledge.away
+        keeping, version = admission.keeping, admission.knowledge.version
         order = admission.line.order
-        if admission.scan_due:
-            admission.resume = None  # news came since a scan was cut short: start again at the head
-        at = 0 if admission.resume is None else bisect_left(order, admission.resume, key=rank_of)
-        if admission.resume is None:
+        at = self._first_row()
+        budget = admission.policy.scan_max
+        passes = self._may_pass()
+        spans = admission.line.spans_of(version) if passes else None
+        while at < len(order):
+            row = order[at][2]
+            if spans is not None and order[at] >= spans.until:
+                at, passed = spans.enter(at, keeping.next_for, budget)
+                budget -= passed
+            elif budget <= 0:
+                admission.resume = order[at][:2]
+                return
+            elif passes and is_plain(row, version) and in_vain(row.shape.meets, row.shape.meets, keeping.next_for):
+                budget -= 1
+                at += 1
+            else:
+                budget -= 1
+                at = self._ask(row, at, spans, now)
+        if spans is not None:
+            spans.leave()
+        if self.gangs is not None:
+            self.gangs.end_scan(now)
+
+    def _first_row(self) -> int:
+        """Return where the scan begins: at the head of the line, or where the last one was cut short."""
+        admission, resume = self._admission, self._admission.resume
+        admission.resume = None
+        if resume is None or admission.scan_due:  # news came since: start again at the head
             admission.probing.suspect_at = FOREVER
             self._begin()
-        admission.resume = None
-        budget = admission.policy.scan_max
-        while at < len(order):
-            if budget == 0:
-                admission.resume = order[at][:2]
-                break
-            budget -= 1
-            if gangs is not None:
-                gangs.before(order[at][:2], now)
-            row = order[at][2]
-            shape = row.shape
-            if shape.version != knowledge.version:
-                knowledge.know(shape)
-            if shape.never is not None and self._refuse_row(row, now):
-                continue
-            if away is not None and row.waiting[0] in away:
-                self._hold_for(away, row.waiting[0], shape, now)
-                at += 1
-            elif not self.try_to_admit(row.waiting[0], shape, now):
-                admission.keeping.note_blocked(row, now)
-                at += 1
-            elif admission.scan_due:  # a request was overtaken once too often: keep room for it first
-                self._begin()
-                at = 0
-        if gangs is not None and admission.resume is None:
-            gangs.end_scan(now)
+            return 0
+        return bisect_left(admission.line.order, resume)
+
+    def _ask(self, row: Row, at: int, spans: Spans | None, now: float) -> int:
+        """Decide about the row at this place of the line; return the place to go on with."""
+        admission = self._admission
+        known = len(admission.keeping.next_for)
+        waits = self._goes_on_waiting(row, now)
+        if spans is not None and not (waits and len(admission.keeping.next_for) == known):
+            spans.again(in_vain=waits)  # there is less room, or one more is the next for a ceiling
+        if waits:
+            return at + 1
+        if admission.scan_due:  # a request was overtaken once too often: keep room for it first
+            self._begin()
+            return 0
+        return at
+
+    def _may_pass(self) -> bool:
+        """Say whether rows that lack room may be passed without asking: no probes are needed, and no room is kept.
+
+        An admitted gang that lacks room takes it in the midst of a scan, at its place.
+        """
+        admission, knowledge = self._admission, self._admission.knowledge
+        return (
+            knowledge.observing
+            and not admission.probing.blocks
+            and admission.policy.overtakes_max > 0
+            and all(quota.spec for quota in knowledge.quotas.values())  # a limit that was learned may need probes
+            and not any(gang.whole and gang.deficits for gang in knowledge.gangs)
+        )
+
+    def _goes_on_waiting(self, row: Row, now: float) -> bool:
+        """Ask for the head of a row; False: it was admitted, or the whole row was refused."""
+        admission, knowledge, head = self._admission, self._admission.knowledge, row.waiting[0]
+        if self.gangs is not None:
+            self.gangs.before((head.rank, head.seq), now)
+        shape = row.shape
+        if shape.version != knowledge.version:
+            knowledge.know(shape)
+        if shape.never is not None and self._refuse_row(row, now):
+            return False
+        if knowledge.away is not None and head in knowledge.away:
+            self._hold_for(knowledge.away, head, shape, now)
+            return True
+        if self.try_to_admit(head, shape, now):
+            return False
+        admission.keeping.note_blocked(row, now)
+        return True
 
     def _refuse_row(self, row: Row, now: float) -> bool:
         """Refuse creates that never fit; say whether they were."""
@@ -110,7 +155,7 @@ class Scanning:
         """Note that a request is about to be refused."""
         away = self._admission.knowledge.away
         if away is not None:
-            away.refused(request)
+            away.end(request, refused=True)
         if self.gangs is not None:
             self.gangs.leaves_line(request)
 

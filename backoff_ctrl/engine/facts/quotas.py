@@ -4,8 +4,8 @@
 that have ended. What is left over waits for news of pods (``appeared``, ``ended``), or for its lifetime's end.
 
 The watch of pods reports ends in the order in which they happened, and a recount that has seen one has seen all before
-it. So a fall shows the oldest ends first, and a fall of exactly what one was charged is its own, or an equal one's. What
-no end explains may be a member's of a gang that keeps its room: as much as members are charged is doubted.
+it. So a fall shows the oldest ends first, and a fall of exactly what one was charged is its own, or an equal one's.
+What no end explains may be a member's of a gang that keeps its room: as much as members are charged is doubted.
 """
 
 from __future__ import annotations

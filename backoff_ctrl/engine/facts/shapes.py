@@ -10,7 +10,7 @@ from typing import TypeAlias
 from backoff_ctrl.engine.backoff import probe_delay
 from backoff_ctrl.engine.policy import Policy
 
-from .ceilings import Ceiling, Charges
+from .ceilings import Charges
 from .demand import Demand
 from .outcomes import Rejected
 from .quantities import quantity
@@ -24,16 +24,17 @@ NeverFits: TypeAlias = "tuple[str, str, int, int, int]"
 class Row:
     """The waiting requests of one shape, priority and flow. ``place`` is the row's entry in the line's order.
 
-    The draws of a gang have rows of their own: there ``flow`` names the gang, too.
+    The draws of a gang, and a request that is away, have rows ``apart``: there ``flow`` names what they are of.
     """
 
-    __slots__ = ("dead", "demand", "flow", "place", "priority", "shape", "waiting")
+    __slots__ = ("apart", "dead", "demand", "flow", "place", "priority", "shape", "waiting")
 
-    def __init__(self, shape: Shape, priority: int, flow: str) -> None:
+    def __init__(self, shape: Shape, priority: int, flow: str, *, apart: bool) -> None:
         self.shape = shape
         self.demand = shape.demand
         self.priority = priority
         self.flow = flow
+        self.apart = apart
         self.waiting: deque[Request] = deque()
         self.dead = 0  # requests in ``waiting``, neither first nor last, that have left the line
         self.place: tuple[float, int, Row] | None = None
@@ -70,10 +71,6 @@ class Shape:
         self.uncounted = 0  # so often in a row
         self.uncounted_at = 0.0  # when a refusal last showed that
         self.used_at = 0.0
-
-    def blocking(self) -> list[Ceiling]:
-        """List the ceilings that have no room for one more create of this shape."""
-        return [ceiling for ceiling, amount in self.meets if amount > ceiling.room]
 
     def charges(self, charged: Demand) -> bool:
         """Say whether a create of this shape is expected to be charged exactly that."""

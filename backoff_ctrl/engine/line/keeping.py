@@ -22,6 +22,8 @@ from backoff_ctrl.engine.facts.shapes import Row, Shape
 from backoff_ctrl.engine.gangs.gang import Gang
 from backoff_ctrl.engine.policy import Policy
 
+from .order import Line
+
 _GAP_WEIGHT: Final = 0.2  # of the newest time between two releases, in their mean
 _GAPS: Final = 5
 _PAUSED_FOR: Final = 10  # after so many stalled spans without growth, keeping is tried again
@@ -49,10 +51,13 @@ class Keeping:
     a request behind it takes room there. ``kept`` maps a ceiling to a place in line: those behind it get no room.
     """
 
-    __slots__ = ("_growth", "_policy", "kept", "last_release", "next_change", "next_for", "overtakings", "release_gap")
+    __slots__ = (
+        "_growth", "_line", "_policy", "kept", "last_release", "next_change", "next_for", "overtakings", "release_gap",
+    )  # fmt: skip
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, line: Line) -> None:
         self._policy = policy
+        self._line = line
         self.next_for: dict[Ceiling, Request] = {}
         self.kept: dict[Ceiling, tuple[float, int]] = {}
         self._growth: dict[Ceiling, Kept] = {}
@@ -75,6 +80,7 @@ class Keeping:
             if (waiter.rank, waiter.seq) < place:
                 if not waiter.overtaken:
                     waiter.overtaken_since = now
+                    self._line.ask_for(waiter)
                 waiter.overtaken += 1
                 self.overtakings += 1
                 due = due or waiter.overtaken == self._policy.overtakes_max
@@ -113,8 +119,9 @@ class Keeping:
             if now < overdue_at:
                 return
         place, owed = place_of(head), now >= owed_at
-        for ceiling in row.shape.blocking():
-            if ceiling not in self.kept and self._is_on(place, ceiling, ceiling.room, now, owed=owed):
+        for ceiling, amount in row.shape.meets:
+            lacks = amount > ceiling.room and ceiling not in self.kept
+            if lacks and self._is_on(place, ceiling, ceiling.room, now, owed=owed):
                 self.kept[ceiling] = (head.rank, head.seq)
 
     def keeps_for_gang(self, gang: Gang, ceiling: Ceiling, now: float) -> bool:

@@ -21,6 +21,8 @@ from backoff_ctrl.engine.facts.requests import Request
 from backoff_ctrl.engine.facts.roll import Place, Roll, is_behind, place_of
 from backoff_ctrl.engine.facts.shapes import Row, Shape
 
+from .spans import SPAN, Spans
+
 ROWS_MAX: Final = 64  # rows looked at for an estimate: 2 us each
 RowKey: TypeAlias = tuple[str, int, str]  # the demand's key, priority, flow (of a gang's member: and gang)
 NEWEST_MAX: Final = 256  # put on the roll within 0.2 ms, in any mix of priorities
@@ -36,6 +38,7 @@ class Line:
 
     __slots__ = (
         "_most", "_priorities", "_roll", "_size", "latest", "newest", "oldest", "open_to", "order", "rows", "seq",
+        "spans",
     )  # fmt: skip
 
     def __init__(self, most: int) -> None:
@@ -48,6 +51,7 @@ class Line:
         self.order: list[tuple[float, int, Row]] = []
         self.rows: dict[RowKey, Row] = {}
         self.latest: dict[str, Row] = {}  # by the demand's key: where such creates wait; not draws
+        self.spans: Spans | None = None  # of ``order``, once it is long
         self.seq = 0  # of the newest request, whether or not it had to wait
         self.oldest = FOREVER  # no waiting request joined before that; infinity: the line is empty
 
@@ -67,11 +71,11 @@ class Line:
         apart = apart or request.row_mark
         mark = apart or request.flow
         if row is None or row.flow != mark or row.priority != request.priority:
-            row = self._row(shape, request.priority, mark)
+            row = self._row(shape, request.priority, mark, apart=bool(apart))
             if not apart:
                 self.latest[shape.demand.key] = row
         waiting = row.waiting
-        if not waiting or is_behind(request, waiting[-1]):
+        if not waiting or waiting[-1].rank < request.rank or is_behind(request, waiting[-1]):
             waiting.append(request)
         elif is_behind(waiting[0], request):  # who returns is the head again, as a rule
             waiting.appendleft(request)
@@ -81,8 +85,9 @@ class Line:
                 row.dead -= 1
             else:
                 waiting.insert(at, request)
-        if self.newest and is_behind(self.newest[-1], request):  # it returns to its place, or to its gang's
-            self.call_roll()
+        newest = self.newest
+        if newest and newest[-1].rank >= request.rank and is_behind(newest[-1], request):
+            self.call_roll()  # it returns to its place, or to its gang's
         self.newest.append(request)
         if len(self.newest) >= self.open_to:
             self.call_roll()
@@ -99,12 +104,12 @@ class Line:
         self.dequeue(request)
         self.enqueue(request, row.shape, apart)
 
-    def _row(self, shape: Shape, priority: int, mark: str) -> Row:
+    def _row(self, shape: Shape, priority: int, mark: str, *, apart: bool) -> Row:
         """Return the row of these equal requests; the first time, make it."""
         key = (shape.demand.key, priority, mark)
         row = self.rows.get(key)
         if row is None:
-            row = self.rows[key] = Row(shape, priority, mark)
+            row = self.rows[key] = Row(shape, priority, mark, apart=apart)
             self._priorities[priority] += 1
         return row
 
@@ -167,10 +172,14 @@ class Line:
         """Order the row by its present head; drop it if it is empty."""
         if row.place is not None:
             del self.order[bisect_left(self.order, row.place)]
+            if self.spans is not None:
+                self.spans.at(row.place).loose = True
         if row.waiting:
             head = row.waiting[0]
             row.place = (head.rank, head.seq, row)
             insort(self.order, row.place)  # no two have a seq in common: rows are never compared
+            if self.spans is not None:
+                self.spans.add(row)
         else:
             row.place = None
             del self.rows[row.demand.key, row.priority, row.flow]
@@ -179,6 +188,20 @@ class Line:
             self._priorities[row.priority] -= 1
             if not self._priorities[row.priority]:
                 del self._priorities[row.priority]
+
+    def spans_of(self, version: int) -> Spans | None:
+        """Return the spans of the line, if it is long, for a scan by this version of the quotas' structure."""
+        if len(self.order) <= SPAN:
+            return None
+        if self.spans is None:
+            self.spans = Spans(self.order)
+        self.spans.begin(version)
+        return self.spans
+
+    def ask_for(self, request: Request) -> None:
+        """Let each scan ask for this request: more than room decides about it from now on."""
+        if self.spans is not None:
+            self.spans.at(place_of(request)).least = None
 
     def behind(self, place: Place | None, limit: int) -> list[Request]:
         """Return up to ``limit`` waiting requests behind a place, in order; None: from the first on."""
@@ -221,7 +244,7 @@ class Line:
                 count += before
                 amount += before * each
         if seen == ROWS_MAX:
-            rows = bisect_right(self.order, place, key=rank_of)
+            rows = bisect_left(self.order, (request.rank, request.seq + 1))
             amount, count = amount * rows // seen, count * rows // seen
         return amount, count
 
@@ -229,7 +252,3 @@ class Line:
         """Count the waiting requests ahead of a place."""
         self.call_roll()
         return self._roll.before(place)
-
-
-def rank_of(place: tuple[float, int, Row]) -> Place:
-    return place[0], place[1]

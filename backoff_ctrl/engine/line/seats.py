@@ -198,18 +198,16 @@ class Away:
         self._line.requeue(request)
         return True
 
-    def end(self, request: Request) -> None:
-        """Note that a request is away no longer, or is over. No effect on others."""
-        leave = self._leaves.pop(request, None)
-        if leave is not None:
-            leave.give_back()
-            self.seats.give_up(leave.seat)
+    def end(self, request: Request, *, refused: bool = False) -> None:
+        """Note that a request is away no longer, or is over: one that is ``refused`` leaves an empty seat.
 
-    def refused(self, request: Request) -> None:
-        """Note that a request is over, and leaves an empty seat. No effect on others."""
+        No effect on others.
+        """
         leave = self._leaves.pop(request, None)
         if leave is not None:
             leave.give_back()
+            if not refused:
+                self.seats.give_up(leave.seat)
 
     def row_of(self, request: Request) -> str:
         """Name the row of its own in which a request that is away stands: only heads of rows are looked at."""

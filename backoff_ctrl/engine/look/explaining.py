@@ -17,18 +17,9 @@ from backoff_ctrl.engine.overload import WindowSnapshot
 from backoff_ctrl.engine.shared import Shared
 
 WaitReason = Literal[
-    "quota",
-    "kept-for-another",
-    "never-fits",
-    "paused",
-    "paused-by-operator",
-    "first-contact",
-    "overload",
-    "namespace-slowed",
-    "not-counted-yet",
-    "comes-back",
-    "its-turn",
-]
+    "quota", "kept-for-another", "never-fits", "paused", "paused-by-operator", "first-contact", "overload",
+    "namespace-slowed", "not-counted-yet", "comes-back", "its-turn",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,9 @@ def outlook(
     # what settles counts as left: it settles soon
     left = {ceiling: ceiling.left - elsewhere.get((ceiling.quota, ceiling.resource), 0) for ceiling in asked}
     full = {ceiling: amount for ceiling, amount in asked.items() if amount > left[ceiling]}
-    blockers = {(c.quota, c.resource): _blocker(c, amount, left[c]) for c, amount in full.items()} | never
+    blockers = {
+        (c.quota, c.resource): Blocker(c.quota, c.resource, amount, left[c], c.limited) for c, amount in full.items()
+    } | never
     known = knowledge.observing or bool(asked and not unsure)
     return Outlook(
         _prospect(never=bool(never), blocked=bool(full) or kept, known=known),
@@ -118,10 +120,6 @@ def _last_in_line(handler: Handler, now: float) -> Request:
     request = Request("", handler.namespace, _NOTHING)
     request.rank, request.seq, request.joined = now, _LAST, now
     return request
-
-
-def _blocker(ceiling: Ceiling, asked: int, left: int) -> Blocker:
-    return Blocker(ceiling.quota, ceiling.resource, asked, left, ceiling.limited)
 
 
 def _never(handler: Handler, why: tuple[str, str, int, int]) -> Blocker:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from backoff_ctrl.engine.backoff import FOREVER
 from backoff_ctrl.engine.facts.roll import Roll
@@ -141,15 +141,11 @@ class Register:
         """
         limit = min(max(1, limit), NAMESPACES_MAX)
         handlers = self._by_name.after(after, limit + 1)
-        items: dict[str, NamespaceSnapshot] = {}
-        room = CEILINGS_MAX
-        for handler in handlers[:limit]:
-            items[handler.namespace] = namespace_snapshot(handler, now)
+        shown = _first_few(handlers, limit)
+        for handler in shown:
             handler.seen = True
-            room -= handler.knowledge.size
-            if room <= 0:
-                break
-        return NamespacePage(items, next(reversed(items), after) if len(items) < len(handlers) else None)
+        items = {handler.namespace: namespace_snapshot(handler, now) for handler in shown}
+        return NamespacePage(items, shown[-1].namespace if len(shown) < len(handlers) else None)
 
     def changes(self, since: int, limit: int, now: float) -> Changes:
         """Show up to ``limit`` namespaces (fewer if they are large) that have changed after the change ``since``.
@@ -160,21 +156,17 @@ class Register:
             return Changes({}, [], 0, more=True, lost=True)
         limit = min(max(1, limit), NAMESPACES_MAX)
         entries = self._by_change.after(since, limit + 1)
+        shown = _first_few(entries, limit)
         items: dict[str, NamespaceSnapshot] = {}
         gone = []
-        room = CEILINGS_MAX
-        for entry in entries[:limit]:
-            since = entry.changed
+        for entry in shown:
             if isinstance(entry, Gone):
                 gone.append(entry.namespace)
-                continue
-            items[entry.namespace] = namespace_snapshot(entry, now)
-            entry.seen = True
-            room -= entry.knowledge.size
-            if room <= 0:
-                break
-        more = len(items) + len(gone) < len(entries)
-        return Changes(items, gone, since if more else self.sequence, more=more, lost=False)
+            else:
+                items[entry.namespace] = namespace_snapshot(entry, now)
+                entry.seen = True
+        more = len(shown) < len(entries)
+        return Changes(items, gone, shown[-1].changed if more else self.sequence, more=more, lost=False)
 
     def waiting(
         self, after: Cursor | None, limit: int, now: float, namespace: str | None, shared: Shared
@@ -219,15 +211,20 @@ class Register:
         """Return what is known of up to ``limit`` namespaces, from behind ``after`` on."""
         limit = min(max(1, limit), LOOKED_OVER)
         handlers = self._by_name.after(after, limit + 1)
-        known = {}
-        room = CEILINGS_MAX
-        count = 0
-        for handler in handlers[:limit]:
-            if quotas := remember(handler.knowledge, now):
-                known[handler.namespace] = quotas
-            count += 1
-            room -= handler.knowledge.size
-            if room <= 0:
-                break
-        behind = handlers[count - 1].namespace if count < len(handlers) else None
+        shown = _first_few(handlers, limit)
+        known = {handler.namespace: quotas for handler in shown if (quotas := remember(handler.knowledge, now))}
+        behind = shown[-1].namespace if len(shown) < len(handlers) else None
         return MemoryPage(Memory(known, settle_time), behind)
+
+
+_Entry = TypeVar("_Entry", bound=Handler | Gone)
+
+
+def _first_few(entries: list[_Entry], limit: int) -> list[_Entry]:
+    """Return the first entries, at most so many: fewer if they have many ceilings."""
+    room = CEILINGS_MAX
+    for count, entry in enumerate(entries[:limit], 1):
+        room -= 0 if isinstance(entry, Gone) else entry.knowledge.size
+        if room <= 0:
+            return entries[:count]
+    return entries[:limit]
