@@ -29,7 +29,7 @@ from backoff_ctrl.k8s.gate.runtime.exits import awaited_by_interrupted, main_thr
 from backoff_ctrl.k8s.gate.runtime.host import weakly
 from backoff_ctrl.k8s.kube.answers.answer import GateClosed
 from backoff_ctrl.k8s.kube.answers.fields import FieldError
-from backoff_ctrl.k8s.kube.charges.footprint import remembered_footprint
+from backoff_ctrl.k8s.kube.charges.footprint import charge
 
 from .locked_engine import Failure, LockedEngine
 from .subscribers import Verdict
@@ -75,7 +75,7 @@ class Line:
     def request(self, creation: Creation) -> Request:
         """Describe a create to the engine. A manifest that can't be read demands nothing: the server will say why."""
         try:
-            demand = creation.demand or remembered_footprint(creation.body, creation.resource)
+            demand = creation.demand or charge(creation.body, creation.resource)
         except FieldError:
             demand = Demand({})
         flow, number = self.flow(creation), f"create-{next(self._ids)}"

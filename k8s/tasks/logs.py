@@ -186,7 +186,7 @@ class TaskLog:
             return [resource]
         labels = self._plugin.pod_labels(resource)
         labels = labels or mapping(mapping(mapping(resource.get("spec")).get("selector")).get("matchLabels"))
-        found = await self._objects.pods_of(resource, labels, partial(self._plugin.pod_names, resource))
+        found = await self._objects.pods_of(task.namespace, labels, partial(self._plugin.pod_names, resource))
         return sorted(found, key=lambda pod: (text(metadata_of(pod).get("creationTimestamp")), _name(pod)))
 
     async def _of_pod(self, pod: JSON, *, follow: bool) -> AsyncIterator[bytes]:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 
+from backoff_ctrl.k8s.kube.answers.objects import object_of
 from backoff_ctrl.k8s.kube.operators.states import Stands
 from backoff_ctrl.k8s.kube.watching.shares import BESIDE, OBJECT_MAX, Beyond, Shares, size_of
 from backoff_ctrl.k8s.workloads.admitting.kinds import (
@@ -64,7 +65,7 @@ def large(sort: str, name: str = "large") -> JSON:
 
 def kept(body: JSON, shares: Shares, kind: AdmissibleKind = JOB) -> JSON:
     keeping = Kept(kind, shares)
-    return keeping.keep(keeping.trim(body))
+    return keeping.keep(object_of(keeping.trim(body))).body
 
 
 def size(value: object) -> int:
@@ -169,12 +170,14 @@ def test_what_has_gone_makes_way_and_what_changes_counts_once() -> None:
     for version in "123":
         assert not isinstance(kept(stored("a", resourceVersion=version), shares), Stub)
     stub = kept(stored("b"), shares)
-    assert not keeping.has_room(stub)
+    assert not keeping.has_room(object_of(stub))
     keeping.drop("team", "team-a")
     keeping.drop("team", "team-a")
     assert shares.of("team") == 0
-    assert keeping.has_room(stub)
-    assert not keeping.has_room(kept(large("containers"), shares)), "to read it again would not make it smaller"
+    assert keeping.has_room(object_of(stub))
+    assert not keeping.has_room(object_of(kept(large("containers"), shares))), (
+        "to read it again would not make it smaller"
+    )
 
 
 def test_every_namespace_has_a_share_though_others_have_filled_the_whole() -> None:

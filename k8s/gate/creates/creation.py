@@ -166,7 +166,11 @@ def check_options(timeout: object, priority: object, key: object, on_wait: objec
 
 
 def _is_text(value: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in value)  # half of a character: can't be encoded
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a character
+        return False
+    return True
 
 
 def _is_duration(value: object) -> bool:

@@ -77,16 +77,15 @@ class Objects:
 
     async def pods_of(
         self,
-        resource: JSON,
+        namespace: str,
         labels: Mapping[str, str],
         names: Callable[[], Iterable[str]],
         known: Known | None = None,
     ) -> tuple[JSON, ...]:
-        """Return an object's pods: by these labels or, if no pod has them, by ``names``.
+        """Return the pods of an object in this namespace: by these labels or, if no pod has them, by ``names``.
 
         ``known`` finds pods by labels in a cache. Raises ``ClusterError``, and what ``names`` raises.
         """
-        namespace = str(metadata_of(resource).get("namespace"))
         found = known(namespace, labels) if known and labels else None
         if found is None and labels:
             found = await self.pods(namespace, labels)

@@ -14,19 +14,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from backoff_ctrl.k8s.kube.answers.fields import is_going, metadata_of
+from backoff_ctrl.k8s.kube.answers.fields import metadata_of
+from backoff_ctrl.k8s.kube.answers.objects import Object
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
-from backoff_ctrl.k8s.kube.watching.cache import STORE, Cache, Changed, Whole
+from backoff_ctrl.k8s.kube.watching.cache import Cache, Changed, Whole
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource, Informer, Refusal
-from backoff_ctrl.k8s.kube.watching.objects import Object, WatchedKind, WatchForbiddenError
+from backoff_ctrl.k8s.kube.watching.objects import WatchedKind, WatchForbiddenError
 from backoff_ctrl.k8s.kube.watching.shares import Shares
 from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 
 from .events import EventBook
-from .marks import Key
+from .marks import MARKS, STORE, Key
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class EventStream(Cache):
     """An observer that passes events on and caches none: there are many, and few are about our objects."""
 
     def put(self, found: Object) -> None:
-        self._changed(dict(found.body), False)
+        self._changed(found, False)
 
     def remove(self, gone: Object) -> None:
         """Ignore the expiry of an event."""
@@ -103,20 +104,20 @@ class KindWatch:
         """Return whether that holds for every namespace that was asked for."""
         return all(self.fed(namespace) for namespace in list(self._needed))
 
-    def find(self, namespace: str, name: str) -> JSON | None:
+    def find(self, namespace: str, name: str) -> Object | None:
         for cache in self._of(namespace):
             if cache.fed and (found := cache.find((namespace, name))) is not None:
                 return found
         return None
 
-    def everything(self) -> Iterable[JSON]:
+    def everything(self) -> Iterable[Object]:
         for cache, _ in list(self._caches.values()):
             if cache.fed:
                 yield from cache.everything()
 
-    def note(self, namespace: str, resource: JSON) -> None:
-        for cache in self._of(namespace):
-            cache.note(resource)
+    def note(self, found: Object) -> None:
+        for cache in self._of(found.namespace):
+            cache.note(found)
 
     async def aclose(self) -> None:
         tasks = [task for _, task in self._caches.values()]
@@ -159,7 +160,7 @@ class Watches:
         self,
         session: ClusterSession,
         store: str,
-        on_object: Callable[[Kind, JSON, bool], object],
+        on_object: Callable[[Kind, Object, bool], object],
         on_pod: Callable[[Key], object],
         events: EventBook,
     ) -> None:
@@ -184,7 +185,7 @@ class Watches:
         if watch is None:
             watched = WatchedKind(kind.path, kind.plural, frozenset({kind.kind}), labels=f"{STORE}={self._store}")
             watch = self._kinds[kind] = self._watch(
-                watched, (kind.api_version, kind.kind), lambda body, gone: self._on_object(kind, body, gone)
+                watched, (kind.api_version, kind.kind), lambda found, gone: self._on_object(kind, found, gone)
             )
         watch.need(namespace)
 
@@ -192,27 +193,29 @@ class Watches:
         watch = self._about.get(kind.kind)
         if watch is None:
             events = WatchedKind(EVENTS, "events", frozenset({"Event"}), fields=f"regarding.kind={kind.kind}")
-            watch = self._about[kind.kind] = self._watch(events, EVENT, self.events.changed, EventStream)
+            watch = self._about[kind.kind] = self._watch(
+                events, EVENT, lambda found, _: self.events.changed(found.body), EventStream
+            )
         watch.need(namespace)
 
     def fed(self, kind: Kind, namespace: str) -> bool:
         watch = self._kinds.get(kind)
         return watch is not None and watch.fed(namespace)
 
-    def find(self, kind: Kind, namespace: str, name: str) -> JSON | None:
+    def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """Return the last known state of an object of ours; None: it is not known."""
         watch = self._kinds.get(kind)
         return None if watch is None else watch.find(namespace, name)
 
-    def note(self, kind: Kind, resource: JSON) -> None:
+    def note(self, kind: Kind, found: Object) -> None:
         watch = self._kinds.get(kind)
         if watch is not None:
-            watch.note(str(metadata_of(resource).get("namespace") or ""), resource)
+            watch.note(found)
 
-    def everything(self) -> Iterator[tuple[Kind, JSON]]:
+    def everything(self) -> Iterator[tuple[Kind, Object]]:
         for kind, watch in list(self._kinds.items()):
-            for resource in watch.everything():
-                yield kind, resource
+            for found in watch.everything():
+                yield kind, found
 
     def pods(self, namespace: str, labels: Mapping[str, str], key: Key) -> tuple[JSON, ...] | None:
         """Return the pods with these labels; None: they are not known yet, and have to be read from the server.
@@ -245,10 +248,10 @@ class Watches:
         self,
         kind: WatchedKind,
         made: tuple[str, str],
-        changed: Callable[[dict[str, Any], bool], object],
+        changed: Changed,
         keeper: type[Cache] = Cache,
     ) -> KindWatch:
-        bounded = partial(keeper, keeping=Whole(self._shares))
+        bounded = partial(keeper, keeping=Whole(self._shares, MARKS))
         return KindWatch(self._source, kind, made, changed, self.record, self._rng, bounded)
 
     def states(self) -> Iterator[tuple[str, bool]]:
@@ -268,15 +271,13 @@ class PodIndex:
         self._asked: dict[Key, tuple[str, str]] = {}
         self._found: dict[tuple[str, str], dict[str, JSON]] = {}
 
-    def changed(self, pod: JSON, gone: bool) -> None:
-        metadata = metadata_of(pod)
-        value = str((metadata.get("labels") or {}).get(self._label) or "")
-        place = str(metadata.get("namespace") or ""), value
+    def changed(self, pod: Object, gone: bool) -> None:
+        place = pod.namespace, str(pod.labels.get(self._label) or "")
         pods = self._found.setdefault(place, {})
         if gone:
-            pods.pop(str(metadata.get("name")), None)
+            pods.pop(pod.name, None)
         else:
-            pods[str(metadata.get("name"))] = pod
+            pods[pod.name] = dict(pod.body)
         if not pods:
             del self._found[place]
         asker = self._askers.get(place)
@@ -304,7 +305,9 @@ def _carries(pod: JSON, labels: Mapping[str, str]) -> bool:
 class Monitor:
     """Written by one event loop, read from any thread: each step is a single dict operation."""
 
-    def __init__(self, is_terminal: Callable[[Kind, JSON], bool], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, is_terminal: Callable[[Kind, Object], bool], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """``is_terminal`` asks a kind's plugin whether an object has ended."""
         self._is_terminal = is_terminal
         self._clock = clock
@@ -312,20 +315,19 @@ class Monitor:
         self._numbers: Counter[Place] = Counter()
         self._zero_since: dict[Place, float] = {}
 
-    def changed(self, kind: Kind, resource: JSON, gone: bool) -> None:
-        metadata = metadata_of(resource)
-        namespace = str(metadata.get("namespace") or "")
-        place = kind.resource, namespace, str(metadata.get("name"))
+    def changed(self, kind: Kind, found: Object, gone: bool) -> None:
+        resource, (namespace, name) = kind.resource, found.key
+        place = resource, namespace, name
         before = self._states.pop(place, None)
-        after = None if gone else self._state(kind, resource)
+        after = None if gone else self._state(kind, found)
         if after is not None:
             self._states[place] = after
         if before == after:
             return
         if before is not None:
-            self._count((kind.resource, namespace, before), -1)
+            self._count((resource, namespace, before), -1)
         if after is not None:
-            self._count((kind.resource, namespace, after), 1)
+            self._count((resource, namespace, after), 1)
 
     def numbers(self) -> Iterator[tuple[Place, int]]:
         """Return the number of objects by kind, namespace and state; one that fell to 0 as 0, for a while."""
@@ -337,10 +339,10 @@ class Monitor:
                 self._zero_since.pop(place, None)
                 del self._numbers[place]
 
-    def _state(self, kind: Kind, resource: JSON) -> str:
-        if is_going(resource):
+    def _state(self, kind: Kind, found: Object) -> str:
+        if found.is_going:
             return GOING
-        return ENDED if self._is_terminal(kind, resource) else LIVING
+        return ENDED if self._is_terminal(kind, found) else LIVING
 
     def _count(self, place: Place, more: int) -> None:
         self._numbers[place] += more

@@ -24,6 +24,7 @@ from backoff_ctrl.k8s.gate.settings import settings
 from backoff_ctrl.k8s.gate.sharing.process import Share
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.kube.answers.fields import mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.objects import Object, object_of
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.kube.cluster.objects import Objects
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
@@ -167,7 +168,8 @@ class Admitting:
     def _follow(
         self, source: ClusterSource, kind: WatchedKind, place: str | None, made: tuple[str, str], about: Any
     ) -> Cache:
-        def changed(body: JSON, gone: bool) -> None:
+        def changed(found: Object, gone: bool) -> None:
+            body = found.body
             if isinstance(about, AdmissibleKind):
                 self._children.note(about.resource, body, gone=gone)
                 self._changed(about, body, gone)
@@ -220,8 +222,8 @@ class Admitting:
         try:
             await self._stand()
             for kind, cache in self._caches:
-                for body in cache.everything():
-                    self._changed(kind, body, False)
+                for found in cache.everything():
+                    self._changed(kind, found.body, False)
             while True:
                 await self._news.wait()
                 self._news.clear()
@@ -245,7 +247,7 @@ class Admitting:
         try:
             async for page in self._source.pages(cache.kind, cache.namespace, cache.trim):
                 for body in mappings(page.get("items")):
-                    cache.note(body)
+                    cache.note(object_of(dict(body)))
                 del page  # not kept until the next one is here
         except (WatchAbsentError, WatchForbiddenError, WatchBrokenError) as error:
             log.debug("%s are not read anew: %s", cache.kind.plural, error)
@@ -253,9 +255,9 @@ class Admitting:
     async def _stand(self) -> None:
         """Reserve first what runs already: what waits, though older, would be given the room of its next pods."""
         for kind, cache in self._caches:
-            for body in cache.everything():
-                if not kind.is_suspended(body):
-                    self._changed(kind, body, False)
+            for found in cache.everything():
+                if not kind.is_suspended(found.body):
+                    self._changed(kind, found.body, False)
         self._take_up()
         end = self._loop.time() + READY
         while under_way := {
@@ -328,12 +330,12 @@ class Admitting:
         key = text(metadata.get("namespace")), text(metadata.get("name"))
         for kind, cache in self._caches:
             if kind.resource == resource and (found := cache.find(key)) is not None:
-                yield kind, found
+                yield kind, found.body
 
     def _noted(self, kind: AdmissibleKind, body: JSON) -> JSON:
         for each, cache in self._caches:
             if each is kind and cache.namespace in (None, metadata_of(body).get("namespace")):
-                return cache.note(body)
+                return cache.note(object_of(body)).body
         raise AssertionError("what waits is in a namespace that is followed")
 
     def _take_up(self) -> None:

@@ -18,11 +18,12 @@ from typing import Any, Final, TypeVar
 from backoff_ctrl.engine.facts.demand import Demand
 from backoff_ctrl.k8s.gate.creates.creation import Owner
 from backoff_ctrl.k8s.kube.answers.fields import FieldError, labels_of, mapping, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.objects import Object
 from backoff_ctrl.k8s.kube.charges.device_claims import Devices, claim_charge
 from backoff_ctrl.k8s.kube.charges.footprint import charge
 from backoff_ctrl.k8s.kube.charges.resources import CLAIMS, DEVICE_CLAIMS, SERVICES
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource, Informer, Observer, Refusal
-from backoff_ctrl.k8s.kube.watching.objects import Object, WatchedKind, read_object
+from backoff_ctrl.k8s.kube.watching.objects import WatchedKind, read_object
 from backoff_ctrl.k8s.kube.watching.shares import Shares
 from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 

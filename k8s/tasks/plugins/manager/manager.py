@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.settings import settings
 from backoff_ctrl.k8s.gate.sharing.process import Share
-from backoff_ctrl.k8s.kube.answers.fields import metadata_of
+from backoff_ctrl.k8s.kube.answers.objects import Object
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 from backoff_ctrl.k8s.kube.cluster.objects import ClusterError, Objects
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
@@ -199,15 +199,16 @@ class PluginManager:
     # -- its own ---------
 
     async def _step(self, task: TaskContext, plugin: PluginCalls, known: State) -> tuple[State, PhaseInfo]:
+        key = key_of_task(task.metadata)
         if known.stage is not Stage.STARTED:
             task = await self._templates.complete(task)
-            known, info = self.launcher.step(task, plugin, known, self._now())
+            known, info = self.launcher.step(key, task, plugin, known, self._now())
             if known.stage is not Stage.STARTED:
                 return known, info
         try:
-            return await self._checker.step(task, plugin, known)
+            return await self._checker.step(key, task, plugin, known)
         except PluginBugError as error:
-            return self._checker.failed(key_of_task(task.metadata), known, error)
+            return self._checker.failed(key, known, error)
         except ClusterError as error:
             return known, known.holding(f"{error}; it is retried")
 
@@ -245,23 +246,22 @@ class PluginManager:
             self.counts.failures[plugin, info.phase.title, info.error.code] += 1
         return Handled(info, known.reporting(info).json())
 
-    def _is_terminal(self, kind: Kind, resource: JSON) -> bool:
-        known = (each for each in self.registry.entries() if isinstance(each, PluginEntry))
-        entry = next((each for each in known if each.resource_to_watch == kind), None)
+    def _is_terminal(self, kind: Kind, found: Object) -> bool:
+        entry = self.registry.of_kind(kind)
         try:
-            return entry is not None and PluginCalls(entry, self.counts).is_terminal(resource)
+            return entry is not None and PluginCalls(entry, self.counts).is_terminal(found.body)
         except PluginBugError:
             return False
 
-    def _changed(self, kind: Kind, resource: JSON, gone: bool) -> None:
-        key = key_of(resource)
+    def _changed(self, kind: Kind, found: Object, gone: bool) -> None:
+        key = key_of(found)
         if key is None:
             return
-        self.monitor.changed(kind, resource, gone)
+        self.monitor.changed(kind, found, gone)
         if gone:
-            self.launcher.release(str(metadata_of(resource).get("uid") or ""))
+            self.launcher.release(found.uid)
         else:
-            self.launcher.seen(key, kind, resource)
+            self.launcher.seen(key, kind, found)
         self._wake(key)
 
 
