@@ -92,8 +92,9 @@ class KindWatch:
 
     def need(self, namespace: str) -> None:
         self._needed.add(namespace)
-        self._start(None)
-        if self._apart:
+        if None not in self._caches:
+            self._start(None)
+        if self._apart and namespace not in self._caches:
             self._start(namespace)
 
     def fed(self, namespace: str) -> bool:
@@ -126,16 +127,15 @@ class KindWatch:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _of(self, namespace: str) -> list[Cache]:
-        return [self._caches[place][0] for place in (None, namespace) if place in self._caches]
+        return [watched[0] for watched in map(self._caches.get, (None, namespace)) if watched is not None]
 
     def _start(self, namespace: str | None) -> None:
-        if namespace not in self._caches:
-            fed = self._together if namespace is None else (lambda: None)
-            cache = self._keeper(self._kind, namespace, self._made, self._changed, fed, self._refused)
-            informer = Informer(
-                self._source, cache, self._record, self._rng, longest_pause=LONGEST_PAUSE, ask_again=ASK_AGAIN
-            )
-            self._caches[namespace] = cache, asyncio.create_task(informer.run())
+        fed = self._together if namespace is None else (lambda: None)
+        cache = self._keeper(self._kind, namespace, self._made, self._changed, fed, self._refused)
+        informer = Informer(
+            self._source, cache, self._record, self._rng, longest_pause=LONGEST_PAUSE, ask_again=ASK_AGAIN
+        )
+        self._caches[namespace] = cache, asyncio.create_task(informer.run())
 
     def _together(self) -> None:
         """All namespaces are watched together now: end the watches of single ones."""
@@ -149,7 +149,7 @@ class KindWatch:
             log.warning("%s in %s can't be watched, each step reads its object: %s", self._kind.plural, where, error)
         if namespace is None and isinstance(error, WatchForbiddenError):
             self._apart = True
-            for each in sorted(self._needed):
+            for each in sorted(self._needed - self._caches.keys()):
                 self._start(each)
 
 
@@ -180,7 +180,8 @@ class Watches:
         self._pods: dict[str, tuple[KindWatch, PodIndex]] = {}
         self._about: dict[str, KindWatch] = {}
 
-    def need(self, kind: Kind, namespace: str) -> None:
+    def need(self, kind: Kind, namespace: str) -> KindWatch:
+        """Return the watch of a kind, which follows this namespace from now on."""
         watch = self._kinds.get(kind)
         if watch is None:
             watched = WatchedKind(kind.path, kind.plural, frozenset({kind.kind}), labels=f"{STORE}={self._store}")
@@ -188,6 +189,7 @@ class Watches:
                 watched, (kind.api_version, kind.kind), lambda found, gone: self._on_object(kind, found, gone)
             )
         watch.need(namespace)
+        return watch
 
     def need_events(self, kind: Kind, namespace: str) -> None:
         watch = self._about.get(kind.kind)
@@ -197,10 +199,6 @@ class Watches:
                 events, EVENT, lambda found, _: self.events.changed(found.body), EventStream
             )
         watch.need(namespace)
-
-    def fed(self, kind: Kind, namespace: str) -> bool:
-        watch = self._kinds.get(kind)
-        return watch is not None and watch.fed(namespace)
 
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """Return the last known state of an object of ours; None: it is not known."""

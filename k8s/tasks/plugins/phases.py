@@ -129,7 +129,7 @@ def _no_json(said: PhaseInfo) -> str:
         "".join(texts).encode()
     except (TypeError, ValueError) as wrong:
         return f"what it says can't be stored as JSON: {wrong}"
-    if flaw := flaw_of_kept(said.custom, most=None):
+    if said.custom and (flaw := flaw_of_kept(said.custom, most=None)):
         return f"its facts can't be kept: {flaw}"
     if said.outputs is not None and (flaw := flaw_of_kept(said.outputs)):
         return f"its outputs can't be kept: {flaw}"

@@ -229,28 +229,39 @@ def check_names(id_: str, task_types: tuple[str, ...]) -> None:
 
 def object_at(parent: Mapping[str, Any], key: str, path: str) -> JSON:
     """Return an object field; empty if it is missing or null. Raises ``TaskSpecError`` for anything else."""
-    return dict(_checked(parent, key, path, Mapping, "an object") or {})
+    value = parent.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise _misfit(value, f"{path}.{key}", "an object")
+    return dict(value)
 
 
 def objects_at(parent: Mapping[str, Any], key: str, path: str, each: str = "must be an object") -> list[JSON]:
     """Return a list of objects; empty if it is missing or null. Raises ``TaskSpecError``; ``each``: an item."""
-    found = _checked(parent, key, path, list, "a list") or []
-    for index, item in enumerate(found):
+    value = parent.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise _misfit(value, f"{path}.{key}", "a list")
+    for index, item in enumerate(value):
         if not isinstance(item, Mapping):
             raise TaskSpecError(f"{path}.{key}[{index}]", each)
-    return [dict(item) for item in found]
+    return [dict(item) for item in value]
 
 
 def text_at(parent: Mapping[str, Any], key: str, path: str) -> str:
     """Return a text; empty if it is missing or null. Raises ``TaskSpecError`` for anything else."""
-    return str(_checked(parent, key, path, str, "a text") or "")
-
-
-def _checked(parent: Mapping[str, Any], key: str, path: str, kind: type, what: str) -> Any:
     value = parent.get(key)
-    if value is not None and not isinstance(value, kind):
-        raise TaskSpecError(f"{path}.{key}", f"must be {what}, not {type_of(value)}")
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise _misfit(value, f"{path}.{key}", "a text")
     return value
+
+
+def _misfit(value: object, path: str, what: str) -> TaskSpecError:
+    return TaskSpecError(path, f"must be {what}, not {type_of(value)}")
 
 
 def check_fields(found: Any, model: str, path: str) -> None:

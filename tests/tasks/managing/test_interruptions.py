@@ -87,7 +87,7 @@ async def test_a_step_asks_the_server_nothing_once_its_watch_is_fed(bench: Bench
     one = task()
     await bench.until(one, Phase.QUEUED)
     kind = entry(PodPlugin(), "x").resource_to_watch
-    while not bench.manager.watches.fed(kind, "team"):
+    while not bench.manager.watches.need(kind, "team").fed("team"):
         await bench.tick()
     await bench.step(one)
     before = bench.manager.counts.reads["server"]

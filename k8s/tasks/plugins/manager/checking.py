@@ -102,8 +102,7 @@ class Checker:
 
     async def find(self, plugin: PluginCalls, made: Made, key: Key) -> Object | None:
         """Return the object of an attempt; None: it is gone. If the watch does not show it, it is read, to be sure."""
-        self._watches.need(plugin.kind, made.namespace)
-        found = self._watches.find(plugin.kind, made.namespace, made.name)
+        found = self._watches.need(plugin.kind, made.namespace).find(made.namespace, made.name)
         if found is not None and _is(found, made, key):
             self._counts.reads["cache"] += 1
             return found

@@ -65,9 +65,9 @@ class Ender:
     async def sweep(self, task: TaskContext, plugin: PluginCalls, known: State) -> None:
         """End an object that has appeared after the abort of its attempt. Raises ``ClusterError``: call it again."""
         namespace = task.metadata.namespace
-        self._watches.need(plugin.kind, namespace)
-        if self._watches.fed(plugin.kind, namespace):
-            found = self._watches.find(plugin.kind, namespace, self._name(task, plugin, known))
+        watch = self._watches.need(plugin.kind, namespace)
+        if watch.fed(namespace):
+            found = watch.find(namespace, self._name(task, plugin, known))
             found = found if found is not None and self._is_ours(task, known, found) else None
         else:
             found = await self._read(task, plugin, known)

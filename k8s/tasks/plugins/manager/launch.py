@@ -282,12 +282,12 @@ class Launch:
         return create.result()
 
     def _creation(self) -> Creation:
-        creation = replace(self.asked.creation, on_wait=self._waits)
+        creation = self.asked.creation
         if not self.asked.known or self.in_doubt or self._looked:
-            return creation
+            return replace(creation, on_wait=self._waits)
         # A watch would show an object with this key: the name need not be looked up before the first send.
         named = creation.draw(random.Random(), self._gate.ledger.signature)
-        return replace(creation, key=None, named=replace(named, keyed=False))
+        return replace(creation, on_wait=self._waits, key=None, named=replace(named, keyed=False))
 
     def _waits(self, wait: Wait) -> None:
         self._trouble = ""

@@ -22,7 +22,7 @@ from backoff_ctrl.k8s.kube.cluster.objects import Objects
 from backoff_ctrl.k8s.tasks.plugins.following import Watches
 from backoff_ctrl.k8s.tasks.plugins.marks import Key, key_of, object_name, with_metadata
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, queued
-from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginProperties, TaskContext
 
 from .figures import ManagerCounts
 from .launch import Asked, Launch, gang_that_stands
@@ -82,14 +82,16 @@ class Launcher:
         """
         launch = self._launches.get(key)
         if launch is None or (launch.over and launch.made is None and launch.failure is None):
-            self._watches.need(plugin.kind, task.metadata.namespace)
-            found = self._watches.find(plugin.kind, task.metadata.namespace, self._name(task, plugin))
+            properties, namespace = plugin.properties(), task.metadata.namespace
+            name = object_name(task.metadata.generated_name, properties.generated_name_max_length)
+            watch = self._watches.need(plugin.kind, namespace)
+            found = watch.find(namespace, name)
             if found is not None and not found.is_going:
                 if key_of(found) != key:
                     return known, taken(f"{plugin.kind.resource} {found.namespace}/{found.name}")
                 self._counts.launches[plugin.id, "adopted"] += 1
                 return self._started(known, plugin, found), queued("its object exists already")
-            launch = self._launches[key] = self._begin(key, task, plugin)
+            launch = self._launches[key] = self._begin(key, task, plugin, properties, known=watch.fed(namespace))
         known = replace(known, plugin=plugin.id)
         if launch.made is not None:
             self._launches.pop(key)
@@ -197,10 +199,9 @@ class Launcher:
 
     # -- its own ---------
 
-    def _name(self, task: TaskContext, plugin: PluginCalls) -> str:
-        return object_name(task.metadata.generated_name, plugin.properties().generated_name_max_length)
-
-    def _begin(self, key: Key, task: TaskContext, plugin: PluginCalls) -> Launch:
+    def _begin(
+        self, key: Key, task: TaskContext, plugin: PluginCalls, properties: PluginProperties, *, known: bool
+    ) -> Launch:
         built = plugin.build(task)
         about = task.metadata
         creation = Creation(
@@ -208,7 +209,7 @@ class Launcher:
             "",
             about.namespace,
             plugin.kind.resource,
-            with_metadata(built, about, task.config, plugin.properties(), self._store),
+            with_metadata(built, about, task.config, properties, self._store),
             about.priority,
             about.timeout,
             key=f"{about.uid}/{about.attempt}",
@@ -220,7 +221,7 @@ class Launcher:
             plugin.parts,
             limit,
             error_limit=task.config.create_error_limit,
-            known=self._watches.fed(plugin.kind, about.namespace),
+            known=known,
         )
         wake = partial(self._wake, key)
         transport = CreateTransport(self._objects, plugin.kind, about.namespace, wake)

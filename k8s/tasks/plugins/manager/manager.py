@@ -33,7 +33,7 @@ from backoff_ctrl.k8s.tasks.plugins.phases import (
     system_failure,
 )
 from backoff_ctrl.k8s.tasks.plugins.protocol import PluginEntry, PluginError, TaskContext, TaskSpecError
-from backoff_ctrl.k8s.tasks.plugins.registry import Registry, of_objects
+from backoff_ctrl.k8s.tasks.plugins.registry import Entry, Registry, of_objects
 
 from .checking import Checker
 from .ending import NOTHING_TO_ABORT, Ender
@@ -123,13 +123,13 @@ class PluginManager:
     async def handle(self, task: TaskContext, state: JSON | None) -> Handled:
         """Take the next step of an attempt. Never waits for quota, and never raises for errors of tasks or clusters."""
         try:
-            known = self._read(task, state)
+            known, entry = self._read(task, state)
         except StateError as error:
             return Handled(system_failure(CORRUPTED_STATE, str(error), retryable=False), state)
         if known.over:
             return Handled(known.info(), state)
         try:
-            plugin = self._plugin(task, known)
+            plugin = self._plugin(task, known, entry)
         except PluginError as error:
             if known.stage is Stage.STARTED:  # its object lives: nothing is lost while the plugin is missing
                 return self._said(known, not_ready(str(error)), "")
@@ -150,13 +150,13 @@ class PluginManager:
         Another phase means that the API server has not done it yet: call it again.
         """
         try:
-            known = self._read(task, state)
+            known, entry = self._read(task, state)
         except StateError:
-            known = State()  # an object with the task's labels is found all the same
+            known, entry = State(), None  # an object with the task's labels is found all the same
         if known.over and not (known.phase.is_failure and known.cleanup):
             return Handled(known.info(), state)
         try:
-            plugin = self._plugin(task, known)
+            plugin = self._plugin(task, known, entry)
         except PluginError as error:
             if known.stage is Stage.STARTED:
                 return self._said(known, not_ready(str(error)), "")
@@ -175,8 +175,8 @@ class PluginManager:
         ``state`` is what the abort returned; its ``doubt`` says whether that may happen. Raises ``ClusterError`` if the
         API server did not do it: call it again.
         """
-        known = self._read(task, state)
-        await self._ender.sweep(task, self._plugin(task, known), known)
+        known, entry = self._read(task, state)
+        await self._ender.sweep(task, self._plugin(task, known, entry), known)
 
     async def finalize(self, task: TaskContext, state: JSON | None) -> None:
         """Clean up after an attempt that has ended: our finalizer, and the object where that is wanted.
@@ -184,11 +184,11 @@ class PluginManager:
         Raises ``ClusterError`` if the API server did not do it: call it again.
         """
         try:
-            known = self._read(task, state)
+            known, entry = self._read(task, state)
         except StateError:
-            known = State()
+            known, entry = State(), None
         try:
-            plugin = self._plugin(task, known)
+            plugin = self._plugin(task, known, entry)
         except PluginError:
             if known.stage is Stage.STARTED:
                 raise
@@ -212,8 +212,10 @@ class PluginManager:
         except ClusterError as error:
             return known, known.holding(f"{error}; it is retried")
 
-    def _read(self, task: TaskContext, state: JSON | None) -> State:
-        """Read a stored state. Raises ``StateError`` if its plugin can't have made an object of this task.
+    def _read(self, task: TaskContext, state: JSON | None) -> tuple[State, Entry | None]:
+        """Read a stored state, and find the plugin that it names.
+
+        Raises ``StateError`` if that can't have made an object of this task.
 
         Who may write the status of a Task must not have objects of other kinds read or deleted for him.
         """
@@ -225,16 +227,13 @@ class PluginManager:
                 raise damaged("plugin", state or {})
             if made is not None and (made.api_version, made.kind) != (kind.api_version, kind.kind):
                 raise damaged("object", state or {})
-        return known
+        return known, entry
 
-    def _plugin(self, task: TaskContext, known: State) -> PluginCalls:
+    def _plugin(self, task: TaskContext, known: State, entry: Entry | None) -> PluginCalls:
         """Return the plugin that built the task's object, else the one that its type resolves to."""
-        if known.plugin:
-            entry = self.registry.get(known.plugin)
-            if entry is None:
-                raise PluginError(f"plugin {known.plugin}, which built this task's object, is not enabled: enable it")
-        else:
-            entry = self.registry.resolve(task.type)
+        if entry is None and known.plugin:
+            raise PluginError(f"plugin {known.plugin}, which built this task's object, is not enabled: enable it")
+        entry = entry or self.registry.resolve(task.type)
         return PluginCalls(of_objects(entry), self.counts)
 
     def _said(self, known: State, info: PhaseInfo, plugin: str) -> Handled:
