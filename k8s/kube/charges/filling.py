@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from backoff_ctrl.k8s.kube.answers.field_paths import found_at
-from backoff_ctrl.k8s.kube.answers.fields import annotations_of, items, mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import annotations_of, items, mapping, mapping_in, mappings, metadata_of, text
 from backoff_ctrl.k8s.kube.answers.paging import is_list
 from backoff_ctrl.k8s.kube.paths import PathError, path_to
 
@@ -62,7 +62,7 @@ def reading(manifest: Mapping[str, Any], resource: str, parts: Sequence[Part]) -
         except PathError:
             continue  # no class can have this name
         status, found = yield path
-        if status == OK and (fixed := mapping(mapping(found.get("overhead")).get("podFixed"))):
+        if status == OK and (fixed := mapping_in(found.get("overhead"), "podFixed")):
             overheads[name] = fixed
     if not any(_lacks_class(claim) for claim, _ in claims(manifest, resource, parts)):
         return Classes(overheads)
@@ -94,7 +94,7 @@ def filled(
 
 def claims(manifest: Any, resource: str, parts: Sequence[Part]) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield the claims that a manifest is or has templates of, with their paths, as far as they have a spec."""
-    spec = mapping(mapping(manifest).get("spec"))
+    spec = mapping_in(manifest, "spec")
     paths = [""] if resource == CLAIMS else []
     paths += [f"spec.volumeClaimTemplates[{n}]" for n, _ in enumerate(items(spec.get("volumeClaimTemplates")))]
     for place, policy in enumerate(items(spec.get("volumeClaimPolicies"))):  # of a JobSet

@@ -86,7 +86,8 @@ class KindWatch:
         self._changed = changed
         self._record = record
         self._rng = rng
-        self._caches: dict[str | None, tuple[Cache, asyncio.Task[None]]] = {}
+        self._caches: dict[str | None, Cache] = {}
+        self._following: dict[str | None, asyncio.Task[None]] = {}
         self._needed: set[str] = set()
         self._apart = False  # all namespaces together are forbidden
 
@@ -112,7 +113,7 @@ class KindWatch:
         return None
 
     def everything(self) -> Iterable[Object]:
-        for cache, _ in list(self._caches.values()):
+        for cache in list(self._caches.values()):
             if cache.fed:
                 yield from cache.everything()
 
@@ -121,13 +122,13 @@ class KindWatch:
             cache.note(found)
 
     async def aclose(self) -> None:
-        tasks = [task for _, task in self._caches.values()]
+        tasks = list(self._following.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _of(self, namespace: str) -> list[Cache]:
-        return [watched[0] for watched in map(self._caches.get, (None, namespace)) if watched is not None]
+        return list(filter(None, map(self._caches.get, (None, namespace))))
 
     def _start(self, namespace: str | None) -> None:
         fed = self._together if namespace is None else (lambda: None)
@@ -135,13 +136,14 @@ class KindWatch:
         informer = Informer(
             self._source, cache, self._record, self._rng, longest_pause=LONGEST_PAUSE, ask_again=ASK_AGAIN
         )
-        self._caches[namespace] = cache, asyncio.create_task(informer.run())
+        self._caches[namespace], self._following[namespace] = cache, asyncio.create_task(informer.run())
 
     def _together(self) -> None:
         """All namespaces are watched together now: end the watches of single ones."""
         self._apart = False
         for namespace in [each for each in self._caches if each is not None]:
-            self._caches.pop(namespace)[1].cancel()
+            del self._caches[namespace]
+            self._following.pop(namespace).cancel()
 
     def _refused(self, namespace: str | None, error: Refusal, times: int) -> None:
         if times == 2:  # not after the first one: a server that has just started refuses everything

@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Final
 
-from backoff_ctrl.k8s.kube.answers.fields import mapping, mappings, metadata_of
+from backoff_ctrl.k8s.kube.answers.fields import mapping, mapping_in, mappings, metadata_of
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 
 from .config import AcceleratorClass, K8sPluginConfig
@@ -251,7 +251,7 @@ def _pod(spec: JSON, metadata: JSON, primary: str, task: TaskContext, path: str)
 
 def on_template(spec: JSON, metadata: JSON, primary: str, template: Mapping[str, Any]) -> tuple[JSON, JSON]:
     """Return a pod's spec and its labels and annotations on top of a PodTemplate."""
-    below = mapping(mapping(template.get("template")).get("spec"))
+    below = mapping_in(template.get("template"), "spec")
     plain = {key: value for key, value in below.items() if key not in _DEFAULTS}
     merged = _over(plain, {key: value for key, value in spec.items() if key not in _DEFAULTS})
     for key, default in _DEFAULTS.items():
