@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
@@ -10,9 +12,10 @@ from typing import Final, TypeVar
 from backoff_ctrl.k8s.kube.answers.answer import SERVER_LIMIT, Answer, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.kube.answers.fields import metadata_of
 from backoff_ctrl.k8s.kube.answers.rejections import rejection_of
-from backoff_ctrl.k8s.kube.charges.device_claims import Devices, Reading, reading
+from backoff_ctrl.k8s.kube.charges.device_claims import OK, Devices, Reading, reading
 from backoff_ctrl.k8s.kube.charges.parts import Part
 from backoff_ctrl.k8s.kube.paths import PathError, path_to
+from backoff_ctrl.k8s.kube.recent import Recent
 
 from .kinds import JSON, PODS, Kind
 from .session import ClusterSession
@@ -22,6 +25,9 @@ T = TypeVar("T")
 FORBIDDEN: Final = 403
 MERGE: Final = "application/merge-patch+json"
 GONE: Final = (404, 410)
+KEPT: Final = 5.0
+"""Seconds that an answer is kept about what the cluster adds to objects: LimitRanges, classes, claim templates."""
+KEPT_MAX: Final = 256
 STRICT: Final = ("fieldValidation", "Strict")
 """Refuses fields that the server does not know, which it would drop. Servers before 1.25 do not know it."""
 
@@ -41,9 +47,15 @@ class ClusterError(Exception):
 class Objects:
     """Requests with this program's own account. ``may_create``: whether it may still send creates."""
 
-    def __init__(self, session: ClusterSession, may_create: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        session: ClusterSession,
+        may_create: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._session = session
         self._may_create = may_create
+        self._learnt = Recent(KEPT, KEPT_MAX, clock)
 
     def now(self) -> datetime:
         """Return the time by the API server's clock, which it notes on objects."""
@@ -117,7 +129,18 @@ class Objects:
             return found
 
     async def _found(self, path: str) -> tuple[int, JSON]:
-        """Return the status and the object of an answer to GET; 0: there is no answer."""
+        """Return the status and the object of an answer to GET, asked once for all who ask within ``KEPT`` seconds.
+
+        0: there is no answer. Only what was found is kept: what is missing may come at any time.
+        """
+        key = (path,)
+        asking = self._learnt.get(key, lambda: asyncio.create_task(self._get(path)))
+        status, found = await asyncio.shield(asking)  # others wait for it, too
+        if status != OK:
+            self._learnt.drop(key)
+        return status, found
+
+    async def _get(self, path: str) -> tuple[int, JSON]:
         try:
             answer = await self.ask("GET", path)
         except (NotSent, OutcomeUnknown):
