@@ -449,9 +449,11 @@ class Case:
 
     def _wider(self) -> JSON | None:
         """Return what gives a Job that runs the parallelism that is reserved for it."""
-        elastic, now = self.room.elastic, field_at(self.body, self.kind.parallelism)
-        pods = self.room.pods
-        if elastic is None or (isinstance(now, int) and now >= pods):
+        elastic = self.room.elastic
+        if elastic is None:
+            return None
+        pods, now = self.room.pods, field_at(self.body, self.kind.parallelism)
+        if isinstance(now, int) and now >= pods:
             return None
         return grown(self.kind, pods, elastic.most)
 

@@ -21,9 +21,17 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from backoff_ctrl.k8s.gate.creates.creation import Owner, owner_of
+from backoff_ctrl.k8s.gate.creates.creation import Owner, owner_named
 from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID, GANG_LABEL, WAIT_LABEL
-from backoff_ctrl.k8s.kube.answers.fields import annotations_of, labels_of, mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import (
+    annotations_of,
+    labels_of,
+    mapping,
+    mapping_in,
+    mappings,
+    metadata_of,
+    text,
+)
 from backoff_ctrl.k8s.kube.charges.parts import Part
 from backoff_ctrl.k8s.kube.operators import states as operator_states
 from backoff_ctrl.k8s.kube.operators.states import Stands, field_of, has_ended, that_are, written
@@ -83,7 +91,8 @@ class Need:
 class AdmissibleKind:
     """A kind of objects that make no pods while they are suspended.
 
-    Paths are names of fields joined by dots. ``resource`` is ``jobs.batch``, as in quotas.
+    Paths are names of fields joined by dots. ``resource`` is ``jobs.batch``, as in quotas; ``_over`` are its states in
+    which it makes no more pods.
     """
 
     api_version: str
@@ -109,13 +118,15 @@ class AdmissibleKind:
     """The resource of an object of the same name that its controller makes while it is suspended, and that says which
     pods come of it; empty: it says so itself."""
 
-    @property
-    def group(self) -> str:
-        return self.api_version.rpartition("/")[0]
+    group: str = field(init=False, compare=False)
+    resource: str = field(init=False, compare=False)
+    _over: frozenset[str] = field(init=False, compare=False, repr=False)
 
-    @property
-    def resource(self) -> str:
-        return f"{self.plural}.{self.group}" if self.group else self.plural
+    def __post_init__(self) -> None:
+        group = self.api_version.rpartition("/")[0]
+        object.__setattr__(self, "group", group)
+        object.__setattr__(self, "resource", f"{self.plural}.{group}" if group else self.plural)
+        object.__setattr__(self, "_over", that_are(self.states, Stands.ENDED, Stands.ENDING))
 
     @property
     def path(self) -> str:
@@ -128,13 +139,10 @@ class AdmissibleKind:
     def has_ended(self, body: Mapping[str, Any]) -> bool:
         if self.ended is not None:
             return self.ended(body)
-        ended = that_are(self.states, Stands.ENDED, Stands.ENDING)
         if self.state:
-            return text(field_at(body, self.state)) in ended
-        status = mapping(body.get("status"))
-        return any(
-            each.get("type") in ended for each in mappings(status.get("conditions")) if each.get("status") == "True"
-        )
+            return text(field_at(body, self.state)) in self._over
+        true = (each for each in mappings(mapping_in(body, "status").get("conditions")) if each.get("status") == "True")
+        return any(each.get("type") in self._over for each in true)
 
     def may_not_be_suspended(self, body: Mapping[str, Any]) -> str:
         """Return why an object may not be suspended, with what to do; empty: it may."""
@@ -323,9 +331,12 @@ def controller_of(body: Mapping[str, Any]) -> Owner | None:
 
     A reference may have a megabyte, and owners are remembered: one that is longer than any real one names no object.
     """
-    owners = [each for each in mappings(metadata_of(body).get("ownerReferences")) if each.get("controller") is True]
-    owners = [each for each in owners if all(len(text(value)) <= NAME_MAX for value in each.values())]
-    return owner_of({"metadata": {"ownerReferences": owners}})
+    for each in mappings(metadata_of(body).get("ownerReferences")):
+        if each.get("controller") is True and all(len(text(value)) <= NAME_MAX for value in each.values()):
+            owner = owner_named(each)
+            if owner is not None:
+                return owner
+    return None
 
 
 def kind_of(owner: Owner, kinds: Iterable[AdmissibleKind] = KINDS) -> AdmissibleKind | None:

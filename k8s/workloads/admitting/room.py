@@ -26,6 +26,7 @@ from backoff_ctrl.k8s.kube.watching.objects import is_older
 
 from .asking import (
     Elastic,
+    Product,
     as_elastic,
     elastic_of,
     for_one_more,
@@ -125,20 +126,20 @@ class Room:
         self.elastic = elastic_of(self._kind, body)
         if self.elastic is not None and self.elastic.wrong:
             self._say("min-parallelism", self.elastic.wrong)
-        least = self._least(body)
+        least = self._least(body, self.elastic)
         self.asked = None
-        await needs.look_around(least, waits=True)
-        enforced = desk.gate.mode(namespace) == "enforce"
-        if enforced and (said := needs.why_never(least)):
+        product = await needs.look_around(least, waits=True)
+        mode = desk.gate.mode(namespace)
+        if mode == "enforce" and (said := needs.why_never(product)):
             raise GangRefused(said, "never-fits", f"{said}; make it smaller, or ask for a larger quota")
-        self._parts = needs.still_to_come(least)
+        self._parts = needs.still_to_come(product)
         self._size = needs.counts(least, self._parts)
         if not any(self._size):
             return None
-        if max(self._size) > MEMBERS_MAX and enforced:
+        if max(self._size) > MEMBERS_MAX and mode == "enforce":
             said = f"it asks for {max(self._size)} objects of one kind, and {MEMBERS_MAX} are let in together at most"
             raise GangRefused(said, "never-fits", said)  # not let in as what can't be read: it would pass the line
-        self._priority, ignored = await self._ask_priority(body)
+        self._priority, ignored = await desk.priority(product.maker, self._parts)
         if ignored:
             self._say("priority", ignored)
         self.asked = gang_for(
@@ -150,17 +151,13 @@ class Room:
             priority=self._priority,
             label=admitted_gang(body),
         )
-        if desk.gate.mode(namespace) == "shadow":
+        if mode == "shadow":
             self._count_shadow(self.asked, namespace)
         return self.asked
 
-    def _least(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _least(self, body: Mapping[str, Any], elastic: Elastic | None) -> Mapping[str, Any]:
         """Return the object with as many pods as it may begin with."""
-        elastic = elastic_of(self._kind, body)
         return body if elastic is None else as_elastic(self._kind, body, elastic.least)
-
-    async def _ask_priority(self, body: JSON) -> tuple[int, str]:
-        return await self._desk.priority(self._needs.maker(body)[1], self._parts)
 
     def _count_shadow(self, asked: GangAsked, namespace: str) -> None:
         """Say what would become of it if its namespace were enforced."""
@@ -182,13 +179,16 @@ class Room:
 
     def makes_else(self, body: JSON) -> bool:
         """Return whether it makes something else by now than what was asked for: it was edited, or a LimitRange was."""
-        return self._needs.still_to_come(self._least(body)) != self._parts
+        return self._needs.still_to_come(self._read_least(body)) != self._parts
+
+    def _read_least(self, body: JSON) -> Product:
+        return self._needs.read(self._least(body, elastic_of(self._kind, body)))
 
     def lacks_else(self, body: JSON) -> bool:
         """Return whether its controller has made by now what was asked for beside its pods."""
         self._needs.made_more.set()
         lacks = self._needs.lacks
-        return self.asked is not None and bool(lacks) and self._needs.lacking(self._least(body)) != lacks
+        return self.asked is not None and bool(lacks) and self._needs.lacking(self._read_least(body)) != lacks
 
     # -- what exists of it ---------
 
@@ -226,14 +226,14 @@ class Room:
         None: it makes no pods.
         """
         needs = self._needs
-        await needs.look_around(body, waits=False)
-        self._parts = needs.still_to_come(body)
+        product = await needs.look_around(body, waits=False)
+        self._parts = needs.still_to_come(product)
         self._size = needs.counts(body, self._parts)
         self.elastic = elastic_of(self._kind, body)
         if not any(self._size):
             return None
         label = self._known_label(body)
-        self._priority, _ = await self._ask_priority(body)
+        self._priority, _ = await self._desk.priority(product.maker, self._parts)
         counts = [max(1, size) for size in self._size]
         self.asked = gang_for(
             self._kind, body, self._parts, counts, server=self._desk.server, label=label, standing=True
@@ -271,7 +271,7 @@ class Room:
         """Return what a running object makes, and how many pods of each part it should have if there were room."""
         self.elastic = elastic_of(self._kind, body)
         most = body if self.elastic is None else as_elastic(self._kind, body, self.elastic.most)
-        parts = self._needs.still_to_come(most)
+        parts = self._needs.still_to_come(self._needs.read(most))
         return parts, self._needs.counts(most, parts, self._base + len(self._succeeded))
 
     def wants_more(self, body: JSON) -> bool:
@@ -282,9 +282,9 @@ class Room:
 
     def _exceeds(self, body: JSON, counts: Sequence[int]) -> bool:
         """Return whether these are more pods than are reserved; only kinds with equal pods grow."""
-        if not self._kind.parallelism or for_one_more(body, self._parts) is None or len(counts) != len(self._parts):
+        if not self._kind.parallelism or len(counts) != len(self._parts):
             return False
-        return pods_of(self._parts, counts) > self.pods > 0
+        return pods_of(self._parts, counts) > self.pods > 0 and for_one_more(body, self._parts) is not None
 
     async def grow(self, body: JSON) -> bool:
         """Reserve as many more pods as fit now, or else one, behind those who wait; return whether there are more.
