@@ -19,6 +19,7 @@ from backoff_ctrl.k8s.workloads.admitting.kinds import (
     Left,
     controller_of,
     left_waiting,
+    subject_of,
 )
 from backoff_ctrl.k8s.workloads.admitting.life import Seen, seen_of
 from backoff_ctrl.k8s.workloads.admitting.shape import IDENTIFIED_MAX, identified, shaped
@@ -90,14 +91,14 @@ def test_of_an_object_beyond_the_bound_only_a_stub_is_kept(sort: str) -> None:
 def test_a_stub_is_suspended_and_ours_as_the_whole_object_is() -> None:
     body = large("containers")
     for each in (body, kept(body, Shares())):
-        assert seen_of(JOB, each, left_waiting(JOB, each)) is Seen.SUSPENDED
+        assert seen_of(subject_of(JOB, each), left_waiting(subject_of(JOB, each))) is Seen.SUSPENDED
     body["metadata"]["annotations"][STAY_SUSPENDED] = "true"
-    assert left_waiting(JOB, kept(body, Shares())) is Left.HELD
+    assert left_waiting(subject_of(JOB, kept(body, Shares()))) is Left.HELD
     body["spec"]["suspend"] = False
     assert not JOB.is_suspended(kept(body, Shares()))
     owner = {"apiVersion": JOB_SET.api_version, "kind": "JobSet", "name": "s", "uid": "u", "controller": True}
     body["metadata"]["ownerReferences"] = [owner]
-    assert left_waiting(JOB, kept(body, Shares())) is Left.PART
+    assert left_waiting(subject_of(JOB, kept(body, Shares()))) is Left.PART
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)

@@ -309,9 +309,9 @@ def _run_of(task: TaskContext, accelerator: AcceleratorClass) -> Run:
     resources = object_at(task.spec, "resources", "spec")
     if resources:
         insist_on_fields(resources, _AMOUNTS, "spec.resources")
-    env = _variables(task.spec, "spec")
-    for index, each in enumerate(env):
+    for index, each in enumerate(objects_at(task.spec, "env", "spec")):
         check_fields(each, VARIABLE, f"spec.env[{index}]")
+    env = _variables(task.spec, "spec")
     bounds = bounds_of(task.metadata, task.config, accelerator.resource_name)
     return Run(resources, [*env, *_secrets(task.spec)], accelerator, bounds)
 

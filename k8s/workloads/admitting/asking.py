@@ -10,14 +10,14 @@ from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.facts.parts import Parts
 from backoff_ctrl.k8s.gate.creates.creation import PRIORITY_MAX, Creation
 from backoff_ctrl.k8s.gate.gangs import GangAsked, as_one
-from backoff_ctrl.k8s.kube.answers.fields import annotations_of, count_at, mapping, mapping_in, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import count_at, mapping, mapping_in, text
 from backoff_ctrl.k8s.kube.answers.statuses import number
 from backoff_ctrl.k8s.kube.charges.admission_rules import Item
 from backoff_ctrl.k8s.kube.charges.device_claims import UNKNOWN, Devices, with_devices
 from backoff_ctrl.k8s.kube.charges.filling import NO_CLASSES, Classes, filled
 from backoff_ctrl.k8s.kube.charges.parts import Part, parts_of
 
-from .kinds import JOB, MIN_PARALLELISM, PARALLELISM, AdmissibleKind, field_at, whole_number
+from .kinds import JOB, MIN_PARALLELISM, PARALLELISM, AdmissibleKind, Subject, field_at, whole_number
 
 POD: Final = "Pod"
 CLAIM: Final = "PersistentVolumeClaim"
@@ -181,13 +181,12 @@ def succeeded_of(body: Mapping[str, Any]) -> int:
 # -- elastic ---------
 
 
-def elastic_of(kind: AdmissibleKind, body: Mapping[str, Any]) -> Elastic | None:
+def elastic_of(subject: Subject) -> Elastic | None:
     """Return how far a Job may begin with fewer pods; None: it does not ask for that, or its kind can't."""
-    annotations = annotations_of(body)
-    said = text(annotations.get(MIN_PARALLELISM))
-    if not said or not kind.parallelism:
+    said = text(subject.annotations.get(MIN_PARALLELISM))
+    if not said or not subject.kind.parallelism:
         return None
-    now, asked = field_at(body, kind.parallelism), text(annotations.get(PARALLELISM))
+    now, asked = field_at(subject.body, subject.kind.parallelism), text(subject.annotations.get(PARALLELISM))
     most = max(whole_number(asked) or 0, 1 if now is None else number(now))
     least = whole_number(said) or 0
     if least < 1:
@@ -205,9 +204,8 @@ def as_elastic(kind: AdmissibleKind, body: Mapping[str, Any], number: int) -> Ma
 # -- the gang ---------
 
 
-def gang_for(  # noqa: PLR0913 - each says something else of it
-    kind: AdmissibleKind,
-    body: Mapping[str, Any],
+def gang_for(
+    subject: Subject,
     parts: Sequence[Part],
     counts: Sequence[int],
     *,
@@ -223,10 +221,9 @@ def gang_for(  # noqa: PLR0913 - each says something else of it
     Raises ``GangError``.
     """
     priority = PRIORITY_MAX if standing else priority
-    metadata = metadata_of(body)
-    name = text(metadata.get("name"))
+    kind, name = subject.kind, subject.name
     return GangAsked(
-        Creation(server, "", text(metadata.get("namespace")), kind.resource, {"metadata": {"name": name}}, priority),
+        Creation(server, "", subject.namespace, kind.resource, {"metadata": {"name": name}}, priority),
         Parts((part.demand, count) for part, count in zip(parts, counts, strict=True)),
         standing=standing,
         templates={kind.resource: templates_of(kind, parts)},
