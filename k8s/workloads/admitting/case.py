@@ -272,7 +272,9 @@ class Case:
                 patch = self._patch(body, with_label=with_label)
                 self._sent.add(patch["metadata"]["annotations"][ADMITTED])
                 answer = await desk.objects.patch(self.served, self.subject.body, patch)
-                return None if answer is None else desk.noted(self.kind, answer)
+                # The watch may have been faster: then its case does not wait for this answer.
+                in_time = self.state is State.GRANTED
+                return None if answer is None else desk.noted(self.kind, answer, report=not in_time)
         except ClusterError as error:
             return error.with_traceback(None)
 

@@ -61,8 +61,11 @@ class Desk:
     """The limits of a namespace's LimitRanges."""
     priority: Callable[[Mapping[str, Any], Sequence[Part]], Awaitable[tuple[int, str]]]
     """Returns it, and why its annotation does not count as it stands."""
-    noted: Callable[[AdmissibleKind, JSON], Subject]
-    """Takes what a request has returned, which the watch may report later; returns what is kept of it."""
+    noted: Callable[..., Subject]
+    """Takes a kind, and what a request has returned, which the watch may report later; returns what is kept of it.
+
+    With ``report=False`` its case does what follows from the change, which is not reported to it.
+    """
     seen: Callable[[Subject], Awaitable[Seen]]
     maker: Callable[[AdmissibleKind, Mapping[str, Any]], tuple[AdmissibleKind, Mapping[str, Any]] | None]
     """Returns what says which pods come of an object: itself, or what its controller has made of it; None: not yet."""

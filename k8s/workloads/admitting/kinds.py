@@ -142,8 +142,11 @@ class AdmissibleKind:
             return self.ended(body)
         if self.state:
             return text(field_at(body, self.state)) in self._over
-        true = (each for each in mappings(mapping_in(body, "status").get("conditions")) if each.get("status") == "True")
-        return any(each.get("type") in self._over for each in true)
+        conditions = mapping_in(body, "status").get("conditions")
+        if not conditions:
+            return False
+        true = (each.get("type") for each in mappings(conditions) if each.get("status") == "True")
+        return any(each in self._over for each in true)
 
     def may_not_be_suspended(self, body: Mapping[str, Any]) -> str:
         """Return why an object may not be suspended, with what to do; empty: it may."""

@@ -278,7 +278,7 @@ class Room:
 
     def _exceeds(self, body: Mapping[str, Any], counts: Sequence[int]) -> bool:
         """Return whether these are more pods than are reserved; only kinds with equal pods grow."""
-        if not self._kind.parallelism or len(counts) != len(self._parts):
+        if not self._kind.parallelism or len(counts) != len(self._parts) or tuple(counts) == self._size:
             return False
         return pods_of(self._parts, counts) > self.pods > 0 and for_one_more(body, self._parts) is not None
 
