@@ -247,7 +247,7 @@ def templates_of(kind: AdmissibleKind, parts: Sequence[Part]) -> frozenset[str]:
 
 def whole_gang(kind: AdmissibleKind, body: Mapping[str, Any], parts: Sequence[Part]) -> GangAsked:
     """Describe an object and all that it makes as one, as a Task does that creates it. Raises ``GangError``."""
-    return as_one(as_resumed(kind, body), tuple(parts), resource=kind.resource)
+    return as_one({**body, "apiVersion": kind.api_version, "kind": kind.kind}, tuple(parts), resource=kind.resource)
 
 
 def same_parts(parts: Sequence[Part], others: Sequence[Part]) -> bool:

@@ -220,9 +220,7 @@ class _Judge:
 
     def _priority(self, body: Mapping[str, Any], parts: Sequence[Part]) -> tuple[int, str]:
         wanted, wrong = priority_asked(body)
-        return (
-            (self._classes.of(body, parts), wrong) if wanted is None else priority_allowed(wanted, self._around.quotas)
-        )
+        return (self._classes.of(parts), wrong) if wanted is None else priority_allowed(wanted, self._around.quotas)
 
     @cached_property
     def _classes(self) -> Priorities:

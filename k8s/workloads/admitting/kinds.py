@@ -392,7 +392,10 @@ def controller_in(metadata: Mapping[str, Any]) -> Owner | None:
 
     A reference may have a megabyte, and owners are remembered: one that is longer than any real one names no object.
     """
-    for each in mappings(metadata.get("ownerReferences")):
+    references = metadata.get("ownerReferences")
+    if not references:
+        return None
+    for each in mappings(references):
         if each.get("controller") is True and all(len(text(value)) <= NAME_MAX for value in each.values()):
             owner = owner_named(each)
             if owner is not None:

@@ -105,7 +105,7 @@ class Room:
     @property
     def templates(self) -> frozenset[str]:
         """The sections that its pods are made from, where their labels may change."""
-        return templates_of(self._kind, self._parts)
+        return frozenset() if self.asked is None else self.asked.templates[self._kind.resource]
 
     def waits(self) -> Wait | None:
         """Return what it waits for; None: it has no place in line."""
@@ -239,7 +239,7 @@ class Room:
         return label
 
     def _known_label(self, subject: Subject) -> str:
-        for template in sorted(self.templates):
+        for template in sorted(templates_of(self._kind, self._parts)):
             found = text(labels_of(mapping(found_at(template, subject.body))).get(GANG_LABEL))
             if found:
                 return found

@@ -198,7 +198,7 @@ def shaped(kind: AdmissibleKind, body: Mapping[str, Any]) -> dict[str, Any]:
     if spec is None:
         found = without_managers(body)
     else:
-        found = _kept(body, _fields(metadata=_METADATA, spec=spec, status=_STATUSES.get(kind.resource)))
+        found = _kept(body, {"metadata": _METADATA, "spec": spec, "status": _STATUSES.get(kind.resource)})
     return {**found, "apiVersion": kind.api_version, "kind": kind.kind}
 
 

@@ -134,7 +134,7 @@ class Surroundings:
         """
         wanted, wrong = priority_asked(body)
         if wanted is None:
-            return self._priorities.of(body, parts), wrong
+            return self._priorities.of(parts), wrong
         quotas = await self._quotas_of(text(metadata_of(body).get("namespace"))) if wanted > 0 else ()
         return priority_allowed(wanted, quotas)
 
