@@ -3,8 +3,8 @@
 Kubernetes' own controllers create most pods of a cluster, and no gate sees those creates. But a suspended Job makes no
 pods: it can wait in the line of the gate as a gang of the pods that it would make, and be resumed once all of them fit.
 
-``kinds`` are the admissible kinds as data, the words on objects, and which objects are left alone; the webhook that
-suspends at CREATE asks it, too. ``described`` adds kinds whose operator a file describes. ``life`` is the table: the
+``kinds`` are the admissible kinds as data, the words on objects, one object as it was read (``Subject``), and which
+objects are left alone; the webhook that suspends at CREATE asks it, too. ``described`` adds kinds whose operator a file describes. ``life`` is the table: the
 states of one object, and what each thing that is seen of it leads to. A ``case`` is one object: it carries out what the
 table says, with what all share (``desk``); what is reserved for it is its ``room``. ``shape`` says what is kept of an
 object, ``stubs`` what is kept of one that is too large. ``again`` is about what is suspended again although it was let
