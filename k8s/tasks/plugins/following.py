@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -112,11 +112,6 @@ class KindWatch:
                 return found
         return None
 
-    def everything(self) -> Iterable[Object]:
-        for cache in list(self._caches.values()):
-            if cache.fed:
-                yield from cache.everything()
-
     def note(self, found: Object) -> None:
         for cache in self._of(found.namespace):
             cache.note(found)
@@ -211,11 +206,6 @@ class Watches:
         watch = self._kinds.get(kind)
         if watch is not None:
             watch.note(found)
-
-    def everything(self) -> Iterator[tuple[Kind, Object]]:
-        for kind, watch in list(self._kinds.items()):
-            for found in watch.everything():
-                yield kind, found
 
     def pods(self, namespace: str, labels: Mapping[str, str], key: Key) -> tuple[JSON, ...] | None:
         """Return the pods with these labels; None: they are not known yet, and have to be read from the server.

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.creates.creation import Owner
@@ -50,6 +50,15 @@ class Patching:
         self._slots.release()
 
 
+class Noted(Protocol):
+    """Takes what a request has returned, which the watch may report later; returns what is kept of it.
+
+    Without ``report`` its case does what follows from the change, which is not reported to it.
+    """
+
+    def __call__(self, kind: AdmissibleKind, body: JSON, *, report: bool = True) -> Subject: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Desk:
     """See the module."""
@@ -61,11 +70,7 @@ class Desk:
     """The limits of a namespace's LimitRanges."""
     priority: Callable[[Mapping[str, Any], Sequence[Part]], Awaitable[tuple[int, str]]]
     """Returns it, and why its annotation does not count as it stands."""
-    noted: Callable[..., Subject]
-    """Takes a kind, and what a request has returned, which the watch may report later; returns what is kept of it.
-
-    With ``report=False`` its case does what follows from the change, which is not reported to it.
-    """
+    noted: Noted
     seen: Callable[[Subject], Awaitable[Seen]]
     maker: Callable[[AdmissibleKind, Mapping[str, Any]], tuple[AdmissibleKind, Mapping[str, Any]] | None]
     """Returns what says which pods come of an object: itself, or what its controller has made of it; None: not yet."""

@@ -53,7 +53,7 @@ def holds(whole: Any, part: Any) -> bool:
 
 def kept_by(found: Admitting) -> int:
     """Return how many values the caches and the cases of an operator have."""
-    bodies = [body for _, cache in found._caches for body in cache.everything()]
+    bodies = [each.body for _, cache in found._caches for each in cache.everything()]
     return values_in([*bodies, *(case.subject.body for case in found._cases.values())])
 
 
