@@ -177,7 +177,7 @@ def read_status(raw: Mapping[str, Any], created: float, again: int = 0) -> TaskS
 
 
 def _is_edited(status: TaskStatus) -> bool:
-    """Return whether an attempt is said to have ended that has not: what the manager writes with an end is missing."""
+    """Return whether a status claims an end that the manager did not write: what it writes with an end is missing."""
     if status.ended_at is not None or status.plugin_state is None:
         return False
     if status.phase == Phase.RETRYABLE_FAILURE.title:

@@ -53,7 +53,7 @@ OF_ALL: Final = 96 << 20
 
 
 class EventStream(Cache):
-    """An observer that passes events on and caches none: there are many, and few are about our objects."""
+    """An observer that passes events on without caching them: there are many, and few are about our objects."""
 
     def put(self, found: Object) -> None:
         self._changed(found, False)
@@ -212,7 +212,7 @@ class Watches:
 
         From now on ``on_pod`` reports changes of them for ``key``.
 
-        They are watched by one label, whatever its value: so one watch serves all objects of an operator.
+        They are watched by one label, with any value: so one watch serves all objects of an operator.
         """
         name = min(labels)
         if name not in self._pods:

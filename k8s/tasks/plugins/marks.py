@@ -112,6 +112,6 @@ def with_metadata(
 
 
 def _names_of(task: TaskMetadata) -> dict[str, str]:
-    """Return the labels by which people find a task's object; none for what it does not name."""
+    """Return the labels by which people find a task's object, for what it names."""
     names = {TASK_NAME: task.name, PROJECT: task.project, DOMAIN: task.domain}
     return {label: label_value(name) for label, name in names.items() if name}

@@ -94,7 +94,7 @@ class PhaseInfo:
 
 
 def flaw_of(said: object) -> str:
-    """Return what is wrong with the result of a plugin; empty: nothing."""
+    """Return what is wrong with the result of a plugin; empty: it is right."""
     if not isinstance(said, PhaseInfo):
         return f"it returned {type(said).__name__} instead of a PhaseInfo"
     wrong = {

@@ -92,7 +92,7 @@ def pod_template(task: TaskContext, template: Any, path: str, *, primary: str = 
 
 
 def pod(task: TaskContext, template: Any, path: str, *, primary: str = "") -> JSON:
-    """Return a whole pod of a template: as ``pod_template`` does, and its restart policy is ``Never`` if it names none.
+    """Return a whole pod of a template: as ``pod_template`` does, and its restart policy is ``Never`` by default.
 
     Name and namespace are the manager's to add. Raises ``TaskSpecError``.
     """

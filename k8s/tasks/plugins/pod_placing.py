@@ -264,7 +264,7 @@ def _of_label(spec: JSON, label: str, value: str) -> JSON:
 
 
 def accelerator_of(task: TaskContext) -> AcceleratorClass:
-    """Return how nodes of a task's accelerator are found, or what ``gpu`` means for a task that requests none.
+    """Return how nodes of a task's accelerator are found, or what ``gpu`` means for a task without an accelerator.
 
     Raises ``TaskSpecError``.
     """

@@ -150,7 +150,7 @@ class RelatedPods(Protocol):
     """A plugin that needs the pods that were made of its object: only they show that an image can't be pulled."""
 
     def pod_labels(self, resource: JSON) -> Mapping[str, str]:
-        """Return labels that only the object's own pods have. Empty: there are none yet."""
+        """Return labels that only the object's own pods have. Empty: they have no labels yet."""
 
 
 @runtime_checkable
@@ -273,7 +273,7 @@ def check_fields(found: Any, model: str, path: str) -> None:
 
 
 def insist_on_fields(found: Iterable[str], known: Iterable[str], path: str) -> None:
-    """Raise ``TaskSpecError`` for a field that is not among the known ones: nothing would read it."""
+    """Raise ``TaskSpecError`` for a field that is not among the known ones: no plugin would read it."""
     refuse(unknown_field(found, known, path))
 
 
@@ -284,7 +284,7 @@ def refuse(flaw: Flaw | None) -> None:
 
 
 def refuse_custom(task: TaskContext) -> None:
-    """Raise ``TaskSpecError`` if a task has parameters for a plugin without any: nothing would read them."""
+    """Raise ``TaskSpecError`` if a task has parameters for a plugin without any: it would not read them."""
     if task.spec.get("custom") is not None:
         raise TaskSpecError("spec.custom", f"tasks of type {task.type} have no parameters of their own: leave it out")
 

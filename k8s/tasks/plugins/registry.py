@@ -86,7 +86,7 @@ class Registry:
         return self._chosen.by_id.get(_clean(plugin))
 
     def of_kind(self, kind: Kind) -> PluginEntry | None:
-        """Return the plugin whose objects are of this kind; None: there is none."""
+        """Return the plugin whose objects are of this kind, or None."""
         return self._chosen.by_kind.get(kind)
 
     def serves(self, entry: Entry, task_type: str) -> bool:

@@ -107,7 +107,7 @@ class Ender:
         return await self._read(task, plugin, known)
 
     async def _read(self, task: TaskContext, plugin: PluginCalls, known: State) -> Object | None:
-        """Return the attempt's object from the server; None: there is none, or another one has its name."""
+        """Return the attempt's object from the server; None: it does not exist, or another one has its name."""
         name = self._name(task, plugin, known)
         read = await self._objects.read(plugin.kind, task.metadata.namespace, name)
         found = None if read is None else object_of(read)
@@ -152,7 +152,7 @@ class Ender:
         self._counts.deletions[plugin.id] += 1
 
     async def _remove_finalizer(self, config: K8sPluginConfig, plugin: PluginCalls, found: Object) -> None:
-        """Remove only our finalizer. On a conflict read the object again: somebody else has changed it meanwhile."""
+        """Remove only our finalizer. On a conflict read the object again: another writer has changed it meanwhile."""
         present: JSON | None = found.body
         first, tries = config.update_base_backoff_duration / 1000, config.update_backoff_retries
         retrying = AsyncRetrying(

@@ -240,7 +240,7 @@ class Launch:
         return rejection.retry_after or 0.0
 
     def _has_failed_for_long(self) -> bool:
-        """Take note of an error of the server; return whether it has given nothing else for too long."""
+        """Take note of an error of the server; return whether it has given only errors for too long."""
         now = asyncio.get_running_loop().time()
         if self._errors_since is None:
             self._errors_since = now
@@ -298,7 +298,7 @@ class Launch:
     # -- objects that exist ---------
 
     async def _look(self) -> Answer | None:
-        """Return the answer to a create whose object exists, ours or another's; None: there is none. Waits out one
+        """Return the answer to a create whose object exists, ours or another's; None: it does not exist. Waits out one
         that is being deleted.
         """
         while True:
@@ -382,7 +382,7 @@ def gang_that_stands(
     priority: int,
     limit: float | None = None,
 ) -> GangAsked | None:
-    """Describe what controllers may still make of a living object, after a restart; None: nothing."""
+    """Describe what controllers may still make of a living object, after a restart; None: they make no more pods."""
     made = _pods(made_of_it)
     if not made:
         return None
@@ -403,6 +403,6 @@ def gang_that_stands(
 
 
 def _pods(parts: tuple[Part, ...]) -> list[Part]:
-    """Return the pods that controllers make; none if their number is not known."""
+    """Return the pods that controllers make; empty if their number is not known."""
     made = [part for part in parts if not part.suspended and part.kind == "Pod"]
     return [] if any(part.count is None for part in made) else made

@@ -78,7 +78,7 @@ class Launcher:
     ) -> tuple[State, PhaseInfo]:
         """Begin the create of an attempt, or return its state.
 
-        Raises ``TaskSpecError`` and ``PluginBugError``; then nothing was begun.
+        Raises ``TaskSpecError`` and ``PluginBugError``; then no create was begun.
         """
         launch = self._launches.get(key)
         if launch is None or (launch.over and launch.made is None and launch.failure is None):
@@ -164,7 +164,7 @@ class Launcher:
     # -- the end ---------
 
     async def stop(self, key: Key) -> Launch | None:
-        """End a create, and return it: it may have ended with an object. None: none is under way."""
+        """End a create, and return it: it may have ended with an object. None: the attempt has no create under way."""
         launch = self._launches.get(key)
         if launch is None:
             return None

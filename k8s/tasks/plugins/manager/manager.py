@@ -64,7 +64,7 @@ class PluginManager:
         gate: AsyncGate | None = None,
         now: Callable[[], datetime] = _utc_now,
     ) -> None:
-        """Prepare; nothing is opened yet.
+        """Prepare; no connection is opened yet.
 
         ``configuration`` is one of any official client. ``store`` is the store's id, as the value of a label: it bounds
         what is watched. ``wake`` is called with a task's (uid, attempt) when a step would find news. ``may_create`` is
@@ -131,7 +131,7 @@ class PluginManager:
         try:
             plugin = self._plugin(task, known, entry)
         except PluginError as error:
-            if known.stage is Stage.STARTED:  # its object lives: nothing is lost while the plugin is missing
+            if known.stage is Stage.STARTED:  # its object lives on while the plugin is missing
                 return self._said(known, not_ready(str(error)), "")
             return self._said(known, failed(NO_PLUGIN, str(error)), "")
         try:
@@ -145,7 +145,7 @@ class PluginManager:
         return self._said(known, info, plugin.id)
 
     async def abort(self, task: TaskContext, state: JSON | None) -> Handled:
-        """End an attempt for its user. Nothing of it is created after this returns ``Aborted``.
+        """End an attempt for its user. No object of it is created after this returns ``Aborted``.
 
         Another phase means that the API server has not done it yet: call it again.
         """
@@ -217,7 +217,7 @@ class PluginManager:
 
         Raises ``StateError`` if that can't have made an object of this task.
 
-        Who may write the status of a Task must not have objects of other kinds read or deleted for him.
+        A user who may write the status of a Task must not have objects of other kinds read or deleted for him.
         """
         known = read_state(state, task.metadata.namespace)
         entry = self.registry.get(known.plugin) if known.plugin else None
@@ -273,7 +273,7 @@ class PodTemplates:
 
     def __init__(self, objects: Objects, now: Callable[[], datetime]) -> None:
         self._objects, self._now = objects, now
-        self._home = settings().pod_namespace  # its template is used where a namespace has none
+        self._home = settings().pod_namespace  # its template is used where a namespace has no template
         self._kept: dict[tuple[str, str], tuple[datetime, JSON | None]] = {}
 
     async def complete(self, task: TaskContext) -> TaskContext:
