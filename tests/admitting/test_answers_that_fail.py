@@ -17,7 +17,7 @@ from backoff_ctrl.k8s.kube.cluster.objects import Objects
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
 from backoff_ctrl.k8s.workloads.admitting import surroundings as asked_by
-from backoff_ctrl.k8s.workloads.admitting.kinds import KINDS, PRIORITY
+from backoff_ctrl.k8s.workloads.admitting.kinds import JOB, KINDS, PRIORITY, Subject, subject_of
 from backoff_ctrl.k8s.workloads.admitting.priorities import MAX_PRIORITY
 from backoff_ctrl.k8s.workloads.admitting.surroundings import Surroundings
 from tests.cluster.admitting.jobs_at_work import job
@@ -78,9 +78,9 @@ async def test_whether_a_priority_is_allowed_is_asked_until_it_is_said() -> None
     assert not answers
 
 
-def asked_for() -> dict[str, Any]:
+def asked_for() -> Subject:
     found = job("first", annotations={PRIORITY: "9"})
-    return {**found, "metadata": {**found["metadata"], "namespace": "team"}}
+    return subject_of(JOB, {**found, "metadata": {**found["metadata"], "namespace": "team"}})
 
 
 def owned(namespace: str = "team", **owner: Any) -> tuple[str, Owner | None]:

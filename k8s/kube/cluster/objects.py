@@ -72,14 +72,15 @@ class Objects:
 
     async def read(self, kind: Kind, namespace: str, name: str) -> JSON | None:
         """Return an object, or None. Raises ``ClusterError``."""
-        what = f"read {kind.resource} {namespace}/{name}"
-        return await self._object(what, "GET", lambda: one(kind, namespace, name))
+        return await self._object(
+            lambda: f"read {kind.resource} {namespace}/{name}", "GET", lambda: one(kind, namespace, name)
+        )
 
     async def pods(self, namespace: str, labels: Mapping[str, str]) -> tuple[JSON, ...]:
         """Return the pods with these labels. Raises ``ClusterError``."""
         selector = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
         found = await self._object(
-            f"list the pods of {namespace}",
+            lambda: f"list the pods of {namespace}",
             "GET",
             lambda: collection(PODS, namespace),
             query=[("labelSelector", selector)],
@@ -151,11 +152,13 @@ class Objects:
         """Apply a JSON merge patch. None: the object is gone. Raises ``ClusterError``; a conflict has status 409."""
         headers = {"Content-Type": MERGE}
         path = partial(_path, kind, resource)
-        return await self._object("patch " + _named(kind, resource), "PATCH", path, patch, headers)
+        return await self._object(partial(_what, "patch", kind, resource), "PATCH", path, patch, headers)
 
     async def replace(self, kind: Kind, resource: JSON, update: JSON) -> JSON | None:
         """Replace it by another object. None: it is gone. Raises ``ClusterError``."""
-        return await self._object("update " + _named(kind, resource), "PUT", partial(_path, kind, resource), update)
+        return await self._object(
+            partial(_what, "update", kind, resource), "PUT", partial(_path, kind, resource), update
+        )
 
     async def delete(self, kind: Kind, resource: JSON) -> None:
         """Delete this object, by its uid, with what was made of it. It may be gone already."""
@@ -166,14 +169,14 @@ class Objects:
             "preconditions": {"uid": metadata_of(resource).get("uid")},
         }
         try:
-            await self._object("delete " + _named(kind, resource), "DELETE", partial(_path, kind, resource), body)
+            await self._object(partial(_what, "delete", kind, resource), "DELETE", partial(_path, kind, resource), body)
         except ClusterError as error:
             if error.status != 409:  # another object has its name
                 raise
 
     async def _object(
         self,
-        what: str,
+        what: Callable[[], str],
         method: str,
         path: Callable[[], str],
         body: object = None,
@@ -185,12 +188,12 @@ class Objects:
         except PathError:
             return None  # no object can have this name
         except (NotSent, OutcomeUnknown) as error:
-            raise ClusterError(what, str(error)) from error
+            raise ClusterError(what(), str(error)) from error
         if answer.ok:
             return answer.json() or {}
         if answer.status in GONE:
             return None
-        raise ClusterError(what, f"{answer.status} {rejection_of(answer).message}".strip(), answer.status)
+        raise ClusterError(what(), f"{answer.status} {rejection_of(answer).message}".strip(), answer.status)
 
     async def ask(
         self,
@@ -221,6 +224,6 @@ def _path(kind: Kind, resource: JSON) -> str:
     return one(kind, str(metadata.get("namespace")), str(metadata.get("name")))
 
 
-def _named(kind: Kind, resource: JSON) -> str:
+def _what(verb: str, kind: Kind, resource: JSON) -> str:
     metadata = metadata_of(resource)
-    return f"{kind.resource} {metadata.get('namespace')}/{metadata.get('name')}"
+    return f"{verb} {kind.resource} {metadata.get('namespace')}/{metadata.get('name')}"

@@ -337,7 +337,9 @@ class Admitting:
         for each, cache in self._caches:
             if each is kind and cache.namespace in (None, found.namespace):
                 kept = cache.note(found, report=report)
-                seen = self._dirty.get(kept.uid)
+                case, seen = self._cases.get(kept.uid), self._dirty.get(kept.uid)
+                if case is not None and case.subject.body is kept.body:
+                    return case.subject
                 if seen is None or seen[0].body is not kept.body:
                     return subject_of(kind, kept.body)
                 if not report:

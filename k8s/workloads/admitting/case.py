@@ -257,7 +257,8 @@ class Case:
                     await pauses.after_failure()
                 failed = True
                 await self._look()
-        await self._change(self._wider)  # it may have grown while the patch was under way
+        if self.room.elastic is not None:
+            await self._change(self._wider)  # it may have grown while the patch was under way
 
     async def _resume(self, *, with_label: bool) -> Subject | ClusterError | None:
         """Send the patch, unless it waits no more; return what is kept of the answer. None: it is gone.

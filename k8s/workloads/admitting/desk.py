@@ -68,7 +68,7 @@ class Desk:
     server: str
     limits: Callable[[str], Sequence[Item]]
     """The limits of a namespace's LimitRanges."""
-    priority: Callable[[Mapping[str, Any], Sequence[Part]], Awaitable[tuple[int, str]]]
+    priority: Callable[[Subject, Sequence[Part]], Awaitable[tuple[int, str]]]
     """Returns it, and why its annotation does not count as it stands."""
     noted: Noted
     seen: Callable[[Subject], Awaitable[Seen]]

@@ -18,7 +18,7 @@ from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.facts.parts import MEMBERS_MAX
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.gangs import why_never
-from backoff_ctrl.k8s.kube.answers.fields import FieldError, mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import FieldError, annotations_of, mapping, mappings, metadata_of, text
 from backoff_ctrl.k8s.kube.charges.admission_rules import Item
 from backoff_ctrl.k8s.kube.charges.device_claims import UNKNOWN, templates_named
 from backoff_ctrl.k8s.kube.charges.parts import Part
@@ -219,7 +219,7 @@ class _Judge:
         return [label for *_, label in sorted(ranked)]
 
     def _priority(self, body: Mapping[str, Any], parts: Sequence[Part]) -> tuple[int, str]:
-        wanted, wrong = priority_asked(body)
+        wanted, wrong = priority_asked(annotations_of(body))
         return (self._classes.of(parts), wrong) if wanted is None else priority_allowed(wanted, self._around.quotas)
 
     @cached_property

@@ -193,9 +193,11 @@ class Subject:
         object.
         """
         kind = self.kind
+        if self.admitted:
+            return ""
         if why := kind.may_not_be_suspended(self.body):
             return why
-        if self.admitted or not self.never_waited:
+        if not self.never_waited:
             return ""
         if self.annotations.get(SUSPENDED_BY) == WEBHOOK:
             return (
@@ -242,10 +244,10 @@ def subject_of(kind: AdmissibleKind, body: Mapping[str, Any]) -> Subject:
 
 def field_at(body: Mapping[str, Any], path: str) -> Any:
     """Return the value at a path of field names; None: it is not there."""
-    found: Any = body
-    for name in path.split("."):
-        found = mapping(found).get(name)
-    return found
+    *outer, last = path.split(".")
+    for name in outer:
+        body = mapping_in(body, name)
+    return body.get(last)
 
 
 def patch_at(path: str, value: object) -> dict[str, Any]:

@@ -48,12 +48,14 @@ def _class_of(pods: Part) -> str:
     return ""
 
 
-def priority_asked(body: Mapping[str, Any]) -> tuple[int | None, str]:
+def priority_asked(annotations: Mapping[str, Any]) -> tuple[int | None, str]:
     """Return the priority that the annotation of an object asks for, or None; and a sentence if it is no number."""
-    said = text(annotations_of(body).get(PRIORITY))
+    said = text(annotations.get(PRIORITY))
+    if not said:
+        return None, ""
     wanted = _number(said)
-    wrong = wanted is None and bool(said)
-    return wanted, f"{PRIORITY} must be a whole number, not {said!r}: its PriorityClass counts" if wrong else ""
+    wrong = f"{PRIORITY} must be a whole number, not {said!r}: its PriorityClass counts"
+    return wanted, wrong if wanted is None else ""
 
 
 def priority_allowed(wanted: int, quotas: Iterable[Mapping[str, Any]]) -> tuple[int, str]:

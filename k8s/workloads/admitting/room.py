@@ -138,7 +138,7 @@ class Room:
         if max(self._size) > MEMBERS_MAX and mode == "enforce":
             said = f"it asks for {max(self._size)} objects of one kind, and {MEMBERS_MAX} are let in together at most"
             raise GangRefused(said, "never-fits", said)  # not let in as what can't be read: it would pass the line
-        self._priority, ignored = await desk.priority(product.maker, self._parts)
+        self._priority, ignored = await desk.priority(subject, self._parts)
         if ignored:
             self._say("priority", ignored)
         self.asked = gang_for(
@@ -231,7 +231,7 @@ class Room:
         if not any(self._size):
             return None
         label = self._known_label(subject)
-        self._priority, _ = await self._desk.priority(product.maker, self._parts)
+        self._priority, _ = await self._desk.priority(subject, self._parts)
         counts = [max(1, size) for size in self._size]
         self.asked = gang_for(subject, self._parts, counts, server=self._desk.server, label=label, standing=True)
         self.gang = await self._take(self.asked)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from backoff_ctrl.k8s.kube.answers.fields import labels_of, metadata_of, text
@@ -56,9 +57,7 @@ class Kept:
     def __init__(self, kind: AdmissibleKind, shares: Shares) -> None:
         self._kind = kind
         self._shares = shares
-
-    def trim(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        return shaped(self._kind, body)
+        self.trim = partial(shaped, kind)
 
     def keep(self, found: Object) -> Object:
         """Return all of a shape, or a stub of it. What has ended is small, and does not count."""

@@ -25,7 +25,7 @@ from backoff_ctrl.k8s.kube.pauses import Pauses
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
 from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBrokenError, WatchedKind, WatchForbiddenError
 
-from .kinds import WAITING_NAMESPACES, AdmissibleKind, controller_in, kind_of
+from .kinds import WAITING_NAMESPACES, AdmissibleKind, Subject, controller_in, kind_of
 from .priorities import Priorities, priority_allowed, priority_asked
 
 log = logging.getLogger(__name__)
@@ -126,16 +126,16 @@ class Surroundings:
     def _priority_class(self, body: JSON, gone: bool) -> None:
         self._priorities.changed(body, gone=gone)
 
-    async def priority(self, body: Mapping[str, Any], parts: Sequence[Part]) -> tuple[int, str]:
+    async def priority(self, subject: Subject, parts: Sequence[Part]) -> tuple[int, str]:
         """Return the priority of an object, its annotation's or else the highest of its pods' PriorityClasses.
 
         The annotation may not go above 0, unless who may update the quotas there has allowed it on one of them. Why it
         does not count as it stands is returned, too: a sentence, or an empty text.
         """
-        wanted, wrong = priority_asked(body)
+        wanted, wrong = priority_asked(subject.annotations)
         if wanted is None:
             return self._priorities.of(parts), wrong
-        quotas = await self._quotas_of(text(metadata_of(body).get("namespace"))) if wanted > 0 else ()
+        quotas = await self._quotas_of(subject.namespace) if wanted > 0 else ()
         return priority_allowed(wanted, quotas)
 
     async def _quotas_of(self, namespace: str) -> Sequence[Mapping[str, Any]]:
