@@ -112,16 +112,13 @@ class Cache(Observer):
         """Return whether each object of this namespace that exists is found here."""
         return self.fed and all(key[0] != namespace for key in self._left_out)
 
-    def note(self, found: Object, *, report: bool = True) -> Object:
-        """Take in an object from an answer, which the watch may report later. Return what is known of it now.
-
-        ``report``: the change is reported here as others are; else its caller does what follows from it.
-        """
+    def note(self, found: Object) -> Object:
+        """Take in an object from an answer, which the watch may report later. Return what is known of it now."""
         needed = self._keeping.trim(found.body)
         found = replace(found, body=needed, labels=labels_of(needed))
         if self._listed is not None:
             self._listed.add(found.key)  # a list under way may be older
-        return self._keep(found, report=report)
+        return self._keep(found)
 
     # -- called by the informer ---------
 
@@ -165,7 +162,7 @@ class Cache(Observer):
     def _known(self, key: Key) -> Object | None:
         return self._objects.get(key) or self._left_out.get(key)
 
-    def _keep(self, found: Object, *, report: bool = True) -> Object:
+    def _keep(self, found: Object) -> Object:
         """Keep an object of which only what is needed is there; return what is known of it now."""
         known = self._known(found.key)
         if known is not None and known.uid == found.uid:
@@ -181,8 +178,7 @@ class Cache(Observer):
         else:
             self._left_out.pop(found.key, None)
             self._objects[found.key] = kept
-        if report:
-            self._changed(kept, False)
+        self._changed(kept, False)
         return kept
 
     def _drop(self, known: Object, last: Object | None = None) -> None:

@@ -332,20 +332,25 @@ class Admitting:
             if kind.resource == resource and (found := cache.find(key)) is not None:
                 yield kind, found.body
 
-    def _noted(self, kind: AdmissibleKind, body: JSON, *, report: bool = True) -> Subject:
+    def _noted(self, kind: AdmissibleKind, body: JSON, *, resumed: bool = False) -> Subject:
         found = object_of(body)
         for each, cache in self._caches:
             if each is kind and cache.namespace in (None, found.namespace):
-                kept = cache.note(found, report=report)
-                case, seen = self._cases.get(kept.uid), self._dirty.get(kept.uid)
-                if case is not None and case.subject.body is kept.body:
-                    return case.subject
-                if seen is None or seen[0].body is not kept.body:
-                    return subject_of(kind, kept.body)
-                if not report:
-                    del self._dirty[kept.uid]  # the watch was faster; what follows from it is done by the case
-                return seen[0]
+                kept = cache.note(found)
+                subject = self._read_before(kept) or subject_of(kind, kept.body)
+                if resumed and (subject.is_suspended or subject.is_over):
+                    self._changed(subject, False)  # a webhook of others may suspend it at once
+                elif resumed and kept.uid in self._dirty and self._dirty[kept.uid][0] is subject:
+                    del self._dirty[kept.uid]  # what follows from it is done by its case
+                return subject
         raise AssertionError("what waits is in a namespace that is followed")
+
+    def _read_before(self, kept: Object) -> Subject | None:
+        """Return an object as the watch has shown it, taken up or not; None: it was not read yet."""
+        case, reported = self._cases.get(kept.uid), self._dirty.get(kept.uid)
+        if reported is not None and reported[0].body is kept.body:
+            return reported[0]
+        return case.subject if case is not None and case.subject.body is kept.body else None
 
     def _take_up(self) -> None:
         """Take up what has changed, in the order of creation. An object that can't be read harms no other."""

@@ -273,9 +273,8 @@ class Case:
                 patch = self._patch(body, with_label=with_label)
                 self._sent.add(patch["metadata"]["annotations"][ADMITTED])
                 answer = await desk.objects.patch(self.served, self.subject.body, patch)
-                # The watch may have been faster: then its case does not wait for this answer.
-                in_time = self.state is State.GRANTED
-                return None if answer is None else desk.noted(self.kind, answer, report=not in_time)
+                in_time = self.state is State.GRANTED  # else the watch was faster
+                return None if answer is None else desk.noted(self.kind, answer, resumed=in_time)
         except ClusterError as error:
             return error.with_traceback(None)
 

@@ -53,10 +53,11 @@ class Patching:
 class Noted(Protocol):
     """Takes what a request has returned, which the watch may report later; returns what is kept of it.
 
-    Without ``report`` its case does what follows from the change, which is not reported to it.
+    ``resumed``: it answers the patch that resumes the object. Its case does what follows, so the change is reported to
+    it only where the object does not run by that answer.
     """
 
-    def __call__(self, kind: AdmissibleKind, body: JSON, *, report: bool = True) -> Subject: ...
+    def __call__(self, kind: AdmissibleKind, body: JSON, *, resumed: bool = False) -> Subject: ...
 
 
 @dataclass(frozen=True, slots=True)
